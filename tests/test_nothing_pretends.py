@@ -39,8 +39,6 @@ UNREAD: dict[str, set[str]] = {
     "ops.linalg.spectral.eigh": {"sort_eigenvalues"},
     "ops.control.scan.scan": {"_split_transpose"},
     "scipy.linalg.eigh_tridiagonal": {"key", "tol"},
-    "transforms.derivatives.checkpoint.offload_dot_with_no_batch_dims": {"offload_dst", "offload_src"},
-    "transforms.derivatives.checkpoint.save_and_offload_only_these_names": {"offload_dst", "offload_src"},
     "transforms.derivatives.custom_vjp.custom_vjp.defvjp": {"optimize_remat"},
     "transforms.programs.jaxpr_views.Jaxpr.pretty_print": {
         "custom_pp_eqn_rules", "name_stack", "print_effects", "print_shapes", "use_color",

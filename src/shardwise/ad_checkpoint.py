@@ -10,7 +10,7 @@ from shardwise.base.tree import keystr, tree_flatten_with_path, tree_leaves, tre
 from shardwise.ir import Program, ProgramTrace, source_text, tracing
 from shardwise.ir.trace import ProgramTracer
 from shardwise.ops.devices.barrier import checkpoint_name as checkpoint_name
-from shardwise.ops.devices.barrier import name_p
+from shardwise.ops.devices.barrier import name_p, offload_p
 from shardwise.ops.rules.convert import as_array
 from shardwise.transforms.derivatives.checkpoint import checkpoint as checkpoint
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies as checkpoint_policies
@@ -55,11 +55,16 @@ def _argument(f: Callable[..., Any], path: Any) -> str:
 
 
 def _origin(program: Program, residual: Any, names: dict[Any, str]) -> str:
-    var = getattr(residual, "variable", None)
+    return _origin_of(program, getattr(residual, "variable", None), names)
+
+
+def _origin_of(program: Program, var: Any, names: dict[Any, str]) -> str:
     if var in names:
         return names[var]
     for eqn in program.equations:
         if var in eqn.outputs:
+            if eqn.op is offload_p:
+                return _origin_of(program, eqn.inputs[0], names)
             named = f"named '{eqn.params['name']}'" if eqn.op is name_p else f"output of {eqn.op.name}"
             return f"{named} from {source_text(eqn.source)}"
     return "from a constant"

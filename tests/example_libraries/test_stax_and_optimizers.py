@@ -89,3 +89,8 @@ def test_gradients_are_clipped_and_trees_must_fit() -> None:
     with pytest.raises(ValueError, match="one entry more"):
         optimizers.piecewise_constant([1], [1])
     assert optimizers.piecewise_constant([1, 2], [0.3, 0.2, 0.1])(2) == pytest.approx(0.2)
+
+
+def test_older_names():
+    assert stax.logsoftmax is sw.nn.log_softmax
+    assert stax.randn is sw.nn.initializers.normal and stax.glorot is sw.nn.initializers.glorot_normal

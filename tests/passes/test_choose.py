@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.passes.choose import choose_factors, compose, decompose
+from shardwise.passes.choose import choose_factors, compose, decompose, other_choices, with_idle_axes
 from shardwise.sharding.rule import make_rule
 from tests.passes.layouts import MESH, layout, text
 
@@ -73,3 +73,22 @@ def test_values_that_pass_together_are_split_on_their_own():
         split("a b, c d -> a b, c d", [(8, 8), (8, 64), (8, 8), (8, 64)], ["xy", "y-", "x-", "--"]) == ["xy", "y-"] * 2
     )
     assert split("a b, c d -> a d", [(8, 8), (8, 64), (8, 64)], ["x-", "-x", "--"])[0] != "x-"  # one result holds both
+
+
+def test_one_tensor_keeps_its_layout_in_other_choices():
+    shapes, layouts = [(8, 8)] * 3, tuple(map(layout, ["(xy)-", "-(xy)", "xy"]))
+    rule = make_rule(MATMUL, shapes[:2], shapes[2:])
+    chosen = choose_factors(rule, layouts, shapes, MESH)
+    others = [
+        [text(compose(t, f)) for t in rule.tensors] for f in other_choices(rule, layouts, shapes, MESH, None, chosen)
+    ]
+    assert [text(compose(t, chosen)) for t in rule.tensors] == ["(xy)-", "--", "(xy)-"]
+    assert others == [["--", "-(xy)", "-(xy)"], ["x-", "-y", "xy"]]
+
+
+def test_idle_axes_split_one_more_factor():
+    rule = make_rule(MATMUL, [(8, 8), (8, 6)], [(8, 6)])
+    i, k, j = (rule.tensors[0][0][0], rule.tensors[0][1][0], rule.tensors[1][1][0])
+    assert list(with_idle_axes(rule, {i: ("x",)}, MESH)) == [{i: ("x", "y")}]  # 4 does not divide 6
+    assert list(with_idle_axes(rule, {i: ("y",)}, MESH)) == [{i: ("y", "x")}, {i: ("y",), j: ("x",)}]
+    assert list(with_idle_axes(rule, {i: ("x",), k: ("y",)}, MESH)) == []

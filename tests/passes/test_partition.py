@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -74,12 +76,12 @@ def test_a_barrier_leaves_every_operand_where_it_lies():
     assert out_dims == tuple(map(layout, wheres))
 
 
-def transfers_between(f, *shapes_and_specs, like=None):
+def transfers_between(f, *shapes_and_specs, like=None, dtypes=None):
     """The transfers of a compiled function of f32 arrays over the grid; its result lies as argument number `like`."""
     mesh = Mesh(np.array(sw.devices()[:8]).reshape(2, 4), ("x", "y"))
     args = [
-        sw.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
-        for shape, spec in shapes_and_specs
+        sw.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
+        for (shape, spec), dtype in zip(shapes_and_specs, dtypes or repeat(np.float32), strict=False)
     ]
     wanted = None if like is None else args[like].sharding
     return sw.jit(f, out_shardings=wanted).lower(*args).compile().runtime_executable().transfers
@@ -121,3 +123,37 @@ def test_any_layout_into_any_other(have, want):
     sizes = GRID.axis_sizes
     expected = tuple(8 // int(np.prod([sizes[a] for a in axes])) for axes in layout(want))
     assert local.outputs[0].aval.shape == expected
+
+
+SPECS = [(), ("x",), ("y",), (None, "x"), (None, "y"), ("x", "y"), ("y", "x"), (("x", "y"),), (None, ("y", "x"))]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(SPECS), st.sampled_from(SPECS), st.sampled_from(SPECS), st.integers(0, 2))
+def test_splits_chosen_by_bytes_never_change_values(a, b, out, case):
+    """Large enough that other splits are looked at. Integers: sums in any order are equal."""
+    mesh = Mesh(np.array(sw.devices()[:8]).reshape(2, 4), ("x", "y"))
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-8, 8, (256, 256)).astype(np.float32) for _ in range(2))
+    i = rng.integers(0, 256, (64, 8)).astype(np.int32)
+    f, args, want = (
+        (lambda x, w: x @ w, (x, w), x @ w),
+        (lambda x, i: x[i], (x, i), x[i]),
+        (lambda x, w: (x.T @ w) + x, (x, w), x.T @ w + x),
+    )[case]
+    placed = [sw.device_put(v, NamedSharding(mesh, PartitionSpec(*s))) for v, s in zip(args, (a, b), strict=True)]
+    got = sw.jit(f, out_shardings=NamedSharding(mesh, PartitionSpec(*out)))(*placed)
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_a_table_is_not_gathered_where_rows_can_go():
+    """Rows of a table that is split along its features: few rows change devices, not the table."""
+    found = transfers_between(
+        lambda table, ids: table[ids],
+        ((4096, 64), (None, "y")),
+        ((64, 8), ("y",)),
+        like=1,
+        dtypes=(np.float32, np.int32),
+    )
+    assert sum(t.bytes for t in found) < 4096 * 64 * 4 // 8
+    assert "all_gather" not in {t.kind for t in found if t.value.startswith("f32[4096")}

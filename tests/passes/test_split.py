@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from shardwise import lax
 from shardwise.ir import ExactParams, ShapedArray, trace_program
 from shardwise.passes import split as module
-from shardwise.passes.split import local_params, local_type, shape_of, split_of
-from tests.passes.layouts import MESH, layout
+from shardwise.passes.split import cheaper_split, local_params, local_type, shape_of, split_of
+from tests.passes.layouts import MESH, layout, text
 
 X = ShapedArray((8, 16), np.dtype("float32"))
 SIZES = tuple(MESH.items())
@@ -66,3 +67,38 @@ def test_what_does_not_hash_is_worked_out_anew():
     make = module.remembered(lambda key: calls.append(key) or len(calls))
     assert (make((1,)), make((1,))) == (1, 1)
     assert (make([1]), make([1])) == (2, 3)
+
+
+LARGE = ShapedArray((512, 512), np.dtype("float32"))
+
+
+def product(layouts, readers=(1, 1)):
+    """The layouts in which a product of large matrices takes its operands and makes its result."""
+    eqn = equation(lambda a, b: [lax.dot(a, b)], LARGE, LARGE)
+    types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
+    key = eqn.op, *types, ExactParams(eqn.params), tuple(map(layout, layouts)), (("x", 4), ("y", 4))
+    assert split_of(*key).moves_much
+    split = cheaper_split(*key, readers)
+    return [text(d) for d in split.operands + split.results]
+
+
+@pytest.mark.parametrize(
+    "given, chosen",
+    [
+        (["(xy)-", "-(xy)", "xy"], ["x-", "-y", "xy"]),  # not all of operand 1, but quarters of both
+        (["y-", "y-", "y-"], ["y-", "-x", "yx"]),  # an axis is idle: a column block of operand 1 instead of all of it
+        (["-y", "y-", "--"], ["-y", "y-", "--"]),  # parts of a sum: nothing but the sum moves
+        (["(xy)-", "(xy)-", "(xy)-"], ["(xy)-", "--", "(xy)-"]),
+    ],
+)
+def test_far_fewer_bytes_win(given, chosen):
+    assert product(given) == chosen
+
+
+def test_what_others_read_as_well_is_not_moved_for_one_alone():
+    assert product(["(xy)-", "-(xy)", "xy"], readers=(1, 8)) == ["(xy)-", "--", "(xy)-"]
+
+
+def test_little_is_moved_as_it_was():
+    eqn = equation(lambda a, b: [lax.dot(a, b)], X, X.update(shape=(16, 8)))
+    assert not found(eqn, "(xy)-", "-(xy)", "xy").moves_much

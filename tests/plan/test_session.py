@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 import shardwise.plan
+from shardwise.engine.compile import Executable
+from shardwise.engine.data_free import DataFree
 from shardwise.plan import StepsDone, ValueUnknownError
 from shardwise.sharding import NamedSharding as NS
 from shardwise.sharding import P
@@ -210,3 +213,61 @@ def test_many_devices_cost_as_few():
         jax.jit(lambda w: w @ w.T)(w)
     (plan,) = run.plans()
     assert plan.devices == 65536 and plan.planning_seconds < 1
+
+
+def test_copies_that_no_memory_holds_are_refused():
+    with shardwise.plan.on("v5p-256"):
+        x = jnp.zeros((1 << 20, 1 << 20))
+        with pytest.raises(MemoryError, match=r"a copy of float32\[1048576,1048576\] takes 4,096.0 GiB"):
+            np.array(x)
+        with pytest.raises(MemoryError, match="a list of"):
+            x.tolist()
+        with pytest.raises(MemoryError, match="a pickled copy of"):
+            pickle.dumps(x)
+        with pytest.raises(MemoryError, match="a converted copy of"):
+            np.asarray(x, np.float64)
+        assert repr(x).startswith("Array([[0., 0., 0., ..., 0., 0., 0.],")
+
+
+def test_devices_say_how_much_they_hold():
+    with shardwise.plan.on("v5p-256") as run:
+        assert jax.devices()[3].memory_stats()["bytes_limit"] == run.machine.chip.usable_bytes
+
+
+def test_loops_whose_trips_depend_on_values_are_noted():
+    with shardwise.plan.on("v5p-8") as run:
+        jax.jit(lambda x: jax.lax.while_loop(lambda x: (x @ x).sum() > 0, lambda x: x @ x, x))(jnp.ones((64, 64)))
+    (plan,) = run.plans()
+    assert any("how often the loop runs depends on values" in note for note in plan.notes)
+    assert any("runs on 1 of the 4 devices" in note for note in plan.notes)
+
+
+def test_memories_are_the_machines():
+    with shardwise.plan.on("v5p-8") as run:
+        mesh = mesh_of(run, x=4)
+        x = jax.device_put(np.zeros(8), NS(mesh, P("x"), memory_kind="pinned_host"))
+        assert x.sharding.memory_kind == "pinned_host"
+        assert [m.kind for m in jax.devices()[0].addressable_memories()] == ["device", "pinned_host", "unpinned_host"]
+
+
+def test_compiled_programs_can_be_looked_at():
+    with shardwise.plan.on("v5p-8") as run:
+        mesh = mesh_of(run, x=4)
+        given = jax.ShapeDtypeStruct((1024, 1024), jnp.float32, sharding=NS(mesh, P("x")))
+        lowered = jax.jit(lambda a: jnp.tanh(a @ a), donate_argnums=0).trace(given).lower(lowering_platforms=("tpu",))
+        compiled = lowered.compile()
+        memory = compiled.memory_analysis()
+        assert memory.argument_size_in_bytes == memory.alias_size_in_bytes == 2**20
+        assert 5 * 2**20 <= memory.peak_memory_in_bytes < 8 * 2**20
+        assert compiled.cost_analysis()["collective bytes"] == 3 * 2**20
+        assert (
+            "all_gather" in compiled.explain()
+            and "all_gather" in compiled.as_text()
+            and "dot_general" in lowered.as_text()
+        )
+        assert compiled(jnp.zeros((1024, 1024), device=given.sharding)).shape == (1024, 1024)
+
+
+def test_planned_programs_have_all_that_executables_have():
+    public = {name for name in Executable.__slots__ if not name.startswith("_")} | {"single", "transfers"}
+    assert public - set(dir(DataFree)) == {"kept", "plan"}  # never set; kernels and their order

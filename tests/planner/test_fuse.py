@@ -66,3 +66,8 @@ def test_the_body_of_a_loop_has_kernels_of_its_own():
     (loop,) = kernels(lambda x: [lax.fori_loop(0, 5, lambda i, c: lax.exp(lax.mul(c, 2.0)), x)])
     assert (loop.kind, loop.trips) == ("loop", 5)
     assert ["mul", "exp"] in [names(g) for g in loop.body]
+
+
+def test_a_reduction_of_a_library_takes_its_operand_from_memory():
+    found = kernels(lambda x: [lax.reduce_sum(lax.exp(x), axes=(0,))], target=CPU_XLA)
+    assert [names(g) for g in found] == [["exp"], ["reduce_sum"]]

@@ -6,7 +6,10 @@ import dataclasses
 
 import pytest
 
-from shardwise import lax
+from shardwise import checkpoint, checkpoint_policies, grad, lax
+from shardwise.ad_checkpoint import checkpoint_name
+from shardwise.ir import bind
+from shardwise.ops.devices.barrier import offload_p
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import memory_of
 from shardwise.planner.target import CPU_XLA, TPU
@@ -115,7 +118,7 @@ def test_an_entry_that_is_sent_is_copied():
         return [lax.scan(lambda c, w: (lax.tanh(lax.add(c, gathered(w, 8))), None), x, stack)[0]]
 
     found = memory(f, X, varying(4, 32, 256), donated=(0,))
-    assert found.temporaries == pytest.approx(N + N // 8, rel=0.01)
+    assert found.temporaries == pytest.approx(N + N // 8, rel=0.01)  # and a counter
 
 
 def test_no_kernel_writes_over_an_operand_that_it_reads_elsewhere():
@@ -137,3 +140,35 @@ def test_a_halo_exchange_takes_what_it_fetches():
 
     found = memory(f, varying(256, 256), donated=(0,))
     assert N <= found.temporaries < 1.1 * N  # the next carry, and one row
+
+
+def saved_or_offloaded(policy, layers=8):
+    """The bytes of temporaries of the gradient of `layers` layers under a checkpoint policy."""
+
+    def layer(x, w):
+        return lax.tanh(checkpoint_name(lax.dot(x, w), "hidden")), None
+
+    def loss(x, stack):
+        return lax.reduce_sum(lax.scan(checkpoint(layer, policy=policy), x, stack)[0], axes=(0, 1))
+
+    return memory(lambda x, stack: [grad(loss)(x, stack)], X, array(layers, 256, 256)).temporaries
+
+
+def test_what_a_policy_offloads_waits_with_the_host():
+    where = {"offload_src": "device", "offload_dst": "pinned_host"}
+    names = {"names_which_can_be_saved": [], "names_which_can_be_offloaded": ["hidden"]}
+    kept = saved_or_offloaded(checkpoint_policies.save_only_these_names("hidden"))
+    offloaded = saved_or_offloaded(checkpoint_policies.save_and_offload_only_these_names(**names, **where))
+    assert kept - offloaded >= 7 * N  # eight stacked values, of which one comes back at a time
+
+
+def test_a_value_in_the_hosts_memory_takes_none_of_the_devices():
+    def f(x, place):
+        y = place(lax.dot(x, x))
+        z = lax.dot(lax.dot(lax.dot(x, x), x), x)
+        return [lax.dot(lax.dot(z, y), x)]
+
+    kept = memory(lambda x: f(x, lambda y: y))
+    waiting = memory(lambda x: f(x, lambda y: bind(offload_p, y, memory_kind="pinned_host")))
+    assert kept.temporaries == 3 * N
+    assert waiting.usage[3] == kept.usage[3] - N  # a product of those in between

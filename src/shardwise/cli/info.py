@@ -17,8 +17,7 @@ from typing import Any
 from shardwise.base import config
 from shardwise.base.options import NO_EFFECT, OPTIONS
 from shardwise.runtime.machine import kernel_store, llvm
-from shardwise.runtime.products import amx, blas
-from shardwise.runtime.products.product import product_threads
+from shardwise.runtime.products import amx, blas, product_threads
 
 _PACKAGES = (
     "numpy",

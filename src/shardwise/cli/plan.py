@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import runpy
 import sys
@@ -11,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from shardwise import alias
-from shardwise.base import config
-from shardwise.base.dialect import DIALECTS
 from shardwise.cli import run as running
 from shardwise.cli.run import UsageError
+from shardwise.engine.planned import free_memory
 from shardwise.planner.result import Plan
+
+try:
+    import resource
+except ImportError:  # not on this platform
+    resource = None
 
 NAME = "plan"
 _OPTIONS = ("--on", "--read", "--steps", "--json", "--html", "--trace", "--chakra", "--dialect")
@@ -56,11 +61,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--chakra", metavar="DIR", help="write its execution traces, one per device, as Chakra has them"
     )
-    parser.add_argument(
-        "--dialect",
-        choices=tuple(DIALECTS),
-        help="behave and print as " + ", ".join(f"JAX {d.jax_version} ({d.name})" for d in DIALECTS.values()),
-    )
+    running.add_dialect(parser)
     parser.set_defaults(carry_out=_carry_out)
 
 
@@ -81,8 +82,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     if (options.program is None) == (options.module is None):
         raise UsageError("give a PROGRAM or -m MODULE, and not both")
     path = None if options.program is None else running.checked_path(options.program)
-    if options.dialect is not None:
-        config.update("shardwise_dialect", options.dialect)
+    running.take_dialect(options)
     alias.install()
     from shardwise.plan import on  # start-up time: it brings the whole engine
 
@@ -91,11 +91,15 @@ def _carry_out(options: argparse.Namespace) -> int:
         run = planned.__enter__()
     except ValueError as error:
         raise UsageError(str(error)) from None
+    _spare_memory()
     try:
         status = _execute(path, options)
     finally:
         planned.__exit__(None, None, None)
-    plans = run.plans()
+    try:
+        plans = run.plans()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if not plans:
         if status:
             return status
@@ -105,6 +109,20 @@ def _carry_out(options: argparse.Namespace) -> int:
         )
     _show(plans, options)
     return status
+
+
+def _spare_memory() -> None:
+    """Let what the program does with host memory fail by a MemoryError, before the machine has to kill it."""
+    gc.set_threshold(100_000, 20, 20)  # large programs are many objects that stay: each round over them is in vain
+    free = free_memory()
+    if resource is None or free is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    with open("/proc/self/statm") as file:
+        own = int(file.read().split()[5]) * resource.getpagesize()
+    limit = own + free
+    if soft in (resource.RLIM_INFINITY, -1) or limit < soft:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _execute(path: Path | None, options: argparse.Namespace) -> int:
@@ -127,6 +145,11 @@ def _execute(path: Path | None, options: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         print("shardwise plan: interrupted; this is the plan so far", file=sys.stderr)
+    except MemoryError as error:
+        running.report(error)
+        print("shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of "
+              "its data in place of values.", file=sys.stderr)  # fmt: skip
+        return 1
     except Exception as error:
         running.report(error)
         return 1

@@ -39,12 +39,23 @@ def register(commands: Any) -> None:
     )
     parser.add_argument("program", metavar="PROGRAM", help="a .py file or an .ipynb notebook")
     parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual CPU devices")
+    add_dialect(parser)
+    parser.set_defaults(carry_out=_carry_out)
+
+
+def add_dialect(parser: argparse.ArgumentParser) -> None:
+    """Add the option --dialect."""
     parser.add_argument(
         "--dialect",
         choices=tuple(DIALECTS),
         help="behave and print as " + ", ".join(f"JAX {d.jax_version} ({d.name})" for d in DIALECTS.values()),
     )
-    parser.set_defaults(carry_out=_carry_out)
+
+
+def take_dialect(options: argparse.Namespace) -> None:
+    """Let programs have the dialect that the options name, if they do."""
+    if options.dialect is not None:
+        config.update("shardwise_dialect", options.dialect)
 
 
 def own_words(words: list[str], options: Collection[str] = _OPTIONS) -> tuple[list[str], list[str]]:
@@ -91,8 +102,7 @@ def checked_path(program: str) -> Path:
 
 def _carry_out(options: argparse.Namespace) -> int:
     path = checked_path(options.program)
-    if options.dialect is not None:
-        config.update("shardwise_dialect", options.dialect)
+    take_dialect(options)
     if options.devices is not None:
         config.update("jax_num_cpu_devices", options.devices)
     alias.install()

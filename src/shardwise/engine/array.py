@@ -18,7 +18,7 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.treedef import leaf_type
-from shardwise.engine.planned import recorder
+from shardwise.engine.planned import check_room, recorder
 from shardwise.engine.shards import Shard, local_places, shard_places
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
@@ -241,7 +241,10 @@ class ArrayImpl(Array):
         if dtype is not None and np.dtype(dtype) != value.dtype:
             if copy is False:
                 raise ValueError(f"cannot convert {value.dtype} to {np.dtype(dtype)} without a copy; drop copy=False.")
+            check_room(self.shape, self.dtype, "a converted copy")
             return value.astype(dtype)
+        if copy:
+            check_room(self.shape, self.dtype, "a copy")
         return value.copy() if copy else value
 
     def __dlpack__(
@@ -279,10 +282,12 @@ class ArrayImpl(Array):
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
+        check_room(self.shape, self.dtype, "a list")
         return self._value.tolist()
 
     def tobytes(self, order: Any = "C") -> bytes:
         """The values' bytes in row-major order."""
+        check_room(self.shape, self.dtype, "the bytes")
         return self._value.tobytes(order)
 
     def __len__(self) -> int:
@@ -369,6 +374,7 @@ class ArrayImpl(Array):
 
     def __reduce__(self) -> Any:
         self._check_whole()
+        check_room(self.shape, self.dtype, "a pickled copy")
         return _unpickled, (
             read_only(self.dense),
             self.dtype if is_key_dtype(self.dtype) else None,

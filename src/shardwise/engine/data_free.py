@@ -14,7 +14,7 @@ from shardwise.base.dtypes import physical
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.planned import Recorder, recorder
 from shardwise.engine.signature import Signature
-from shardwise.ir import Literal, Program
+from shardwise.ir import Literal
 from shardwise.passes.pipeline import Context, Module
 from shardwise.passes.transfers import Transfer, transfers_of
 from shardwise.runtime.hollow import hollow
@@ -30,8 +30,8 @@ class DataFree:
         jitted: whether the user asked for one program; else it is a single op, called outside of `jit`.
     """
 
-    __slots__ = ("_run", "_values", "context", "device_program", "grid", "in_dims", "in_sigs", "jitted", "module", "name", "names",
-                 "out_dims", "out_sigs", "owned", "placements", "program", "seconds")  # fmt: skip
+    __slots__ = ("_run", "_values", "context", "device_program", "folded_program", "grid", "in_dims", "in_sigs", "jitted",
+                 "module", "name", "names", "out_dims", "out_sigs", "owned", "placements", "program", "seconds")  # fmt: skip
 
     def __init__(
         self,
@@ -55,18 +55,13 @@ class DataFree:
         self.out_sigs = tuple(out_sigs)
         self.grid = context.grid
         self.in_dims, self.out_dims = module.in_dims, module.out_dims
-        self.device_program = module.device_program
+        self.device_program = self.folded_program = module.device_program
         self.placements = module.layouts
         self.seconds = seconds
         self.owned = tuple(owned)
         self._values = [(sig, hollow(sig.form.shape, physical(sig.aval.dtype))) for sig in out_sigs]
         if self._run is not None:
             self._run.compiled(self)
-
-    @property
-    def folded_program(self) -> Program:
-        """The program as it runs: on devices of their own nothing is folded."""
-        return self.device_program
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

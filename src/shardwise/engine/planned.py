@@ -6,10 +6,13 @@ attempt to read a value that nobody has computed. Without a recorder (the usual 
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from shardwise.base.config import Setting
+from shardwise.base.dtypes import physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.sharding import Sharding
 
@@ -54,3 +57,30 @@ def check_attached(sharding: Sharding) -> None:
             f"no data can lie on {first}: it is of a machine that this process has only a description of. Lower and compile for it with "
             "ShapeDtypeStructs, or run the program under shardwise.plan.on(...), where arrays have no data."
         )
+
+
+def check_room(shape: Sequence[int], dtype: Any, what: str) -> None:
+    """In a planned run refuse to lay out a value in real memory that this machine does not have. Elsewhere the memory is in use already.
+
+    Raises:
+        MemoryError: `what` needs more than is free.
+    """
+    if _recorder.value is None:
+        return
+    needed, free = math.prod(shape) * physical(dtype).itemsize, free_memory()
+    if free is not None and needed > free:
+        raise MemoryError(
+            f"{what} of {dtype.name}[{','.join(map(str, shape))}] takes {needed / 2**30:,.1f} GiB of this machine's memory, of which "
+            f"{free / 2**30:,.1f} GiB are free. Arrays of a planned run take none: read them by np.asarray(x), or leave the copy out."
+        )
+
+
+def free_memory() -> int | None:
+    """The bytes that this machine has left for programs, where it says so."""
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        names = os.sysconf_names if hasattr(os, "sysconf_names") else {}
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_AVPHYS_PAGES" in names else None

@@ -20,6 +20,8 @@ from shardwise.lax import adaptive as lax
 from shardwise.nn.initializers import glorot_normal, normal, ones, zeros
 from shardwise.transforms.jit.jaxpr import eval_shape
 
+glorot, randn, logsoftmax = glorot_normal, normal, nn.log_softmax  # older names of theirs
+
 InitFun = Callable[..., tuple[Any, Any]]
 Layer = tuple[InitFun, Callable[..., Any]]
 Shape = tuple[int, ...]

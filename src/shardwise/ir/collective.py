@@ -45,6 +45,8 @@ class Collective:
     alone       ``(position, operands, params) -> result`` on the device at that row-major position: the op needs nothing of others.
     called      ``(params) -> str``: the name that users know.
     told        params that messages show.
+    boxes       ``(eqn) -> (shape, boxes) | None``: the result as a whole along the axes, of this shape, is put together from these boxes
+                of the operands as wholes. In one process fused loops read them where they lie.
     pattern     who sends to whom, by which the time on a network follows from the bytes: "gather" (each device gets all parts), "scatter"
                 (each gets a part of a combination of all), "reduce" (each gets the combination), "transpose" (each sends a part to each
                 other one), "shift" (each sends to one other device).
@@ -60,6 +62,7 @@ class Collective:
     alone: Callable[[int, Values, Params], Any] | None = None
     called: Callable[[Params], str] | None = None
     told: tuple[str, ...] = ()
+    boxes: Callable[..., Any] | None = None
     pattern: str = "shift"
 
     @property

@@ -141,6 +141,8 @@ class ShapedArray:
         """The value's type over Manual axes."""
         return ManualAxisType(self.vma, self.unreduced, self.reduced)
 
+    manual_axis_type = mat
+
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""

@@ -7,7 +7,7 @@ can take, so that each device computes its part alone; what disagrees is reshard
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
@@ -44,8 +44,9 @@ def choose_factors(
     shapes: Sequence[Shape],
     sizes: Mapping[str, int],
     windows: Mapping[int, int] | None = None,
+    first: int | None = None,
 ) -> FactorAxes:
-    """The axes for each factor. Where tensors disagree, the layout held by the most elements wins.
+    """The axes for each factor. Where tensors disagree, the layout held by the most elements wins, or that of tensor `first`.
 
     `windows` are PERMUTE factors that may stay split, with the size of the result's dim.
     """
@@ -54,7 +55,9 @@ def choose_factors(
     for group in _independent(rule):
         tensors, own = [rule.tensors[t] for t in group], [parts[t] for t in group]
         agreed = _agreement(tensors, own)
-        factors |= _by_weight(rule, own, [shapes[t] for t in group], sizes) if agreed is None else agreed
+        if agreed is None:
+            agreed = _by_weight(rule, own, [shapes[t] for t in group], sizes, parts[first] if first in group else {})
+        factors |= agreed
     split = {f for f, n in (windows or {}).items() if n % math.prod(sizes[a] for a in factors.get(f, ())) == 0}
     _move_off_whole_dims(rule, factors, sizes, split)
     _drop_inexpressible(rule, factors, sizes)
@@ -95,8 +98,41 @@ def _agreement(tensors: Sequence[TensorFactors], parts: Sequence[FactorAxes]) ->
     return factors
 
 
+def other_choices(
+    rule: Rule,
+    dims: Sequence[DimAxes],
+    shapes: Sequence[Shape],
+    sizes: Mapping[str, int],
+    windows: Mapping[int, int] | None,
+    chosen: FactorAxes,
+) -> Iterator[FactorAxes]:
+    """Splits that may move fewer bytes than `chosen`: those in which one tensor keeps its layout."""
+    for t, (tensor, d) in enumerate(zip(rule.tensors, dims, strict=True)):
+        if any(d) and compose(tensor, chosen) != d:
+            factors = choose_factors(rule, dims, shapes, sizes, windows, first=t)
+            if factors != chosen:
+                yield factors
+
+
+def with_idle_axes(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> Iterator[FactorAxes]:
+    """`factors` with one axis more that splits nothing so far: a part of a value is moved where all of it would be."""
+    used = {a for axes in factors.values() for a in axes}
+    for a, n in sizes.items():
+        for f, kind in enumerate(rule.kinds) if a not in used and n > 1 else ():
+            axes = factors.get(f, ())
+            if kind is Kind.PASS and rule.sizes[f] % (n * math.prod(sizes[b] for b in axes)) == 0:
+                more = {**factors, f: (*axes, a)}
+                _drop_inexpressible(rule, more, sizes)
+                if f in more:
+                    yield more
+
+
 def _by_weight(
-    rule: Rule, parts: Sequence[FactorAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]
+    rule: Rule,
+    parts: Sequence[FactorAxes],
+    shapes: Sequence[Shape],
+    sizes: Mapping[str, int],
+    first: FactorAxes,
 ) -> FactorAxes:
     weights: dict[tuple[int, Axes], int] = {}
     for part, shape in zip(parts, shapes, strict=True):
@@ -104,6 +140,7 @@ def _by_weight(
             weights[f, axes] = weights.get((f, axes), 0) + math.prod(shape)
     ways = lambda axes: math.prod(sizes[a] for a in axes)  # noqa: E731
     order = sorted(weights, key=lambda fa: (-weights[fa], rule.kinds[fa[0]], -ways(fa[1])))
+    order = [*first.items(), *order]
     factors: FactorAxes = {}
     used: set[str] = set()
     for f, axes in order:

@@ -11,7 +11,7 @@ from shardwise.ir import Equation, Program, Var, map_equations, map_programs
 from shardwise.passes.parts import makers, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.space import space_of
+from shardwise.runtime.fused import space_of
 from shardwise.runtime.machine.llvm import available
 
 

@@ -16,10 +16,9 @@ from shardwise.ir import Equation, Program, Var, map_equations, map_programs
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import fused
+from shardwise.runtime.fused import fused
 from shardwise.runtime.machine import llvm
-from shardwise.runtime.products import panels
-from shardwise.runtime.products.epilogue import epilogue
+from shardwise.runtime.products import epilogue_p, panels
 from shardwise.sharding.rule import Kind
 
 
@@ -221,7 +220,7 @@ class _Search:
             v for e in members for v in e.outputs if v in self.kept or not inside.issuperset(self.used.get(v, ()))
         )
         return Equation(
-            epilogue,
+            epilogue_p,
             inputs,
             outputs,
             {"program": Program(inputs, tuple(members), outputs, 0, "epilogue")},

@@ -7,6 +7,7 @@ shapes, and an equation for each communication with the bytes it sends. It has t
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,8 +29,18 @@ from shardwise.ops.devices.relayout import layout_axes, relayout_op, route
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.frames import framed_dims, framed_type, frames_of, into_frames, out_of_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
+from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import Step, plan_reshard
-from shardwise.passes.split import Split, dim_of, local_params, local_results, local_type, shape_of, split_of
+from shardwise.passes.split import (
+    Split,
+    cheaper_split,
+    dim_of,
+    local_params,
+    local_results,
+    local_type,
+    shape_of,
+    split_of,
+)
 from shardwise.passes.transfers import transfers_of
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.runtime.env import Env
@@ -53,6 +64,7 @@ class Region:
         default_factory=dict
     )  # values put together from others, laid out when somebody reads them
     current: Equation | None = None
+    partitioned: Sequence[Equation] = ()
 
     def __post_init__(self) -> None:
         self.sizes = tuple(self.grid.axis_sizes.items())
@@ -65,6 +77,11 @@ class Region:
         if owners is None:
             return None
         return Env(grid.names, grid.sizes, processes=owners), frozenset(grid.names[a] for a in owners.crossing())
+
+    @cached_property
+    def readers(self) -> Counter[Atom]:
+        """The number of equations that read a value."""
+        return Counter(a for e in self.partitioned for a in e.inputs if isinstance(a, Var))
 
     # -- reading and defining values -------------------------------------------------------------------------------------------
 
@@ -221,6 +238,7 @@ class Region:
 
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
+        self.partitioned = program.equations
         for eqn in program.equations:
             outer, self.current = self.current, eqn
             if eqn.op.partition is not None:
@@ -323,7 +341,10 @@ class Region:
         if not any(map(any, in_dims)) and not any(map(any, out_dims)):
             self._local(eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
             return
-        split: Split = split_of(eqn.op, in_types, out_types, ExactParams(params), in_dims + out_dims, self.sizes)
+        key = eqn.op, in_types, out_types, ExactParams(params), in_dims + out_dims, self.sizes
+        split: Split = split_of(*key)
+        if split.moves_much:
+            split = cheaper_split(*key, tuple([max(1, self.readers[a]) for a in eqn.inputs]))
         atoms = [
             a if have == want else self._moved(operand, a, have, want)
             for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)
@@ -396,18 +417,16 @@ class Region:
         """Finish a result that holds one part of a reduction per device: reduce-scatter what is wanted split, else all-reduce."""
         atom, _ = self.values[var]
         kind = eqn.op.reduction_of(eqn.params)
-        rest = partial
-        if kind == "sum":
-            for d, (have, want) in enumerate(zip(dims, placed, strict=True)):
-                extra = want[len(have) :]
-                if want[: len(have)] == have and extra and set(extra) <= set(rest):
-                    params = {"sizes": self.sizes_of(extra), "dim": d, "tiled": True}
-                    atom = self.collective(psum_scatter_op, [atom], extra, var.aval, params)
-                    dims = (*dims[:d], want, *dims[d + 1 :])
-                    rest = tuple(a for a in rest if a not in extra)
-        if rest:
-            atom = self.collective(all_reduce, [atom], rest, var.aval, {"kind": kind})
-        self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
+        aval = var.aval
+        plan = plan_reduction(
+            dims, placed, partial, aval.shape, aval.itemsize, self.grid.axis_sizes, scatters=kind == "sum"
+        )
+        for d, axes in plan.scatters:
+            params = {"sizes": self.sizes_of(axes), "dim": d, "tiled": True}
+            atom = self.collective(psum_scatter_op, [atom], axes, aval, params)
+        if plan.rest:
+            atom = self.collective(all_reduce, [atom], plan.rest, aval, {"kind": kind})
+        self.define(var, self.reshard(atom, plan.dims, placed, aval), placed)
 
 
 def _takes_detours(steps: Sequence[Step], across: tuple[Env, frozenset[str]]) -> bool:

@@ -1,7 +1,8 @@
 """The pipeline: all passes, in order, from an inlined program to the one that a Plan runs.
 
     on_grid -> propagate -> partition -> simplify -> fold_reductions       `PARTITIONING`
-    wide_products -> crossing_reductions -> schedule -> epilogues          `FUSING`, where there are large values
+    wide_products -> cut_pieces -> crossing_reductions
+                  -> schedule -> epilogues                                 `FUSING`, where there are large values
     small                                                                  `JOINING`, where there are small parts
 
 Comes in: a `Module`, which is a program with what is known of its layouts, and the `Context` that it is compiled for. A pass gives a
@@ -182,6 +183,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
 DEVICE_PROGRAM = PARTITIONING[:-1]  # as far as devices of several machines are concerned
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products"),
+    _later("cut_pieces", "with_cut_pieces"),
     _later("crossing_reductions", "with_crossing_reductions"),
     _later("schedule", "schedule"),
     _later("epilogues", "with_epilogues"),

@@ -53,7 +53,7 @@ class Step:
     perm: Pairs = ()
 
 
-def _sent(op: Op, local_bytes: int, n: int) -> int:
+def sent_by(op: Op, local_bytes: int, n: int) -> int:
     """Bytes that one device sends in a step over a group of n, holding `local_bytes` before it."""
     assert op.collective is not None
     return op.collective.block_bytes_sent(local_bytes, n)
@@ -98,10 +98,17 @@ def plan_reshard(
     sized = []
     for step in steps:
         n = ways(step.axes, mesh_axes)
-        sent = _sent(step.op, local, n)
+        sent = sent_by(step.op, local, n)
         sized.append(Step(step.op, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
         local = math.prod(local_shape(shape, step.result, mesh_axes)) * itemsize
     return tuple(sized)
+
+
+def resharding_bytes(
+    source: DimAxes, target: DimAxes, shape: tuple[int, ...], itemsize: int, mesh_axes: Mapping[str, int]
+) -> int:
+    """The bytes that a device sends in these steps."""
+    return sum(step.bytes_sent for step in plan_reshard(source, target, shape, itemsize, mesh_axes))
 
 
 # -- choosing the sequence -------------------------------------------------------------------------
@@ -196,7 +203,7 @@ def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Map
         local = unit // math.prod(sizes[a] for axes in layout for a in axes)
         for move in _moves(layout, target, shape, sizes):
             op, axes, _, _, result = move
-            sent = _sent(op, local, ways(axes, sizes))
+            sent = sent_by(op, local, ways(axes, sizes))
             total = (cost[0] + sent, cost[1] + (op is not all_slice), cost[2] + 1)
             if result not in best or total < best[result]:
                 best[result] = total

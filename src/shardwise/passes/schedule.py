@@ -19,8 +19,7 @@ from shardwise.ir import Equation, Literal, Program, Var, live_equations, map_eq
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.fused.space import Space, fits, joined, space_of
+from shardwise.runtime.fused import Space, fits, fused, joined_pieces, space_of
 from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.machine.llvm import available
 
@@ -78,17 +77,14 @@ def _kinds(program: Program, env: Env) -> list[Any]:
                 if kinds[j] is None and space.takes(equations[j]):
                     kinds[j] = space
                     stack.append(j)
-    return [_kind(e, devices) if k is None else k for e, k in zip(equations, kinds, strict=True)]
+    return [_kind(e, env) if k is None else k for e, k in zip(equations, kinds, strict=True)]
 
 
-def _kind(eqn: Equation, devices: int) -> Any:
+def _kind(eqn: Equation, env: Env) -> Any:
     """The kind of an elementwise equation."""
-    emit = eqn.op.emit
+    emit, devices = eqn.op.emit, math.prod(env.axis_sizes)
     if emit is None:
-        large = eqn.op.boxes is not None and eqn.outputs[0].aval.size * devices > costs.FUSED_FEWEST
-        if large and joined(eqn) is not None and available():  # smaller ones are left to `small`
-            return eqn.outputs[0].aval.shape, eqn.outputs[0].aval.vma
-        return None
+        return (eqn.outputs[0].aval.shape, eqn.outputs[0].aval.vma) if _read_apart(eqn, env) else None
     if emit.moves:
         return None
     out = eqn.outputs[0].aval
@@ -97,6 +93,14 @@ def _kind(eqn: Equation, devices: int) -> Any:
     if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs) or _rounds_twice(eqn):
         return None
     return out.shape, out.vma
+
+
+def _read_apart(eqn: Equation, env: Env) -> bool:
+    """Whether loops read the pieces of the result where they lie. Those of other processes are not there."""
+    if not eqn.outputs or eqn.outputs[0].aval.size * math.prod(env.axis_sizes) <= costs.FUSED_FEWEST:
+        return False  # left to `small`
+    here = eqn.op.collective is None or env.processes is None
+    return here and joined_pieces(eqn) is not None and available()
 
 
 def _shape(kind: Any) -> tuple[int, ...]:
@@ -174,8 +178,9 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
     effects = -1  # the stage of the last equation with effects: their order stays
 
     def step(i: int, j: int) -> int:
-        """What the way from equation i to its user j costs."""
-        return int(kinds[i] != kinds[j])
+        """What the way from equation i to its user j costs. Pieces come from outside of the group."""
+        op = equations[j].op
+        return int(kinds[i] != kinds[j] or (op.emit is None and op.fold is None))
 
     for i, eqn in enumerate(equations):
         stage = 0
@@ -191,7 +196,7 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
         out = equations[i].outputs
         if kinds[i] is None or out[0] in kept or not used.get(out[0]):
             continue
-        waiting = {stages[j] if kinds[j] == kinds[i] else None for j in used[out[0]]}
+        waiting = {None if step(i, j) else stages[j] for j in used[out[0]]}
         later = waiting.pop()
         if not waiting and later is not None:
             stages[i] = later

@@ -16,8 +16,7 @@ from shardwise.ir import Equation, Loop, Program, Var, map_programs, region_of, 
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.small.forms import writable
-from shardwise.runtime.small.kernel import available, small
+from shardwise.runtime.small import available, small, writable
 
 Group = tuple[int, ...]
 

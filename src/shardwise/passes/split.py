@@ -6,17 +6,20 @@ takes its operands and makes its results, and its local params and types. Layers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.base.caches import recent
 from shardwise.base.config import Token
 from shardwise.ir import ExactParams, ShapedArray
 from shardwise.ir.op import Op, Types
-from shardwise.passes.choose import FactorAxes, choose_factors, compose
+from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_choices, with_idle_axes
 from shardwise.passes.grid import Axes, DimAxes
-from shardwise.passes.reshard import local_shape
+from shardwise.passes.reduction import plan_reduction
+from shardwise.passes.reshard import local_shape, resharding_bytes
+from shardwise.runtime import costs
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 Items = tuple[tuple[str, Any], ...]
@@ -33,6 +36,7 @@ class Split:
     results: Dims
     partial: Axes  # axes over which the results are parts of a reduction
     exchanged: tuple[int, ...]  # factors of which each device needs a window
+    moves_much: bool = False  # whether other splits are worth a look
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,11 +56,81 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 
 @remembered
 def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dims: Dims, sizes: Items) -> Split:
-    """The split of an op whose operands and results have the layouts `dims`, over axes of these sizes."""
+    """The split of an op whose operands and results have the layouts `dims`, over axes of these sizes.
+
+    Where tensors disagree, the layout held by the most elements wins.
+    """
     ways = dict(sizes)
     rule = op.sharding_rule(in_types, out_types, params)
     shapes = [t.shape for t in in_types + out_types]
     factors = choose_factors(rule, dims, shapes, ways, _windows(op, in_types, out_types, params, rule))
+    split = _split(op, in_types, params, rule, factors)
+    if split.partial or split.operands + split.results != dims:
+        sums = op.reduction_of(params) == "sum"
+        sent = _bytes_moved(split, in_types + out_types, dims, ways, (1,) * len(dims), sums)
+        return replace(split, moves_much=sent >= costs.RESHARD_WORTH)
+    return split
+
+
+@remembered
+def cheaper_split(
+    op: Op,
+    in_types: Types,
+    out_types: Types,
+    params: ExactParams,
+    dims: Dims,
+    sizes: Items,
+    readers: tuple[int, ...],
+) -> Split:
+    """`split_of`, unless another split moves far fewer bytes and leaves no device idle that would work.
+
+    `readers`, per operand, are the numbers of equations that read it and so share the cost of moving it.
+    """
+    ways, types = dict(sizes), in_types + out_types
+    split: Split = split_of(op, in_types, out_types, params, dims, sizes)
+    rule, factors, shapes = split.rule, split.factors, [t.shape for t in types]
+    windows = _windows(op, in_types, out_types, params, rule)
+    sums = op.reduction_of(params) == "sum"
+    alone = (1,) * len(types)
+    sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums)
+    found = list(other_choices(rule, dims, shapes, ways, windows, factors))
+    for chosen in (factors, *found):
+        found += with_idle_axes(rule, chosen, ways)
+    at_work = _ways(factors, ways)
+    best, least = split, sent
+    for other in found:
+        trial = _split(op, in_types, params, rule, other)
+        if not set(trial.exchanged) <= set(split.exchanged):
+            continue
+        moved, working = _bytes_moved(trial, types, dims, ways, alone, sums), _ways(other, ways)
+        if moved < least and working >= at_work and (costs.RESHARD_GAIN * moved, -working) < (sent, -at_work):
+            best, least = trial, moved
+    return best
+
+
+def _ways(factors: FactorAxes, sizes: Mapping[str, int]) -> int:
+    """The number of devices that compute parts of their own."""
+    return math.prod(sizes[a] for axes in factors.values() for a in axes)
+
+
+def _bytes_moved(
+    split: Split, types: Types, dims: Dims, sizes: Mapping[str, int], shared: Sequence[int], sums: bool
+) -> float:
+    """The bytes that a device sends to bring operands into their layouts of the split and results from there into those of `dims`."""
+    count = len(split.operands)
+    total = 0.0
+    for aval, have, want, n in zip(types, dims, split.operands, shared, strict=False):
+        total += resharding_bytes(have or ((),) * aval.ndim, want, aval.shape, aval.itemsize, sizes) / n
+    for aval, made, placed in zip(types[count:], split.results, dims[count:], strict=True):
+        if split.partial:
+            plan = plan_reduction(made, placed, split.partial, aval.shape, aval.itemsize, sizes, scatters=sums)
+            total += plan.bytes_sent
+        else:
+            total += resharding_bytes(made, placed, aval.shape, aval.itemsize, sizes)
+    return total
+
+
+def _split(op: Op, in_types: Types, params: ExactParams, rule: Rule, factors: FactorAxes) -> Split:
     return Split(
         rule,
         factors,

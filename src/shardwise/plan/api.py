@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from shardwise.base.tree import tree_map
+from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.plan.session import on as planned_run
 from shardwise.planner.device_program import device_program_of
 from shardwise.planner.machine import Machine
 from shardwise.planner.plan import make_plan
 from shardwise.planner.result import Plan
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import devices as all_devices
 from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.wrapped import JitWrapped
 
@@ -29,5 +35,24 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
     """
     wrapped = f if isinstance(f, JitWrapped) else jit(f)
     with planned_run(on) as run:
+        args, kwargs = tree_map(lambda x: _on_devices(x, run.machine), (args, kwargs))
         executable = wrapped.lower(*args, **kwargs)._entry.executable
     return make_plan(device_program_of(executable), run.machine, notes=run.notes)
+
+
+def _on_devices(x: Any, machine: Machine) -> Any:
+    """A struct over an AbstractMesh as one over the first devices of the machine."""
+    sharding = x.sharding if isinstance(x, ShapeDtypeStruct) else None
+    if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, Mesh):
+        return x
+    mesh = sharding.mesh
+    if mesh.size > machine.devices:
+        raise ValueError(
+            f"An argument lies on the mesh {dict(mesh.shape)} of {mesh.size} devices, but {machine.name} has {machine.devices}. Plan on a "
+            "larger machine, or make the mesh smaller."
+        )
+    devices = np.array(all_devices()[: mesh.size], object).reshape(mesh.axis_sizes)
+    placed = NamedSharding(
+        Mesh(devices, mesh.axis_names, mesh.axis_types), sharding.spec, memory_kind=sharding.memory_kind
+    )
+    return ShapeDtypeStruct(x.shape, x.dtype, sharding=placed, weak_type=x.weak_type)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.engine.data_free import DataFree
-from shardwise.engine.planned import install_recorder
+from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
@@ -135,8 +135,8 @@ class Run:
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:
-        """A plan for each program that was called, the one with the most work first."""
-        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: -c.flops * c.calls)
+        """A plan for each program that was called, the one with the most work per call first."""
+        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: (-c.flops, -c.calls))
         return tuple(
             make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes) for c in order
         )
@@ -145,7 +145,8 @@ class Run:
 def client_of(machine: Machine) -> PlannedClient:
     """A backend with the machine's devices."""
     host = backend().host if backend_initialized() else None
-    return PlannedClient(machine.chip.platform, machine.chip.kind, Places(machine), host)
+    chip = machine.chip
+    return PlannedClient(chip.platform, chip.kind, chip.usable_bytes, Places(machine), host)
 
 
 @contextmanager
@@ -165,7 +166,13 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
     """
     found = find(machine) if isinstance(machine, str) else machine
     run = Run(found, read, steps)
-    before, outer = install_client(client_of(found)), install_recorder(run)
+    current = backend() if backend_initialized() else None
+    outer_run = recorder()
+    shared = isinstance(outer_run, Run) and outer_run.machine == found and current is not None
+    client = (
+        current if shared and current is not None else client_of(found)
+    )  # a run around this one has the same devices
+    before, outer = install_client(client), install_recorder(run)
     try:
         yield run
     finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from shardwise.engine.data_free import DataFree
 from shardwise.ir import Program, region_of, rounds_of, unwrapped
-from shardwise.planner.plan import product_flops
+from shardwise.planner.flops import product_of
 from shardwise.planner.work import DeviceProgram
 
 
@@ -34,5 +34,5 @@ def product_flops_of(program: Program) -> float:
         if region is not None:
             total += (rounds_of(eqn) or 1) * sum(product_flops_of(p) for p in region.programs)
         elif unwrapped(eqn.op, eqn.params)[0].product:
-            total += product_flops(eqn)
+            total += product_of(eqn).flops
     return total

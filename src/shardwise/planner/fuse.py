@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, region_of
+from shardwise.planner.combine import with_combined_reductions
 from shardwise.planner.gathers import with_gathers_again
 from shardwise.planner.memory import Frame, frames_of, program_frame, temporaries_of
 from shardwise.planner.order import breadth_first, ordered
@@ -17,7 +18,7 @@ from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
 from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
-from shardwise.planner.values import Values, rows_of, values_of
+from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
 from shardwise.planner.widen import with_wide_products
 from shardwise.planner.work import DeviceProgram, Group
 
@@ -29,6 +30,7 @@ _KINDS = {
     Role.FOLD: "fused",
     Role.LIGHT: "fused",
     Role.UPDATE: "move",
+    Role.OFFLOAD: "move",
     Role.OTHER: "other",
 }
 
@@ -49,11 +51,12 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target) -> tuple[G
     done: list[Group] = []
     for group in found:
         if group.body:
-            frames = frames_of(group, target)
+            frames = frames_of(group, target, frame.values.host)
             body = _arranged(group.body, frames[0], target) if len(frames) == 1 else group.body
             scratch = max(temporaries_of(inner, body, target) for inner in frames)
             group = replace(group, body=body, scratch=scratch)
         done.append(group)
+    done = list(with_combined_reductions(done, target))
     if target.order == "breadth":
         return breadth_first(done)
     if target.order == "program":
@@ -61,9 +64,11 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target) -> tuple[G
     return ordered(done, lambda order: temporaries_of(frame, order, target))
 
 
-def fused(program: Program, target: Target, rows: tuple[Var, ...] = ()) -> tuple[Group, ...]:
-    """The kernels of one program, in its order; `rows` are inputs that are entries of stacked arrays."""
-    values = values_of(program, target, rows)
+def fused(
+    program: Program, target: Target, rows: tuple[Var, ...] = (), fetched: tuple[Var, ...] = ()
+) -> tuple[Group, ...]:
+    """The kernels of one program, in its order; `rows` and `fetched` as for `values_of`."""
+    values = values_of(program, target, rows, fetched)
     chosen = choose_stored(values, target)
     rings = find_rings(values, chosen, target)
     absorbed = _epilogues(values, chosen) if target.epilogues else {}
@@ -77,7 +82,7 @@ def fused(program: Program, target: Target, rows: tuple[Var, ...] = ()) -> tuple
             continue
         group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())))
         found.append(with_ring(group, target))
-    return _with_several_results(found, values.fenced)
+    return _with_several_results(found, values.fenced, target)
 
 
 def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tuple[int, ...]) -> Group:
@@ -103,14 +108,26 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     made_here = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
     writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v)
     moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
-    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved)
-    return _with_body(group, eqn, target) if role in (Role.LOOP, Role.BRANCHES) else group
+    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=_whole_sum(eqn, role, target))
+    return _with_body(group, eqn, target, values.host) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
-def _with_body(group: Group, eqn: Equation, target: Target) -> Group:
+def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
+    """The bytes of a sum over devices of which this one needs a part, where the target has it as a whole."""
+    if role is not Role.COLLECTIVE or target.scatters:
+        return 0
+    whole = sum(a.aval.nbytes for a in eqn.inputs)
+    return whole if 2 * sum(v.aval.nbytes for v in eqn.outputs) <= whole else 0
+
+
+def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var]) -> Group:
     region = region_of(eqn)
     if isinstance(region, Loop):
-        return replace(group, body=fused(_rewritten(region.body, target), target, rows_of(region)), trips=region.length)
+        return replace(
+            group,
+            body=fused(_rewritten(region.body, target), target, rows_of(region), fetched_rows(eqn, host)),
+            trips=region.length,
+        )
     assert isinstance(region, Branches)
     bodies = [fused(_rewritten(p, target), target) for p in region.programs]
     return replace(group, body=max(bodies, key=_traffic, default=()))
@@ -156,12 +173,12 @@ def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _with_several_results(found: list[Group], fenced: set[Var]) -> tuple[Group, ...]:
+def _with_several_results(found: list[Group], fenced: set[Var], target: Target) -> tuple[Group, ...]:
     """Neighbouring fused kernels over as many elements that share operands, or read each other's results, as one."""
     done: list[Group] = []
     for group in found:
         last = done[-1] if done else None
-        if last is not None and _are_one(last, group, fenced):
+        if last is not None and _are_one(last, group, fenced, target):
             equations = tuple(dict.fromkeys((*last.equations, *group.equations)))
             written = set(last.writes)
             reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written)))
@@ -173,11 +190,13 @@ def _with_several_results(found: list[Group], fenced: set[Var]) -> tuple[Group, 
     return tuple(done)
 
 
-def _are_one(one: Group, other: Group, fenced: set[Var]) -> bool:
+def _are_one(one: Group, other: Group, fenced: set[Var], target: Target) -> bool:
     if one.kind != "fused" or other.kind != "fused" or len(one.writes) > 8:
         return False
     if any(e.op.fold is not None for e in one.equations):
         return False  # its result is there when all rows have been read
+    if not target.fold_prologues and any(e.op.fold is not None for e in other.equations):
+        return False
     size = _space(one)
     if size != _space(other):
         return False

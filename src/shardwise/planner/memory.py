@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from shardwise.base.dtypes import short_name
@@ -19,7 +20,7 @@ from shardwise.planner.padding import stored_bytes
 from shardwise.planner.result import Buffer
 from shardwise.planner.span import Span
 from shardwise.planner.target import Target
-from shardwise.planner.values import Values, rows_of, values_of
+from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
 from shardwise.planner.work import DeviceProgram, Group
 
 
@@ -76,7 +77,7 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target) -
     own = sum(stored_bytes(a.aval, target, given=True) for a, h in zip(outputs, homes, strict=True) if h is None)
     addresses = 8 * len(outputs) if target.pointers and len(outputs) > 1 else 0
     own += addresses
-    buffers = _buffers_at(spans, at, groups, target) + _given(program, outputs, homes, target)
+    buffers = _buffers_at(spans, at, groups, target, frame) + _given(program, outputs, homes, target)
     if addresses:
         buffers += (Buffer("addresses of results", "result", addresses, ""),)
     return Memory(
@@ -104,9 +105,9 @@ def program_frame(program: DeviceProgram, target: Target) -> Frame:
     return frame
 
 
-def loop_frame(loop: Loop, target: Target) -> Frame:
+def loop_frame(loop: Loop, target: Target, fetched: tuple[Var, ...] = ()) -> Frame:
     """The frame of a loop's body: the next carry goes where the carry lies, entries of stacked results where these lie."""
-    values = values_of(loop.body, target, rows_of(loop))
+    values = values_of(loop.body, target, rows_of(loop), fetched)
     frame = Frame(values, {v for v in loop.body.inputs if v not in values.rows})
     carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
     for out, home in zip(values.outputs, carried, strict=False):
@@ -116,11 +117,11 @@ def loop_frame(loop: Loop, target: Target) -> Frame:
     return frame
 
 
-def frames_of(group: Group, target: Target) -> tuple[Frame, ...]:
-    """The frames of the body of a loop, or of those of branches."""
+def frames_of(group: Group, target: Target, host: AbstractSet[Atom]) -> tuple[Frame, ...]:
+    """The frames of the body of a loop, or of those of branches; `host` are values in the host's memory."""
     region = region_of(group.equations[-1])
     if isinstance(region, Loop):
-        return (loop_frame(region, target),)
+        return (loop_frame(region, target, fetched_rows(group.equations[-1], host)),)
     assert isinstance(region, Branches)
     return tuple(Frame(values_of(p, target), set(p.inputs)) for p in region.programs)
 
@@ -162,7 +163,7 @@ def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
                 open_spans.pop(source).last = g - 1
             spans.append(span)
             open_spans[var] = span
-        scratch = group.scratch
+        scratch = group.scratch + _fetched_bytes(group, frame)
         if target.exchange_copies and group.kind == "collective":
             scratch += _copies(group, g, last, open_spans, len(spans) - before)
         if scratch:
@@ -208,6 +209,13 @@ def _asynchronous(groups: Sequence[Group], first: dict[Var, int], last: dict[Var
     return starts
 
 
+def _fetched_bytes(group: Group, frame: Frame) -> int:
+    """The bytes that a group fetches from the host's memory while it runs; a loop does so entry by entry."""
+    if not frame.values.host or group.kind == "loop" or any(e.op.memory_kind is not None for e in group.equations):
+        return 0
+    return sum(v.aval.nbytes for v in group.reads if v in frame.values.host)
+
+
 def _copies(group: Group, g: int, last: dict[Var, int], open_spans: dict[Var, Span], results: int) -> int:
     """The bytes of the copies that an exchange of parts of one dim for another makes, before and after it.
 
@@ -224,6 +232,8 @@ def _copies(group: Group, g: int, last: dict[Var, int], open_spans: dict[Var, Sp
 
 def _needs_no_buffer(var: Var, g: int, group: Group, frame: Frame, last: dict[Var, int]) -> bool:
     """Whether a group writes its result where it will stay."""
+    if var in frame.values.host:
+        return True
     if var in frame.entries and var not in frame.homes:
         return last.get(var, g) <= g and group.kind != "collective"
     if var not in frame.homes:
@@ -292,7 +302,9 @@ def _kind(group: Group) -> str:
     return "saved" if group.kind == "loop" else "temporary"
 
 
-def _buffers_at(spans: Sequence[Span], at: int, groups: Sequence[Group], target: Target) -> tuple[Buffer, ...]:
+def _buffers_at(
+    spans: Sequence[Span], at: int, groups: Sequence[Group], target: Target, frame: Frame
+) -> tuple[Buffer, ...]:
     """The buffers in use while group `at` runs; those alike are one with a count."""
     found: dict[object, Buffer] = {}
     alive = {s.var for s in spans if s.var is not None and s.first <= at <= s.last}
@@ -301,7 +313,7 @@ def _buffers_at(spans: Sequence[Span], at: int, groups: Sequence[Group], target:
         if not span.first <= at <= span.last:
             continue
         if span.var is None:
-            for buffer in _scratch_buffers(groups[at], target):
+            for buffer in _scratch_buffers(groups[at], span.nbytes, target, frame):
                 found[len(found), buffer] = buffer
             continue
         eqn = makers.get(span.var)
@@ -314,18 +326,18 @@ def _buffers_at(spans: Sequence[Span], at: int, groups: Sequence[Group], target:
     return tuple(found.values())
 
 
-def _scratch_buffers(group: Group, target: Target) -> tuple[Buffer, ...]:
+def _scratch_buffers(group: Group, nbytes: int, target: Target, outer: Frame) -> tuple[Buffer, ...]:
     """What a group needs while it runs: buffers of a loop's body, or the parts of a ring."""
     eqn = group.equations[-1]
     place = eqn.source.place if eqn.source else None
     if not group.body:
-        return (Buffer(f"parts of {eqn.op.name}", "temporary", group.scratch, "", source=place),)
-    for frame in frames_of(group, target):
+        return (Buffer(f"parts of {eqn.op.name}", "temporary", nbytes, "", source=place),)
+    for frame in frames_of(group, target, outer.values.host):
         spans = _spans(frame, group.body, target)
         usage, at = _usage(spans, len(group.body))
-        if max(usage, default=0) == group.scratch:
-            return _buffers_at(spans, at, group.body, target)
-    return (Buffer(f"body of {eqn.op.name}", "temporary", group.scratch, "", source=place),)
+        if max(usage, default=0) == nbytes:
+            return _buffers_at(spans, at, group.body, target, frame)
+    return (Buffer(f"body of {eqn.op.name}", "temporary", nbytes, "", source=place),)
 
 
 def _given(

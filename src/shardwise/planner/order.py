@@ -58,7 +58,7 @@ def postponed(groups: Sequence[Group]) -> tuple[Group, ...]:
 
 def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
     """The groups in the order in which their operands are there, first come first served."""
-    waits, readers = _dependences(groups)
+    waits, readers = dependences(groups)
     queue = deque(g for g, count in enumerate(waits) if count == 0)
     order: list[Group] = []
     while queue:
@@ -71,7 +71,7 @@ def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(order)
 
 
-def _dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Var, set[int]]]:
+def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Var, set[int]]]:
     """How many groups each group waits for, and per value the groups that read it."""
     makers = {v: g for g, group in enumerate(groups) for v in group.writes}
     readers: dict[Var, set[int]] = {}
@@ -86,7 +86,7 @@ def _dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Var, set[int]
 
 def freeing_first(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Of the groups whose operands are there, always the one that frees most bytes less those that it writes."""
-    waits, readers = _dependences(groups)
+    waits, readers = dependences(groups)
     left = {v: len(r) for v, r in readers.items()}
     gain = [-sum(v.aval.nbytes for v in group.writes if v in readers) for group in groups]
     for v, count in left.items():

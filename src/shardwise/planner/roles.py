@@ -25,6 +25,7 @@ class Role(Enum):
     LOOP = auto()
     BRANCHES = auto()
     UPDATE = auto()  # writes into operand 0 where that dies
+    OFFLOAD = auto()  # copies to the host's memory
     OTHER = auto()  # reads and writes memory
 
 
@@ -38,6 +39,9 @@ def role_of(eqn: Equation) -> Role:
         return Role.PRODUCT
     if op.collective is not None:
         return _role_of_collective(op, params, eqn)
+    kind = None if op.memory_kind is None else op.memory_kind(params)
+    if kind is not None:
+        return Role.OTHER if kind == "device" else Role.OFFLOAD
     if op.hands_on:
         return Role.BARRIER if op.multiple_results else Role.VIEW
     if op.fold is not None:

@@ -20,6 +20,8 @@ class Target:
         name: 'tpu', 'gpu', 'cpu-xla' or 'here' (our own engine).
         tile: bytes of a row of a tile, and rows of 4 bytes: the last two dims of temporaries are padded to it; None: never.
         prologues: whether a product reads operands that are computed while it runs.
+        fold_prologues: whether a reduction does.
+        scatters: whether a sum of which each device needs a part is a reduce-scatter; else each gets it as a whole, and takes its part.
         epilogues: whether a product's result goes through elementwise ops before it is stored.
         duplicates: whether a value that several groups read may be computed in each of them.
         cost_limit: the additions per byte of the value up to which it is rather computed again than kept.
@@ -35,12 +37,14 @@ class Target:
         exchange_copies: whether an all-to-all copies its operand and its result.
         near_bytes: on-chip memory for temporaries that are read soon after they are made; 0: none. Of the chip at hand: see `for_chip`.
         near_groups: the most groups that such a temporary is needed by.
-        combine_bytes: neighbouring collectives of one kind are joined while they move less than that.
+        combine_bytes: reductions over devices that do not wait for each other are joined up to so many bytes; 0: never.
     """
 
     name: str
     tile: tuple[int, int] | None = None
     prologues: bool = True
+    fold_prologues: bool = True
+    scatters: bool = True
     epilogues: bool = True
     duplicates: bool = True
     cost_limit: float = 0.0
@@ -73,7 +77,17 @@ TPU = Target(
 # XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only.
 GPU = Target("gpu", prologues=False, cost_limit=32.0, asynchronous=True)
 # XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened; its scheduler favours concurrency.
-CPU_XLA = Target("cpu-xla", prologues=False, epilogues=False, cost_limit=16.0, widens=True, order="breadth")
+CPU_XLA = Target(
+    "cpu-xla",
+    fold_prologues=False,
+    scatters=False,
+    prologues=False,
+    epilogues=False,
+    cost_limit=16.0,
+    widens=True,
+    order="breadth",
+    combine_bytes=2**50,
+)
 # Our own engine.
 HERE = Target("here", prologues=False, duplicates=False, cost_limit=16.0, widens=True, order="program", pointers=False)
 

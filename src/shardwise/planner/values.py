@@ -6,6 +6,7 @@ In: a program. Out: `Values`, which the passes that group equations read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,7 @@ class Values:
         rows: inputs that are entries of stacked arrays.
         stored: roots that must be in memory, whatever fuses.
         fenced: roots that pass through a barrier.
+        host: values that lie in the host's memory: what is offloaded, and stacks of it.
         turned: views whose elements lie in another order than their root's.
         pieces: per position of a collective that fetches little of its result, as a halo exchange does, what it fetches. The result is
             put together from that and the operand where it is read.
@@ -45,6 +47,7 @@ class Values:
     rows: frozenset[Var]
     stored: set[Var]
     fenced: set[Var]
+    host: set[Var]
     turned: set[Var]
     pieces: dict[int, Var]
 
@@ -53,15 +56,16 @@ class Values:
         return atom if isinstance(atom, Literal) else self.roots.get(atom, atom)
 
 
-def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Values:
-    """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays."""
+def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetched: Sequence[Var] = ()) -> Values:
+    """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays, `fetched` those that lie with the host."""
     roots: dict[Var, Atom] = {}
     roles: list[Role] = []
     reads: list[tuple[Var, ...]] = []
     makers: dict[Var, int] = {}
     users: dict[Var, list[int]] = {}
-    stored: set[Var] = set()
+    stored: set[Var] = set(fetched)
     fenced: set[Var] = set()
+    host: set[Var] = set()
     turned: set[Var] = set()
     pieces: dict[int, Var] = {}
 
@@ -89,7 +93,10 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
         if piece is not None:
             pieces[i] = piece
             makers[piece] = i
+        if role is Role.OFFLOAD:
+            host.update(eqn.outputs)
         if role is Role.LOOP:
+            host.update(_stacks_of_offloaded(eqn))
             roots.update((eqn.outputs[j], root(a)) for j, a in _unchanged(eqn))
         stored.update(_operands_in_memory(eqn, role, found, target))
     outputs = tuple(map(root, program.outputs))
@@ -105,6 +112,7 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
         frozenset(rows),
         stored,
         fenced,
+        host,
         turned,
         pieces,
     )
@@ -112,7 +120,7 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
 
 def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], target: Target) -> Sequence[Var]:
     """The operands that an equation takes from memory, however they are made."""
-    if role in (Role.LIGHT, Role.FOLD):
+    if role is Role.LIGHT or (role is Role.FOLD and target.fold_prologues):
         return ()
     if role is Role.PRODUCT:
         return () if target.prologues else found
@@ -146,6 +154,20 @@ def _unchanged(eqn: Equation) -> list[tuple[int, Atom]]:
         for j, (start, var, out) in enumerate(zip(starts, inside, loop.body.outputs, strict=False))
         if var is out
     ]
+
+
+def _stacks_of_offloaded(eqn: Equation) -> list[Var]:
+    """The stacked results of a loop whose entries its body offloads."""
+    loop = loop_of(eqn)
+    offloaded = {v for e in loop.body.equations if role_of(e) is Role.OFFLOAD for v in e.outputs}
+    stacked = zip(eqn.outputs[loop.num_carry :], loop.body.outputs[loop.num_carry :], strict=True)
+    return [out for out, entry in stacked if entry in offloaded]
+
+
+def fetched_rows(eqn: Equation, host: AbstractSet[Atom]) -> tuple[Var, ...]:
+    """The inputs of a loop's body that are entries of stacks in the host's memory."""
+    loop = loop_of(eqn)
+    return tuple(row for row, stack in zip(rows_of(loop), eqn.inputs[loop.rows], strict=True) if stack in host)
 
 
 def rows_of(loop: Loop) -> tuple[Var, ...]:

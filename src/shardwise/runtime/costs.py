@@ -176,3 +176,7 @@ TILED_SHARED: Final = 1 << 18
 RESHARD_LAYOUTS: Final = 4000
 # Axes on one dim up to which every order is tried: 24 orders of four.
 RESHARD_ORDERED_AXES: Final = 4
+# Bytes sent by a device from which other splits of an op are looked at: half of what a link of 10 GB/s sends in the 3 us of a message.
+RESHARD_WORTH: Final = 1 << 14
+# How many times fewer bytes another split must move: XLA's partitioner and ours then choose alike where little is at stake.
+RESHARD_GAIN: Final = 2

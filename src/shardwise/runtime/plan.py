@@ -11,14 +11,14 @@ it takes what it writes over out of the list.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy._core import umath as _umath
 
 from shardwise.base.tracebacks import PLACES
-from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user
+from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, is_update
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
@@ -69,6 +69,31 @@ class Writer:
         for var in self.owned:
             self.last_use[var] = max(self.last_use.get(var, -1), self.settled)
 
+    @cached_property
+    def windows(self) -> set[Var]:
+        """Parts of a value that are read when an update is to be written over it: they are copied, so that the value need not be."""
+        views: dict[Any, list[Var]] = {}
+        found: set[Var] = set()
+        outputs = {v for v in self.program.outputs if isinstance(v, Var)}
+
+        def outlives(v: Var, i: int) -> bool:
+            return v in outputs or self.last_use.get(v, -1) >= i or any(outlives(w, i) for w in views.get(v, ()))
+
+        def search(x: Var, size: int, i: int) -> None:
+            for v in views.get(x, ()):
+                if 2 * v.aval.size > size:
+                    search(v, size, i)
+                elif outlives(v, i):
+                    found.add(v)
+
+        for i, eqn in enumerate(self.program.equations):
+            x = eqn.inputs[0] if eqn.inputs else None
+            if eqn.op.view or eqn.op.extracts == "window":
+                views.setdefault(x, []).extend(eqn.outputs)
+            elif isinstance(x, Var) and is_update(eqn) and x not in self.kept and self.last_use.get(x) == i:
+                search(x, x.aval.size, i)
+        return found
+
     def constant(self, value: Any, hint: str) -> str:
         name = f"{hint}_{len(self.constants)}"
         self.constants[name] = value
@@ -84,6 +109,7 @@ class Writer:
         kept = {v for v in program.outputs if isinstance(v, Var)}
         if self.owned:
             lines += [f"    {inputs}, = given", "    given.clear()"]
+        begun = len(lines)
         for i, eqn in enumerate(program.equations):
             waited = self.owned if i == self.settled else ()
             dead = [
@@ -97,7 +123,7 @@ class Writer:
             if dead:
                 lines.append(f"    del {', '.join(self.names[v] for v in dead)}")
         body = lines[1:]
-        if program.equations:
+        if len(lines) > begun:
             back = (
                 ["    except BaseException:", f"        left(given, locals(), {names})", "        raise"]
                 if self.owned
@@ -119,6 +145,8 @@ class Writer:
 
     def equation(self, eqn: Equation, dead: list[Var]) -> list[str]:
         """The lines that compute it; those of `dead` that they delete themselves are taken from that list."""
+        if eqn.op.view and eqn.op.across is None and eqn.inputs and all(isinstance(a, Literal) for a in eqn.inputs):
+            return self._constant_view(eqn, dead)
         for var in eqn.outputs:
             self.names[var] = f"v{len(self.names)}"
         targets = ", ".join(self.names[v] for v in eqn.outputs)
@@ -137,7 +165,9 @@ class Writer:
         if free and self.owned and calls_user(eqn):  # which may raise
             free = [i for i in free if eqn.inputs[i] not in self.owned]
         if over is None or not free:
-            return [f"    {targets} = {self.constant(kernel, eqn.op.name)}({operands})"]
+            apart = [self.names[v] for v in eqn.outputs if v in self.windows]
+            lines = [f"    {targets} = {self.constant(kernel, eqn.op.name)}({operands})"]
+            return lines + [f"    {name} = {name}.copy('K')" for name in apart]
         handed = [v for v in dict.fromkeys(eqn.inputs) if v in dead]  # one may stand there twice
         dead[:] = [v for v in dead if v not in handed]
         fn = self.constant(partial(over, tuple(free)), eqn.op.name)
@@ -149,6 +179,15 @@ class Writer:
             f"    {targets} = {fn}(handed)",
             "    del handed",
         ]
+
+    def _constant_view(self, eqn: Equation, dead: list[Var]) -> list[str]:
+        """A view of constants is made once, and belongs to the plan."""
+        views = kernel_of(eqn, self.env)(*[self.constants[self.operand(a)] for a in eqn.inputs])
+        for var, view in zip(eqn.outputs, views if eqn.op.multiple_results else (views,), strict=True):
+            self.names[var] = self.constant(view, "c")
+            self.last_use[var] = len(self.program.equations)
+        dead[:] = [v for v in dead if v not in eqn.outputs]
+        return []
 
     def elementwise(self, atom: Atom, ndim: int) -> str:
         """An operand of a broadcasting ufunc: a scalar that varies over devices gets the result's rank."""

@@ -111,7 +111,9 @@ def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
     grid = np.empty(len(devices), object)
     grid[:] = list(devices)
     plain = grid.reshape(shape)
-    if grid.size and grid[0].client.stands_for_all:
+    if (
+        grid.size and isinstance(grid[0], Device) and grid[0].client.stands_for_all
+    ):  # users give things like devices, too
         return plain
     owners = np.array([d.process_index for d in devices])
     if not owners.size or (owners == owners[0]).all():

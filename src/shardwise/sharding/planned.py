@@ -6,7 +6,7 @@ In: what a planner knows of the machine's devices. Out: a `PlannedClient`, which
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from shardwise.sharding.device import Client, Device, Topology
 
@@ -34,13 +34,18 @@ class Place(Protocol):
 class PlannedDevice(Device):
     """A device of the machine planned for."""
 
-    __slots__ = ("coords", "core_on_chip", "slice_index")
+    __slots__ = ("_memory", "coords", "core_on_chip", "slice_index")
 
     def __init__(self, place: Place, client: PlannedClient):
         super().__init__(place.id, place.process_index, place.local_index, client)
         self.coords = None if place.coords is None else list(place.coords)
         self.core_on_chip = place.core_on_chip
         self.slice_index = place.slice_index
+        self._memory = client.memory
+
+    def memory_stats(self) -> dict[str, Any]:
+        """Nothing is in use, whatever the plan says."""
+        return {"bytes_limit": self._memory, "bytes_in_use": 0, "peak_bytes_in_use": 0, "num_allocs": 0}
 
     def __repr__(self) -> str:
         name = _CLASS_NAMES.get(self.platform, "CpuDevice")
@@ -59,10 +64,11 @@ class PlannedClient(Client):
     platform_version = "plan"
     stands_for_all = True
 
-    def __init__(self, platform: str, kind: str, places: Iterable[Place], host: Client | None) -> None:
-        """`host` is the backend of this machine, None if there is none yet."""
+    def __init__(self, platform: str, kind: str, memory: int, places: Iterable[Place], host: Client | None) -> None:
+        """`memory`: the bytes that programs may use on each device. `host` is the backend of this machine, None if there is none yet."""
         self.platform = platform
         self.device_kind = kind
+        self.memory = memory
         self._host = host
         self.process_index_ = 0
         self._devices = tuple(PlannedDevice(place, self) for place in places)

@@ -1,5 +1,6 @@
 """Machines: names, shapes, figures with sources, and places of devices."""
 
+import json
 import math
 import tomllib
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import shardwise.planner.machines as machines
+from shardwise.base import config
 from shardwise.planner.machine import Places
-from shardwise.planner.machines import find, names
+from shardwise.planner.machines import find, here, names
 
 FILES = sorted(Path(machines.__file__).parent.glob("*.toml"))
 
@@ -158,3 +160,26 @@ def test_places_are_made_on_demand():
     assert len(places) == 6144
     assert places[6143].coords == (15, 15, 23)
     assert math.prod(find("v5p-12288").host) == 4
+
+
+def test_this_machine_is_measured_once(tmp_path, monkeypatch):
+    with config.override("shardwise_cache_dir", str(tmp_path)), config.override("shardwise_cache", True):
+        here.this_machine.cache_clear()
+        machine = find("here")
+        assert machine.devices == machine.processes == 1
+        chip = machine.chip
+        assert 1e9 < chip.hbm_bandwidth < 1e13
+        assert chip.vector_flops < chip.flops["float32"] < 1e15
+        assert 1e-8 < chip.overhead < 1e-2
+        assert chip.usable_bytes >= 2**29
+        monkeypatch.setattr(here, "_measure", lambda: pytest.fail("measured again"))
+        here.this_machine.cache_clear()
+        assert find("here") == machine
+        monkeypatch.undo()
+        monkeypatch.setattr(here, "_stamp", lambda: ["another processor"])
+        monkeypatch.setattr(
+            here, "_measure", lambda: json.loads((tmp_path / "here.json").read_text())["figures"] | {"call": 1.0}
+        )
+        here.this_machine.cache_clear()
+        assert find("here").chip.overhead == 1.0
+    here.this_machine.cache_clear()

@@ -12,7 +12,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.ir import Equation, Program, ShapedArray, trace_program
+from shardwise.ir import Equation, Program, ShapedArray, subprograms, trace_program
 from shardwise.passes.schedule import schedule
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import steps
@@ -197,6 +197,97 @@ def test_sharded_arrays(spec):
     placed = jax.device_put(x, NamedSharding(mesh, spec))
     for got, want in zip(jax.jit(lambda x: heat(x))(placed), jax.jit(lambda x: heat(x))(x), strict=True):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+MESHES = {"8": ((8,), ("x",)), "4x2": ((4, 2), ("x", "y")), "2x2x2": ((2, 2, 2), ("x", "y", "z"))}
+SPECS = {
+    "8": [P("x"), P(None, "x"), P()],
+    "4x2": [P("x", "y"), P("y", "x"), P(("x", "y")), P(("y", "x")), P(None, ("x", "y")), P("y")],
+    "2x2x2": [P("x", ("z", "y")), P(("x", "y"), "z"), P("z")],
+}
+KNOWN_LAYOUTS = [(m, spec) for m, specs in SPECS.items() for spec in specs]
+
+
+def on_mesh(mesh, spec, x):
+    return jax.device_put(x, NamedSharding(jax.make_mesh(*MESHES[mesh]), spec))
+
+
+def runs_of(f, *args):
+    """The groups of a compiled function that read pieces, loops' bodies included, and the calls of their kernels without loops."""
+    program = jax.jit(f).lower(*args).compile().runtime_executable().plan.program
+    inner = [p for e in program.equations for _, p in subprograms(e.params) if e.op.name != "fused"]
+    return [e for p in (program, *inner) for e in groups(p)]
+
+
+@pytest.mark.parametrize(("mesh", "spec"), KNOWN_LAYOUTS)
+def test_windows_of_split_arrays_are_read_where_they_lie(mesh, spec, monkeypatch):
+    by_kernels = []
+    plain = GroupKernel.plain.func
+    monkeypatch.setattr(GroupKernel, "plain", property(lambda self: by_kernels.append(self) or plain(self)))
+    x = some(160, 272)
+    placed = on_mesh(mesh, spec, x)
+
+    def f(u):
+        around = sum(jnp.roll(u, by, axis) for axis in (0, 1) for by in (1, -2))
+        return u + 0.25 * (around - 4 * u)
+
+    def steps_of(u):
+        return lax.fori_loop(0, 3, lambda i, u: f(u), u)
+
+    for g in (f, steps_of):
+        with config.override("shardwise_fused", "off"):
+            want = np.asarray(jax.jit(lambda u, g=g: g(u))(x))
+        got = jax.jit(g)(placed)
+        assert got.sharding.is_equivalent_to(placed.sharding, 2)
+        np.testing.assert_array_equal(np.asarray(got), want)
+        for shard in got.addressable_shards:
+            np.testing.assert_array_equal(np.asarray(shard.data), want[shard.index])
+    (group,) = runs_of(f, placed)
+    assert [e.op.name for e in group.params["program"].equations].count("halo_exchange") == 2 * sum(map(bool, spec))
+    assert not by_kernels
+
+
+@given(
+    st.sampled_from(KNOWN_LAYOUTS),
+    st.sampled_from(["roll", "halves", "rotated", "other", "two"]),
+    st.integers(1, 200),
+    st.sampled_from(["float32", "int16"]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_pieces_over_devices(layout, form, by, dtype, batched):
+    x, y = some(96, 176, dtype=dtype), some(96, 176, dtype=dtype)
+
+    def f(u, v):
+        if form == "roll":
+            return jnp.roll(u, by, 0) * 2 + v, jnp.roll(v, -by, 1) - u
+        if form == "halves":
+            return jnp.concatenate([u[48:], v[:48]]) + v * 3
+        if form == "rotated":
+            return u.at[by % 95 + 1 :].set(v[: 95 - by % 95]) * 2 + u
+        if form == "other":
+            row = v.max(0, keepdims=True)  # it lies on all devices
+            return jnp.roll(u, by, 0) * row + v[:, :1]
+        made = u * 2 + 1  # pieces of what is made beforehand
+        return jnp.roll(made, by, 0) * made - v
+
+    if batched:
+        f, x, y = jax.vmap(f), np.stack([x, y]), np.stack([y, x + x])
+    mesh, spec = layout
+    spec = P(None, *spec) if batched else spec
+    with config.override("shardwise_fused", "off"):
+        want = jax.tree.leaves(jax.jit(lambda u, v: f(u, v))(x, y))
+    got = jax.tree.leaves(jax.jit(lambda u, v: f(u, v))(on_mesh(mesh, spec, x), on_mesh(mesh, spec, y)))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_what_crosses_processes_is_no_part_of_a_group():
+    x = on_mesh("8", P("x"), some(160, 272))
+    module = jax.jit(lambda u: jnp.roll(u, 1, 0) * 2 + u).lower(x).compile().runtime_executable().device_program
+    owners = Env(("x",), (8,), processes=object())
+    assert [e.op.name for e in schedule(module, owners).equations] == ["halo_exchange", "fused"]
+    assert [e.op.name for e in schedule(module, Env(("x",), (8,))).equations] == ["fused"]
 
 
 def test_derivatives_and_batches():

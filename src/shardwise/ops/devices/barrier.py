@@ -1,4 +1,4 @@
-"""Identities that mean something to passes: `optimization_barrier`, and names for `checkpoint` policies."""
+"""Identities that mean something to passes: `optimization_barrier`, names for `checkpoint` policies, and what these offload."""
 
 from __future__ import annotations
 
@@ -90,6 +90,27 @@ name_p = define_op(
     hands_on=True,
     jvp=along("name", lambda t, y, x, name: t),
     transpose=back(lambda ct, x, name: ct),
+)
+
+
+def _offload_type(x: ShapedArray, *, memory_kind: str) -> ShapedArray:
+    return x
+
+
+def _offload_kernel(env: Env, x: Block, *, memory_kind: str) -> Block:
+    return x
+
+
+# A value that is to wait in another memory, the host's, until it is read.
+offload_p = define_op(
+    "offload",
+    type_rule=_offload_type,
+    kernel=_offload_kernel,
+    typed=True,
+    hands_on=True,
+    memory_kind=lambda params: params["memory_kind"],
+    jvp=along("offload", lambda t, y, x, memory_kind: t),
+    transpose=back(lambda ct, x, memory_kind: ct),
 )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import Collective, ShapedArray
+from shardwise.ir import Box, Collective, Equation, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
@@ -332,11 +332,29 @@ def _keeps_dim(in_types: Types, out_types: Types, params: Params) -> Any:
     return type(rule)((*rule.inputs * (len(in_types) - 1), ()), rule.outputs, rule.sizes, rule.kinds)
 
 
+def _boxes(eqn: Equation) -> tuple[tuple[int, ...], list[Box]] | None:
+    """The whole dim, where the devices' windows lie one behind the other and pieces cover them."""
+    params = eqn.params
+    dim, width, pieces = params["dim"], params["width"], params["pieces"]
+    size = width * math.prod(params["sizes"])
+    if params["step"] != width or params["start"] or any(s is None for s, _, _ in _covered(pieces, 0, size)):
+        return None
+    out = eqn.outputs[0].aval.shape
+    put = lambda shape, n: (*shape[:dim], n, *shape[dim + 1 :])  # noqa: E731
+    origin = (0,) * len(out)
+    found: list[Box] = []
+    for source, first, place, length in pieces:
+        low, high = max(place, 0), min(place + length, size)
+        if low < high:
+            found.append(Box(source, put(origin, first + low - place), put(origin, low), put(out, high - low)))
+    return put(out, size), found
+
+
 halo_exchange = define_collective(
     "halo_exchange",
     type_rule=_type,
     kernel=_kernel,
     rule=_keeps_dim,
     across=_across,
-    collective=Collective("permute", sent_of=_sent, moves=True, exchange=_exchange, told=("dim",)),
+    collective=Collective("permute", sent_of=_sent, moves=True, exchange=_exchange, told=("dim",), boxes=_boxes),
 )

@@ -221,4 +221,5 @@ device_put_op = define_op(
     transpose=_device_put_transpose,
     batch=_device_put_batch,
     keys=HANDS_ON,
+    memory_kind=lambda params: getattr(params["target"], "memory_kind", None),
 )

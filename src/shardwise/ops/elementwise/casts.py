@@ -212,9 +212,7 @@ bitcast_convert_type_p = define_op(
     type_rule=_bitcast_type,
     kernel=_bitcast_kernel,
     rule=_bitcast_rule,
-    small=SmallForm(
-        later("shardwise.runtime.small.moves", "recast"), later("shardwise.runtime.small.moves", "recast_fits")
-    ),
+    small=SmallForm(later("shardwise.runtime.small", "recast"), later("shardwise.runtime.small", "recast_fits")),
     jvp=along("bitcast_convert_type", ()),
 )
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.rules.operands import Block
-from shardwise.runtime.loops.call import Loop
-from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine import libm
 from shardwise.runtime.machine.lanes import Lane, Lanes
 from shardwise.runtime.machine.llvm import available

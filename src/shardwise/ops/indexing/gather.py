@@ -258,7 +258,7 @@ def _indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
 
 
-_small_gather = later("shardwise.runtime.small.windows", "gather")
+_small_gather = later("shardwise.runtime.small", "gather")
 
 
 def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
@@ -284,7 +284,7 @@ gather_p = define_op(
     keys=HANDS_ON,
     indexed=_indexed,
     extracts="copies",
-    small=SmallForm(_write_small, later("shardwise.runtime.small.windows", "windows_fit")),
+    small=SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit")),
 )
 
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.ops.elementwise import elementwise_ir as ir
-from shardwise.runtime.loops.call import Loop
-from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.machine.threads import in_runs, thread_count

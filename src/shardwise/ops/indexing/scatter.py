@@ -234,14 +234,14 @@ def scatter_indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
 
 
-_small_scatter = later("shardwise.runtime.small.windows", "scatter")
+_small_scatter = later("shardwise.runtime.small", "scatter")
 
 
 def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
     return _small_scatter(body, eqn, values, wanted, eqn.params["mode"] is GatherScatterMode.CLIP)
 
 
-_SMALL = SmallForm(_write_small, later("shardwise.runtime.small.windows", "windows_fit"))
+_SMALL = SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit"))
 
 
 def _define(combine: str, **derivative: Any) -> Op:

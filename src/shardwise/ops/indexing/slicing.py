@@ -172,11 +172,11 @@ def _indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
 
 
-_starts_fit = later("shardwise.runtime.small.moves", "starts_fit")
+_starts_fit = later("shardwise.runtime.small", "starts_fit")
 
 dynamic_slice_p = define_op(
     "dynamic_slice",
-    small=SmallForm(later("shardwise.runtime.small.moves", "dynamic_slice"), _starts_fit, mapped=True),
+    small=SmallForm(later("shardwise.runtime.small", "dynamic_slice"), _starts_fit, mapped=True),
     forward_first=True,
     additive=(0, 1),
     static=_static_slice,
@@ -310,16 +310,22 @@ def _update_kernel(
     owned: bool = False,
 ) -> Block:
     """`owned`: the operand may be written over."""
-    lead = env.lead
-    if operand_axes is not None or any(s.size != 1 for s in starts):
+    lead, shape, sizes = env.lead, operand.shape, update.shape
+    if operand_axes is not None:
         return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
     window: list[Any] = [slice(None)] * lead
-    for d, start in enumerate(starts):
-        n, size = operand.shape[lead + d], update.shape[lead + d]
-        first = clamped(start.item(), n, n - size, wrap[d])
-        window.append(slice(first, first + size))
-    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
-    alike = loops == operand.shape[:lead]
+    for start, n, size, wraps in zip(starts, shape[lead:], sizes[lead:], wrap, strict=True):
+        if start.size != 1:
+            return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
+        if size == n:
+            window.append(slice(None))
+        else:
+            first = clamped(start.item(), n, n - size, wraps)
+            window.append(slice(first, first + size))
+    loops = shape[:lead]
+    if sizes[:lead] != loops:  # np.broadcast_shapes takes as long as the rest
+        loops = np.broadcast_shapes(loops, sizes[:lead])
+    alike = loops == shape[:lead]
     if owned and alike:
         out = operand
     else:
@@ -428,9 +434,9 @@ dynamic_update_slice_p = define_op(
     keys=KeyUses({1: True}, forwards={0: 0}),
     indexed=_update_indexed,
     small=SmallForm(
-        later("shardwise.runtime.small.moves", "dynamic_update"),
+        later("shardwise.runtime.small", "dynamic_update"),
         _starts_fit,
-        later("shardwise.runtime.small.moves", "updated_window"),
+        later("shardwise.runtime.small", "updated_window"),
         mapped=True,
     ),
 )

@@ -335,8 +335,8 @@ triangular_solve_p = define_matrix_op(
     multiple=False,
     rules=("jvp", "transpose"),
     small=SmallForm(
-        later("shardwise.runtime.small.triangular", "triangular_solve"),
-        later("shardwise.runtime.small.triangular", "systems_fit"),
+        later("shardwise.runtime.small", "triangular_solve"),
+        later("shardwise.runtime.small", "systems_fit"),
         mapped=True,
     ),
 )

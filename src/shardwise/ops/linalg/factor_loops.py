@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops.call import Loop
-from shardwise.runtime.loops.function import Function, lanes_of
-from shardwise.runtime.loops.write import Writer
+from shardwise.runtime.loops import Function, Loop, Writer, lanes_of
 from shardwise.runtime.machine.lanes import Lane, itemsize
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.machine.threads import thread_count

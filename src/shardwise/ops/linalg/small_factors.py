@@ -10,12 +10,8 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
 from shardwise.runtime import costs
-from shardwise.runtime.loops.function import lanes_of
-from shardwise.runtime.small.body import Body
-from shardwise.runtime.small.code import Code, Value, name_of
-from shardwise.runtime.small.loops import store
-from shardwise.runtime.small.moves import Wanted
-from shardwise.runtime.small.triangular import Substitution, turned
+from shardwise.runtime.loops import lanes_of
+from shardwise.runtime.small import Body, Code, Substitution, Value, Wanted, name_of, store, turned
 
 
 def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:

@@ -39,8 +39,7 @@ from shardwise.ops.rules.precision import (
     canonicalize_precision,
 )
 from shardwise.runtime.env import Env
-from shardwise.runtime.products.contraction import DotDims, NDArray, gemm_runner, small_product
-from shardwise.runtime.products.product import expect
+from shardwise.runtime.products import DotDims, NDArray, expect, gemm_runner, small_product
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
@@ -382,7 +381,7 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "dimension_numbers": str(numbers)}
 
 
-_product_fits = later("shardwise.runtime.small.product", "product_fits")
+_product_fits = later("shardwise.runtime.small", "product_fits")
 
 
 def _fits_small(eqn: Equation, devices: int) -> bool:
@@ -410,7 +409,7 @@ dot_general_p = define_op(
     shown=Shown(hidden=frozenset({"rhs_first"}), change=_shown),
     makes_nan=True,
     product=True,
-    small=SmallForm(later("shardwise.runtime.small.product", "product"), _fits_small),
+    small=SmallForm(later("shardwise.runtime.small", "matrix_product"), _fits_small),
 )
 
 

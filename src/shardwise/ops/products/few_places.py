@@ -15,8 +15,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.runtime.machine.threads import helpers
+from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
-from shardwise.runtime.products.product import matmul, threads_for
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]

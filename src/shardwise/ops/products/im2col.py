@@ -21,8 +21,8 @@ from shardwise.ops.products.few_places import few_places
 from shardwise.ops.products.gemm import compute_dtype, exact_dtype, wrapped
 from shardwise.runtime.machine.threads import helpers, in_runs, thread_count
 from shardwise.runtime.memory import pool
+from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
-from shardwise.runtime.products.product import matmul, threads_for
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]

@@ -16,9 +16,7 @@ from shardwise.ir import Equation
 from shardwise.ops.random.counted_bits import hashed
 from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import Lane, Lanes
-from shardwise.runtime.small.body import Body
-from shardwise.runtime.small.code import Code, Shape, Value
-from shardwise.runtime.small.loops import dense, pointwise
+from shardwise.runtime.small import Body, Code, Shape, Value, dense, pointwise
 
 Write = Callable[[Lanes, list[Lane]], Lane]
 

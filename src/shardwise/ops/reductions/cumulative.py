@@ -188,14 +188,14 @@ def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
     return [do.cumsum(ct, axis=axis, reverse=not reverse)]
 
 
-_small_running = later("shardwise.runtime.small.loops", "running")
+_small_running = later("shardwise.runtime.small", "running")
 
 
 def _small_form(op: Op, begin: float | None) -> SmallForm:
     def write(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
         return _small_running(body, eqn, values, wanted, op, begin)
 
-    return SmallForm(write, later("shardwise.runtime.small.loops", "running_fits"))
+    return SmallForm(write, later("shardwise.runtime.small", "running_fits"))
 
 
 def _define(name: str, running: Running, accepts: str, step: Op | None = None, **derivative: Any) -> Op:

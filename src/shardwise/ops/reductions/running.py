@@ -18,8 +18,7 @@ from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.operands import Block
 from shardwise.runtime import extrema
 from shardwise.runtime.copies import row_major
-from shardwise.runtime.loops.call import Loop
-from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine import libm
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
 from shardwise.runtime.machine.llvm import available

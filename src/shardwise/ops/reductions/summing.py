@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.products.product import matmul
+from shardwise.runtime.products import matmul
 
 Block = np.ndarray[Any, Any]
 Dims = tuple[int, ...]

@@ -85,7 +85,7 @@ iota_p = define_op(
     localize=_iota_localize,
     place=_iota_place,
     small=SmallForm(
-        later("shardwise.runtime.small.moves", "constant"), lambda eqn, devices: not eqn.params.get("shard_axes")
+        later("shardwise.runtime.small", "constant"), lambda eqn, devices: not eqn.params.get("shard_axes")
     ),
     shown=Shown(empty=("sharding",)),
 )

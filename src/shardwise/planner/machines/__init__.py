@@ -1,4 +1,4 @@
-"""Machines by name. In: ``v5p-256``, ``2x-v6e-256``, ``h100-8x16``, ``cpu-2x16``, or the path of a file like those beside this one.
+"""Machines by name. In: ``v5p-256``, ``2x-v6e-256``, ``h100-8x16``, ``cpu-2x16``, ``here`` (this one), or the path of a file.
 
 Out: a `Machine`. One TOML file describes a generation, with the source of each figure; `slices` says which slices there are of it.
 """
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.planner.machine import Machine
+from shardwise.planner.machines.here import this_machine
 from shardwise.planner.machines.slices import make_machine, usual_names
 
+HERE = "here"
 _FOLDER = Path(__file__).parent
 _NAME = re.compile(r"(?:(?P<slices>\d+)x-)?(?P<generation>.+?)(?:[-:](?P<size>\d+(?:x\d+)*))?$")
 
@@ -36,6 +38,8 @@ def find(name: str) -> Machine:
     found = _NAME.fullmatch(name.strip())
     if found is None or not name.strip():
         raise _unknown(name)
+    if name.strip() == HERE:
+        return this_machine()
     generation, size = found["generation"], found["size"]
     slices = int(found["slices"] or 1)
     if generation.endswith(".toml"):
@@ -86,5 +90,6 @@ def _unknown(name: str) -> ValueError:
     hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
     return ValueError(
         f"No machine is called {name!r}. {hint}There are {', '.join(generations)}, each with a size, as in 'v5p-256', 'v6e-8x8', "
-        "'2x-v6e-256', 'h100-8x16' (16 nodes of 8) or 'cpu-2x16' (2 nodes of 16 cores); or give the path of a .toml file."
+        "'2x-v6e-256', 'h100-8x16' (16 nodes of 8) or 'cpu-2x16' (2 nodes of 16 cores); 'here' is this machine; or give the path of "
+        "a .toml file."
     )

@@ -1,1 +1,20 @@
 """Groups of elementwise ops and reductions as one loop over large blocks."""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.doors import open_door
+
+if TYPE_CHECKING:
+    from shardwise.runtime.fused.kernel import GroupKernel as GroupKernel
+    from shardwise.runtime.fused.kernel import fused as fused
+    from shardwise.runtime.fused.space import Piece as Piece
+    from shardwise.runtime.fused.space import Space as Space
+    from shardwise.runtime.fused.space import fits as fits
+    from shardwise.runtime.fused.space import joined_pieces as joined_pieces
+    from shardwise.runtime.fused.space import space_of as space_of
+
+__getattr__ = open_door(
+    __name__,
+    kernel="GroupKernel fused",
+    space="Piece Space fits joined_pieces space_of",
+)

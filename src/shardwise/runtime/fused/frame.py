@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.runtime.fused.space import Graph
-from shardwise.runtime.loops.function import Function
-from shardwise.runtime.loops.nest import Access
-from shardwise.runtime.loops.write import STREAMED
+from shardwise.runtime.loops import STREAMED, Access, Function
 from shardwise.runtime.machine.lanes import Lane, itemsize
 
 HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece", "padded", "slot")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardwise.ir import Equation
 from shardwise.runtime.fused.writer import GroupWriter
-from shardwise.runtime.loops.nest import MASKED, Access, Held, Values, write_nest
+from shardwise.runtime.loops import MASKED, Access, Held, Values, write_nest
 
 
 class JoinedWriter(GroupWriter):

@@ -22,11 +22,11 @@ from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.space import Graph, Space, joined
+from shardwise.runtime.fused.lines import Line, block_loops, lines_of
+from shardwise.runtime.fused.space import Graph, Space, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
-from shardwise.runtime.loops.call import Calls, Layout, LayoutKernel
-from shardwise.runtime.loops.layout import Met, dense_strides, lined_up, memory_order, placed
+from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, dense_strides, memory_order, placed
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.plan import Plan
 
@@ -77,19 +77,22 @@ class GroupKernel(LayoutKernel):
         loops = list(np.broadcast_shapes(*(b.shape[:lead] for b in blocks), (1,) * lead)) + list(space.shape)
         for axis in space.crossed:
             loops[self._env.dim(axis)] = self._env.size(axis)
-        full = tuple(loops)
+        lines = self._lines
+        if lines is None:
+            return None
+        for line in lines:
+            for d, n in zip(line.leads, line.sizes, strict=True):
+                loops[d] = n
+        apiece = full = tuple(loops)
+        for line in lines:
+            full = line.loops(full)
         shapes, strides, shifts = [], [], []
         for access in graph.accesses:
-            block = blocks[access.number]
-            shape, steps = lined_up(block, access.places, lead, len(full))
-            if access.along is not None:  # of a piece that is one element long, the step is that of the others
-                d = lead + access.along
-                steps = (*steps[:d], block.strides[d], *steps[d + 1 :])
-                shifts.append(-access.start * block.strides[d])
-            else:
-                shifts.append(0)
-            shapes.append(shape)
-            strides.append(steps)
+            seen = block_loops(access, blocks[access.number], lead, apiece, lines)
+            if seen is None:
+                return None
+            for found, one in zip((shapes, strides, shifts), seen, strict=True):
+                found.append(one)
         order = memory_order(full, shapes, strides)
         results = []
         for var, extents in zip(graph.outputs, self._extents(graph, blocks, lead, crossed), strict=True):
@@ -99,9 +102,14 @@ class GroupKernel(LayoutKernel):
             for n, d in zip(var.aval.shape, places, strict=True):
                 if d is not None:
                     core[d] = n
-            shape = (*extents, *core)
+            shape, split = (*extents, *core), list[tuple[int, Shape, Shape]]()
+            for line in lines:
+                if any(shape[d] != apiece[d] for d in (*line.leads, line.loop)):
+                    return None
+                shape = line.loops(shape)
+                split.append((line.loop, line.leads, line.sizes))
             strides.append(dense_strides(shape, order, var.aval.dtype.itemsize))
-            results.append(placed(var.aval.dtype, shape, order, (*extents, *var.aval.shape)))
+            results.append(placed(var.aval.dtype, shape, order, (*extents, *var.aval.shape), tuple(split)))
         reduced = tuple(d in crossed or d - lead in space.axes for d in range(len(full)))
         if max(full, default=1) >= 1 << 31 and any(reduced):
             return None
@@ -112,6 +120,10 @@ class GroupKernel(LayoutKernel):
         apart = frozenset(lead + a.along for a in graph.accesses if a.along is not None)
         shape_of = tuple(shapes), tuple(strides), tuple(results)
         return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=tuple(shifts) if apart else ())
+
+    @cached_property
+    def _lines(self) -> tuple[Line, ...] | None:
+        return lines_of(self._graph, self._env)
 
     def call_alone(self, met: Met) -> Calls | None:
         """The one function by which one thread can do all of it in one go, with the memory that it needs."""
@@ -147,6 +159,9 @@ class GroupKernel(LayoutKernel):
             extents = np.broadcast_shapes(*(known[a] for a in eqn.inputs if not isinstance(a, Literal)))
             if eqn.op.fold is not None:
                 extents = tuple(1 if d in crossed else n for d, n in enumerate(extents))
+            for axis in {a for piece in graph.joins.get(eqn, ()) for a in piece.over}:
+                d = self._env.dim(axis)
+                extents = (*extents[:d], self._env.size(axis), *extents[d + 1 :])
             known[eqn.outputs[0]] = extents
         return [known[v] for v in graph.outputs]
 
@@ -195,7 +210,7 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
 
 def _joined_first(program: Program) -> Program:
     """The program with a group for all but the equations that join values."""
-    joins = [e for e in program.equations if joined(e) is not None]
+    joins = [e for e in program.equations if joined_pieces(e) is not None]
     rest = tuple(e for e in program.equations if e not in joins)
     made = {e.outputs[0] for e in rest}
     inputs = tuple(dict.fromkeys(a for e in rest for a in e.inputs if isinstance(a, Var) and a not in made))

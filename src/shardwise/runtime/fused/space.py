@@ -139,7 +139,7 @@ def space_of(eqn: Equation) -> Space | None:
 class Access:
     """An input as one kind of operand needs it. `row`: it does not vary along reduced loops.
 
-    `along`: it is a piece of a value, whose elements along that dim of the full shape it has from `start` on.
+    `along`: a piece of a value is read from it, whose element 0 along that dim of the full shape would be its element -`start`.
     """
 
     number: int
@@ -167,7 +167,9 @@ class Graph:
         self._inputs = {v: i for i, v in enumerate(program.inputs)}
         self._numbers: dict[Access, int] = {}
         self._maker = {e.outputs[0]: e for e in program.equations}
-        self.joins = {e: pieces for e in program.equations if (pieces := joined(e)) is not None}  # read where they lie
+        self.joins = {
+            e: pieces for e in program.equations if (pieces := joined_pieces(e)) is not None
+        }  # read where they lie
         for eqn in program.equations:
             self._place(eqn)
         self.outputs = tuple(v for v in program.outputs if isinstance(v, Var))
@@ -198,10 +200,12 @@ class Graph:
         out = eqn.outputs[0]
         operands: list[int | Literal | Var] = []
         for i, atom in enumerate(eqn.inputs):
+            if eqn in self.joins:
+                break
             number = self._inputs.get(atom) if isinstance(atom, Var) else None
             if number is None:
                 operands.append(atom)
-            elif eqn not in self.joins:
+            else:
                 places = self.space.operand_places(eqn, i)
                 reduced = set(places) & set(self.space.axes) or atom.aval.vma & self.space.crossed
                 operands.append(self._numbered(Access(number, places, not self.space.whole and not reduced)))
@@ -277,35 +281,50 @@ class Graph:
 
 @dataclass(frozen=True)
 class Piece:
-    """A whole value that is the part of another one from `start` on along a dim."""
+    """A part of another value, or all of it, that stands in a value from `start` on along a dim; it begins at `first` in its source.
+
+    `over`: both are wholes along these mesh axes, which split the dim.
+    """
 
     source: Var
     along: int
     start: int
+    first: int = 0
+    over: tuple[str, ...] = ()
 
     def access(self, number: int) -> Access:
         """How loops read it, as this input of the group."""
         shape = self.source.aval.shape
         places = tuple(None if n == 1 and d != self.along else d for d, n in enumerate(shape))
-        return Access(number, places, False, self.along, self.start)
+        return Access(number, places, False, self.along, self.start - self.first)
 
 
-def joined(eqn: Equation) -> tuple[Piece, ...] | None:
-    """The pieces of a result that is a few whole operands, one after the other along a dim; None if it is something else."""
-    if eqn.op.boxes is None or eqn.op.emit is not None or len(eqn.outputs) != 1:
+def joined_pieces(eqn: Equation) -> tuple[Piece, ...] | None:
+    """The pieces of a result that is a few operands, one after the other along a dim; None if it is something else.
+
+    Operands of a collective stand for wholes, of which there may be parts. Where it crosses processes, they lie elsewhere.
+    """
+    op, collective = eqn.op, eqn.op.collective
+    if op.emit is not None or len(eqn.outputs) != 1:
         return None
-    boxes, out = eqn.op.boxes(eqn), eqn.outputs[0].aval
-    parts = [] if boxes is None else [b for b in boxes[0] if math.prod(b.size)]
-    if not 2 <= len(parts) <= costs.FUSED_JOINED or out.dtype.name not in TYPES:
+    shape, found, over = eqn.outputs[0].aval.shape, None, ()
+    if collective is not None and collective.boxes is not None:
+        over = tuple(eqn.params["axes"])
+        shape, found = collective.boxes(eqn) or (shape, None)
+    elif op.boxes is not None:
+        boxes = op.boxes(eqn)
+        found = None if boxes is None else boxes[0]
+    parts = [] if found is None else [b for b in found if math.prod(b.size)]
+    if not 2 <= len(parts) <= costs.FUSED_JOINED or eqn.outputs[0].aval.dtype.name not in TYPES:
         return None
     sources = [eqn.inputs[b.operand] for b in parts]
-    dims = {d for b in parts for d, n in enumerate(out.shape) if b.size[d : d + 1] != (n,)}
-    if len(dims) != 1 or any(a.aval.shape != b.size for a, b in zip(sources, parts, strict=True)):
+    dims = {d for b in parts for d, n in enumerate(shape) if b.size[d : d + 1] != (n,)}
+    if len(dims) != 1 or not (over or all(a.aval.shape == b.size for a, b in zip(sources, parts, strict=True))):
         return None
-    along, end, found = dims.pop(), 0, list[Piece]()
+    along, end, pieces = dims.pop(), 0, list[Piece]()
     for source, b in sorted(zip(sources, parts, strict=True), key=lambda pair: pair[1].at[along]):
         if b.at[along] != end or not isinstance(source, Var):
             return None
-        found.append(Piece(source, along, end))
+        pieces.append(Piece(source, along, end, b.first[along], over))
         end += b.size[along]
-    return tuple(found) if end == out.shape[along] else None
+    return tuple(pieces) if end == shape[along] else None

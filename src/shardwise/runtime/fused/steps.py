@@ -16,9 +16,7 @@ from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED
 from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.fused.writer import GroupWriter
-from shardwise.runtime.loops.call import Call, Calls
-from shardwise.runtime.loops.function import Kernel, lanes_of
-from shardwise.runtime.loops.layout import MemoryLoops, Met, streams
+from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, lanes_of, streams
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.threads import thread_count
 

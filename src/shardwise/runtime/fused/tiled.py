@@ -18,8 +18,7 @@ from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.loops.call import Layout, LayoutKernel
-from shardwise.runtime.loops.layout import MemoryLoops, Met
+from shardwise.runtime.loops import Layout, LayoutKernel, MemoryLoops, Met
 from shardwise.runtime.machine.threads import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 

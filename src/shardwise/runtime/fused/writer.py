@@ -19,11 +19,11 @@ from typing import Any
 from shardwise.ir import Equation, Fold, Literal, Var
 from shardwise.runtime.fused.frame import CONTIGUOUS, Form, Frame
 from shardwise.runtime.fused.space import Graph
-from shardwise.runtime.loops.function import Kernel
-from shardwise.runtime.loops.nest import (
+from shardwise.runtime.loops import (
     OVERLAP,
     WHOLE,
     Held,
+    Kernel,
     Nest,
     Reduction,
     Values,

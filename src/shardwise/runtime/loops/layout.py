@@ -19,12 +19,16 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a result is allocated: `shape` in memory order, then transposed and cut to the block."""
+    """How a result is allocated: `shape` in memory order, then transposed and cut to the block.
+
+    `lines`: loops that stand for several dims, with those dims and the extents of all but the last, which is the loop's own.
+    """
 
     dtype: Any
     shape: Shape
     order: Shape | None  # None: memory order is the block's own
     block: Shape
+    lines: tuple[tuple[int, Shape, Shape], ...] = ()
 
     def empty(self) -> Ndarray:
         """A new block, with arbitrary contents."""
@@ -34,6 +38,12 @@ class Result:
         """An array of `shape` as the block."""
         if self.order is not None:
             dense = dense.transpose(self.order)
+        for loop, dims, sizes in self.lines:
+            shape, k = dense.shape, len(dims)
+            dense = dense.reshape(*shape[:loop], *sizes, shape[loop] // math.prod(sizes), *shape[loop + 1 :])
+            for i, d in enumerate(dims):
+                dense = dense.swapaxes(d, loop + i)
+            dense = dense.squeeze(tuple(range(loop, loop + k)))
         return dense.reshape(self.block) if dense.shape != self.block else dense
 
     def hollow(self) -> Ndarray:
@@ -77,11 +87,17 @@ def lined_up(block: Ndarray, places: Sequence[int | None], lead: int, n: int) ->
     return tuple(shape), tuple(strides)
 
 
-def placed(dtype: Any, extents: Shape, order: Sequence[int], block: Shape) -> Result:
+def placed(
+    dtype: Any,
+    extents: Shape,
+    order: Sequence[int],
+    block: Shape,
+    lines: tuple[tuple[int, Shape, Shape], ...] = (),
+) -> Result:
     """The result with an extent per loop, dense in this order of loops, seen as a block of that shape."""
     inverse = tuple(int(d) for d in np.argsort(order))
     same = inverse == tuple(range(len(order)))
-    return Result(dtype, tuple(extents[d] for d in order), None if same else inverse, block)
+    return Result(dtype, tuple(extents[d] for d in order), None if same else inverse, block, lines)
 
 
 def memory_order(full: Shape, shapes: Sequence[Shape], strides: Sequence[Shape]) -> list[int]:

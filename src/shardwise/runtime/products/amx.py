@@ -20,8 +20,7 @@ import numpy as np
 
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.loops.call import Call
-from shardwise.runtime.loops.function import Function, Kernel
+from shardwise.runtime.loops import Call, Function, Kernel
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.memory import pool

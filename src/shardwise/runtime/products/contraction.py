@@ -20,7 +20,7 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.runtime import costs
-from shardwise.runtime.loops.layout import Result
+from shardwise.runtime.loops import Result
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.product import Product, by_numpy, matrix_layout, narrow_product, product_for
 

@@ -21,9 +21,8 @@ from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.loops.call import Call, Calls, Layout, LayoutKernel
-from shardwise.runtime.loops.layout import Met, Result
+from shardwise.runtime.fused import fused
+from shardwise.runtime.loops import Call, Calls, Layout, LayoutKernel, Met, Result
 from shardwise.runtime.machine.standby import address_of
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.products import blas, shallow
@@ -333,7 +332,7 @@ def _epilogue_workspace(in_types: Types, out_types: Types, params: Params) -> in
     return threads * sum(size * v.aval.itemsize // out.aval.itemsize for v in own if v.aval.size == out.aval.size)
 
 
-epilogue = define_op(
+epilogue_p = define_op(
     "epilogue",
     type_rule=_epilogue_type,
     compile=_epilogue_compile,

@@ -22,7 +22,7 @@ import numpy as np
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.loops.call import Call
+from shardwise.runtime.loops import Call
 from shardwise.runtime.machine.standby import address_of
 from shardwise.runtime.machine.threads import helpers, in_runs, thread_count
 from shardwise.runtime.products import amx, blas, shallow

@@ -13,8 +13,7 @@ import functools
 from dataclasses import dataclass
 
 from shardwise.runtime import costs
-from shardwise.runtime.loops.function import module
-from shardwise.runtime.loops.write import Writer
+from shardwise.runtime.loops import Writer, module
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.lanes import TYPES, Lane, itemsize
 from shardwise.runtime.products import blas

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.runtime.loops.function import Function, Kernel
+from shardwise.runtime.loops import Function, Kernel
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.products import blas
 

@@ -1,1 +1,56 @@
 """Programs over small values as one machine function, loops and branches included."""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.doors import open_door
+
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body as Body
+    from shardwise.runtime.small.code import Code as Code
+    from shardwise.runtime.small.code import Shape as Shape
+    from shardwise.runtime.small.code import Value as Value
+    from shardwise.runtime.small.code import name_of as name_of
+    from shardwise.runtime.small.control import mapped as mapped
+    from shardwise.runtime.small.forms import mapped_fits as mapped_fits
+    from shardwise.runtime.small.forms import writable as writable
+    from shardwise.runtime.small.kernel import available as available
+    from shardwise.runtime.small.kernel import small as small
+    from shardwise.runtime.small.loops import dense as dense
+    from shardwise.runtime.small.loops import pointwise as pointwise
+    from shardwise.runtime.small.loops import running as running
+    from shardwise.runtime.small.loops import running_fits as running_fits
+    from shardwise.runtime.small.loops import store as store
+    from shardwise.runtime.small.moves import Wanted as Wanted
+    from shardwise.runtime.small.moves import concatenated as concatenated
+    from shardwise.runtime.small.moves import constant as constant
+    from shardwise.runtime.small.moves import dynamic_slice as dynamic_slice
+    from shardwise.runtime.small.moves import dynamic_update as dynamic_update
+    from shardwise.runtime.small.moves import padded as padded
+    from shardwise.runtime.small.moves import recast as recast
+    from shardwise.runtime.small.moves import recast_fits as recast_fits
+    from shardwise.runtime.small.moves import starts_fit as starts_fit
+    from shardwise.runtime.small.moves import updated_window as updated_window
+    from shardwise.runtime.small.moves import view as view
+    from shardwise.runtime.small.product import matrix_product as matrix_product
+    from shardwise.runtime.small.product import product_fits as product_fits
+    from shardwise.runtime.small.triangular import Substitution as Substitution
+    from shardwise.runtime.small.triangular import systems_fit as systems_fit
+    from shardwise.runtime.small.triangular import triangular_solve as triangular_solve
+    from shardwise.runtime.small.triangular import turned as turned
+    from shardwise.runtime.small.windows import gather as gather
+    from shardwise.runtime.small.windows import scatter as scatter
+    from shardwise.runtime.small.windows import windows_fit as windows_fit
+
+__getattr__ = open_door(
+    __name__,
+    body="Body",
+    code="Code Shape Value name_of",
+    control="mapped",
+    forms="mapped_fits writable",
+    kernel="available small",
+    loops="dense pointwise running running_fits store",
+    moves="Wanted concatenated constant dynamic_slice dynamic_update padded recast recast_fits starts_fit updated_window view",
+    product="matrix_product product_fits",
+    triangular="Substitution systems_fit triangular_solve turned",
+    windows="gather scatter windows_fit",
+)

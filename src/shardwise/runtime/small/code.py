@@ -18,9 +18,7 @@ from shardwise.base.dtypes import physical
 from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
 from shardwise.runtime import costs
-from shardwise.runtime.loops.layout import dense_steps
-from shardwise.runtime.loops.nest import emitted, rounded
-from shardwise.runtime.loops.write import Writer
+from shardwise.runtime.loops import Writer, dense_steps, emitted, rounded
 from shardwise.runtime.machine.flow import RARE
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes, itemsize, scalar_text
 

@@ -10,16 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from shardwise.ir import Fold
-from shardwise.runtime.loops.function import lanes_of
-from shardwise.runtime.loops.layout import MemoryLoops, Met, merged
-from shardwise.runtime.loops.nest import (
+from shardwise.runtime.loops import (
     Access,
     Held,
+    MemoryLoops,
+    Met,
     Nest,
     Reduction,
     Values,
     across_lanes,
     finished,
+    lanes_of,
+    merged,
     write_nest,
 )
 from shardwise.runtime.machine.lanes import Lane

@@ -23,8 +23,8 @@ from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.loops.function import module as module_of
-from shardwise.runtime.loops.layout import dense_steps
+from shardwise.runtime.loops import dense_steps
+from shardwise.runtime.loops import module as module_of
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.flow import Flow
 from shardwise.runtime.memory import alone, pool

@@ -11,9 +11,8 @@ import numpy as np
 
 from shardwise.ir import Equation, Op
 from shardwise.runtime import costs
-from shardwise.runtime.fused.space import fits
-from shardwise.runtime.loops.layout import dense_steps
-from shardwise.runtime.loops.nest import finished, merge_rows
+from shardwise.runtime.fused import fits
+from shardwise.runtime.loops import dense_steps, finished, merge_rows
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.group import each

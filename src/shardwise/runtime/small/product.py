@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.runtime import costs
-from shardwise.runtime.loops.function import lanes_of
+from shardwise.runtime.loops import lanes_of
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.loops import store
@@ -51,7 +51,7 @@ def product_fits(eqn: Equation, devices: int) -> bool:
     return eqn.outputs[0].aval.size * depth * devices <= costs.SMALL_PRODUCT
 
 
-def product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The contraction of two operands: batch dims, free dims of the left one, of the right one."""
     code, into, stable = body.code, wanted[0], [body.is_stable(a) for a in eqn.inputs]
     cons, batches = eqn.params["dimension_numbers"]

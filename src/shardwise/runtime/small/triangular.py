@@ -10,8 +10,8 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.runtime import costs
-from shardwise.runtime.fused.space import fits
-from shardwise.runtime.loops.function import lanes_of
+from shardwise.runtime.fused import fits
+from shardwise.runtime.loops import lanes_of
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.moves import Wanted

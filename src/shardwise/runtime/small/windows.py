@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Var
 from shardwise.ir.op import find_op
-from shardwise.runtime.fused.space import fits
+from shardwise.runtime.fused import fits
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.loops import pointwise, store
 from shardwise.runtime.small.moves import Wanted, as_index, viewed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.errors import ConcretizationTypeError
@@ -32,7 +33,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
-from shardwise.ops.devices.barrier import name_p, optimization_barrier_p
+from shardwise.ops.devices.barrier import name_p, offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
@@ -42,6 +43,14 @@ from shardwise.transforms.programs.jaxpr_text import primitive_name
 from shardwise.transforms.programs.primitives import primitive_of
 
 Policy = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """What a policy says of a value that is kept in the memory `dst` rather than in `src`, where it is computed."""
+
+    src: str
+    dst: str
 
 
 # -- public ------------------------------------------------------------------------------------------------------------------
@@ -180,24 +189,33 @@ def _linearize(
     program: Program = params["program"]
     policy = params["policy"]
     kept: tuple[int, ...] = ()
+    places: dict[int, Offload] = {}
     if policy is not None:
         program = without_jit(program)
+        said = {i: _keeps(policy, e) for i, e in enumerate(program.equations)}
         kept = tuple(
             i
-            for i, e in enumerate(program.equations)
-            if _keeps(policy, e) and not all(v in program.outputs for v in e.outputs)
+            for i, found in said.items()
+            if found and not all(v in program.outputs for v in program.equations[i].outputs)
         )
-    saved = [v for i in kept for v in program.equations[i].outputs]
-    forward = Program(program.inputs, program.equations, (*program.outputs, *saved), program.num_consts, program.name)
+        places = {i: found for i, found in said.items() if isinstance(found, Offload)}
+    saved = [(v, places.get(i)) for i in kept for v in program.equations[i].outputs]
+    forward = Program(
+        program.inputs, program.equations, (*program.outputs, *[v for v, _ in saved]), program.num_consts, program.name
+    )
     with tracing(trace.parent):
         again = {**params, "program": forward}
         outs = eval_program(forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
-    count = len(program.outputs)
+        count = len(program.outputs)
+        waiting = [
+            x if place is None else bind(offload_p, x, memory_kind=place.dst)
+            for x, (_, place) in zip(outs[count:], saved, strict=True)
+        ]
     live = tuple(t is not None for t in tangents)
     touts = bind(
         remat_op,
         *primals,
-        *outs[count:],
+        *waiting,
         *[t for t in tangents if t is not None],
         program=program,
         kept=kept,
@@ -208,9 +226,9 @@ def _linearize(
     return outs[:count], [next(moving) if has_tangent(t) else None for t in program.out_types]
 
 
-def _keeps(policy: Policy, eqn: Equation) -> bool:
+def _keeps(policy: Policy, eqn: Equation) -> bool | Offload:
     found = policy(primitive_of(eqn.op, primitive_name(eqn)), *[a.aval for a in eqn.inputs], **eqn.params)
-    if not isinstance(found, bool):
+    if not isinstance(found, (bool, Offload)):
         raise TypeError(
             f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}."
         )
@@ -388,12 +406,12 @@ def save_from_both_policies(first: Policy, second: Policy) -> Policy:
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Keep the results of matrix products without batch dims.
+    """Keep the results of matrix products without batch dims, in the memory `offload_dst` ('pinned_host').
 
-    Offloading from `offload_src` to `offload_dst` is keeping: a CPU has one memory.
+    Here that is keeping: a CPU has one memory. Plans for machines that have two count them there.
     """
-    del offload_src, offload_dst
-    return dots_with_no_batch_dims_saveable
+    place = Offload(offload_src, offload_dst)
+    return lambda op, *types, **params: dots_with_no_batch_dims_saveable(op, *types, **params) and place
 
 
 def save_and_offload_only_these_names(
@@ -403,19 +421,23 @@ def save_and_offload_only_these_names(
     offload_src: str,
     offload_dst: str,
 ) -> Policy:
-    """Keep the values that `checkpoint_name` gave these names.
+    """Keep the values that `checkpoint_name` gave these names, the second list in the memory `offload_dst` ('pinned_host').
 
-    Offloading from `offload_src` to `offload_dst` is keeping: a CPU has one memory.
+    Here that is keeping as well: a CPU has one memory. Plans for machines that have two count them there.
 
     ValueError for a name in both lists.
     """
-    del offload_src, offload_dst
     both = sorted(set(names_which_can_be_saved) & set(names_which_can_be_offloaded))
     if both:
         raise ValueError(
             f"the names {both} are in names_which_can_be_saved and in names_which_can_be_offloaded; choose one."
         )
-    return save_only_these_names(*names_which_can_be_saved, *names_which_can_be_offloaded)
+    place = Offload(offload_src, offload_dst)
+    kept, offloaded = (
+        save_only_these_names(*names_which_can_be_saved),
+        save_only_these_names(*names_which_can_be_offloaded),
+    )
+    return lambda op, *types, **params: kept(op, *types, **params) or (offloaded(op, *types, **params) and place)
 
 
 class checkpoint_policies:

@@ -339,9 +339,7 @@ vmapped_op = define_op(
     effects=lambda params: params["op"].has_effects(dict(params["inner"])),
     keys=_keys,
     extracts="copies",
-    small=SmallForm(
-        later("shardwise.runtime.small.control", "mapped"), later("shardwise.runtime.small.forms", "mapped_fits")
-    ),
+    small=SmallForm(later("shardwise.runtime.small", "mapped"), later("shardwise.runtime.small", "mapped_fits")),
 )
 
 

@@ -14,6 +14,7 @@ from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_map, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import Executable
+from shardwise.engine.data_free import DataFree
 from shardwise.engine.eager import literal_signature
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Literal, Program, ShapedArray, Tracer
@@ -26,7 +27,7 @@ from shardwise.sharding import (
     Tiling,
     sharding_like,
 )
-from shardwise.sharding.device import default_device
+from shardwise.sharding.device import default_backend, default_device
 from shardwise.sharding.formats import row_major
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.entry import Entry, as_array_impl
@@ -34,7 +35,7 @@ from shardwise.transforms.jit.jit_shardings import moved
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.reports.cost import cost_of
 from shardwise.transforms.reports.explain import explain_text, grid_text, program_text, program_with_layouts
-from shardwise.transforms.reports.memory_use import MemoryStats, memory_of_executable
+from shardwise.transforms.reports.memory_use import MemoryStats, memory_of
 from shardwise.transforms.tracing.arguments import check_compiler_options
 from shardwise.transforms.tracing.bound_call import BoundCall
 
@@ -83,6 +84,19 @@ class ArgInfo:
     def dtype(self) -> Any:
         """The element type."""
         return self._aval.dtype
+
+
+def _planned_memory(executable: DataFree) -> MemoryStats:
+    """What the planner says of the machine that is planned for."""
+    from shardwise.planner.device_program import device_program_of  # start-up time: few programs are planned
+    from shardwise.planner.fuse import groups
+    from shardwise.planner.memory import memory_of as planned_memory_of
+    from shardwise.planner.target import target_of
+
+    program = device_program_of(executable)
+    target = target_of(executable.grid.devices[0].platform)
+    found = planned_memory_of(program, groups(program, target), target)
+    return MemoryStats(0, found.arguments, found.results, found.aliased, found.temporaries, found.peak)
 
 
 def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
@@ -183,9 +197,10 @@ class Traced(Stage):
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Lay the program out over the devices of its arguments; raises if they disagree."""
-        if lowering_platforms is not None and tuple(lowering_platforms) != ("cpu",):
+        platform = default_backend()
+        if lowering_platforms is not None and tuple(lowering_platforms) != (platform,):
             raise NotImplementedError(
-                f"lowering_platforms={lowering_platforms!r}: programs run on 'cpu' only. Leave it out."
+                f"lowering_platforms={lowering_platforms!r}: programs run on {platform!r} only. Leave it out."
             )
         for leaf in self._call.leaves:
             if isinstance(leaf, Tracer):
@@ -321,7 +336,10 @@ class Compiled(Stage):
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""
-        return memory_of_executable(self._entry.executable)
+        executable = self._entry.executable
+        if isinstance(executable, DataFree):
+            return _planned_memory(executable)
+        return memory_of(executable.plan.program, executable.owned, len(executable.plan.source))
 
     def runtime_executable(self) -> Executable:
         """The library's own object: program, layouts, transfers and the generated plan."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.engine.compile import Executable
-from shardwise.engine.data_free import DataFree
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.transfers import Transfer
@@ -111,13 +110,12 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
     return aval.nbytes // ways
 
 
-def _between(executable: Executable | DataFree) -> list[str]:
+def _between(executable: Executable) -> list[str]:
     """The bytes that this process sends to other processes."""
-    if isinstance(executable, DataFree):
+    if executable.grid.processes is None:
         return []
     env = executable.plan.env
-    if env.processes is None:
-        return []
+    assert env.processes is not None
     found = list(exchanges(executable.folded_program, env))
     me, ranks = env.processes.me, env.processes.ranks
     total = sum(e.bytes * e.times for e in found)

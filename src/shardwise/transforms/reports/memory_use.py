@@ -12,13 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from shardwise.engine.compile import Executable
-from shardwise.engine.data_free import DataFree
 from shardwise.ir import Atom, Equation, Program, Var, subprograms
-from shardwise.planner.device_program import device_program_of
-from shardwise.planner.fuse import groups
-from shardwise.planner.memory import memory_of as planned_memory
-from shardwise.planner.target import target_of
 from shardwise.runtime import costs
 from shardwise.runtime.memory import room_of
 
@@ -38,16 +32,6 @@ class MemoryStats:
     host_output_size_in_bytes: int = 0
     host_alias_size_in_bytes: int = 0
     host_temp_size_in_bytes: int = 0
-
-
-def memory_of_executable(executable: Executable | DataFree) -> MemoryStats:
-    """The memory of one device: of this machine, or of the one that the program was compiled for."""
-    if not isinstance(executable, DataFree):
-        return memory_of(executable.plan.program, executable.owned, len(executable.plan.source))
-    program = device_program_of(executable)
-    target = target_of(executable.grid.devices[0].platform)
-    found = planned_memory(program, groups(program, target), target)
-    return MemoryStats(0, found.arguments, found.results, found.aliased, found.temporaries, found.peak)
 
 
 def memory_of(program: Program, owned: Collection[int], code: int) -> MemoryStats:

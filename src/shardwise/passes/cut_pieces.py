@@ -1,0 +1,81 @@
+"""Slices of joined values: each reads the pieces that it needs.
+
+Comes in: a per-device program. Goes out: the program in which slices of a value that is put together from operands, as `tall[:-2]` of
+rows with their neighbours' edges, are joined values of slices themselves. Loops read those where they lie, and the value that all of
+them are cut out of is never made.
+"""
+
+from __future__ import annotations
+
+import math
+
+from shardwise.ir import Equation, Program, ShapedArray, Var, map_equations, map_programs
+from shardwise.ops.shapes.pieces import concatenate_p, slice_p
+from shardwise.passes.parts import makers, users
+from shardwise.runtime import costs
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused import Piece, joined_pieces
+from shardwise.runtime.machine.llvm import available
+
+
+def with_cut_pieces(program: Program, env: Env) -> Program:
+    """`program` with slices of joined values as joined values of slices, where loops read all of them."""
+    return _cut(program, math.prod(env.axis_sizes)) if available() else program
+
+
+def _cut(program: Program, devices: int) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _cut(inner, devices)))
+    made, used = makers(program), users(program)
+    kept = {v for v in program.outputs if isinstance(v, Var)}
+    replaced: dict[int, list[Equation]] = {}
+
+    def is_read_by_loops(v: Var) -> bool:
+        readers = [program.equations[i].op.emit for i in used.get(v, ())]
+        large = v.aval.size * devices > costs.FUSED_FEWEST and v not in kept
+        return large and bool(readers) and all(emit is not None and not emit.moves for emit in readers)
+
+    for whole in program.equations:
+        out = whole.outputs[0] if whole.outputs else None
+        readers = used.get(out, ()) if out is not None and out not in kept else ()
+        if not readers or any(program.equations[i].op is not slice_p for i in readers):
+            continue
+        pieces = joined_pieces(whole)
+        if pieces is None or pieces[0].over or any(made.get(p.source, -1) > min(readers) for p in pieces):
+            continue
+        found = {i: _slice_of(program.equations[i], pieces) for i in readers}
+        if all(new is not None and is_read_by_loops(program.equations[i].outputs[0]) for i, new in found.items()):
+            replaced.update({i: new for i, new in found.items() if new is not None})
+    if not replaced:
+        return program
+    equations = [e for i, old in enumerate(program.equations) for e in replaced.get(i, (old,))]
+    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def _slice_of(eqn: Equation, pieces: tuple[Piece, ...]) -> list[Equation] | None:
+    """A slice of a value that consists of these pieces, as equations on their sources; None if that changes its type."""
+    first, limit, out = eqn.params["start_indices"], eqn.params["limit_indices"], eqn.outputs[0]
+    if any(s != 1 for s in eqn.params["strides"] or ()):
+        return None
+    equations: list[Equation] = []
+    parts: list[Var] = []
+    for piece in pieces:
+        d, t = piece.along, piece.source.aval
+        low, high = max(first[d], piece.start) - piece.start, min(limit[d] - piece.start, t.shape[d])
+        if low < high:
+            starts, limits = _at(first, d, low), _at(limit, d, high)
+            size = tuple(b - a for a, b in zip(starts, limits, strict=True))
+            part = Var(ShapedArray(size, t.dtype, t.weak_type, vma=t.vma))
+            params = {"start_indices": starts, "limit_indices": limits, "strides": None}
+            equations.append(Equation(slice_p, (piece.source,), (part,), params, eqn.source))
+            parts.append(part if size != t.shape else piece.source)
+    if frozenset[str]().union(*[v.aval.vma for v in parts]) != out.aval.vma:
+        return None
+    if len(parts) == 1:
+        return [Equation(slice_p, e.inputs, (out,), e.params, e.source) for e in equations]
+    joined_parts = Equation(concatenate_p, tuple(parts), (out,), {"dimension": pieces[0].along}, eqn.source)
+    return [*[e for e in equations if e.outputs[0] in parts], joined_parts]
+
+
+def _at(values: tuple[int, ...], d: int, value: int) -> tuple[int, ...]:
+    """A tuple with another entry at `d`."""
+    return (*values[:d], value, *values[d + 1 :])

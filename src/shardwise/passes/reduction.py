@@ -1,0 +1,100 @@
+"""Planning reductions over devices: how parts of a sum become the sum in the layout that is wanted.
+
+Comes in: the layout of a result of which each device along some axes holds a part, and the layout that it is to have. Goes out: the
+dims along which it is reduce-scattered, the axes over which it is all-reduced, and the layout after both, from which it is resharded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardwise.base.caches import recent
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.reduce_scatter import psum_scatter_op
+from shardwise.passes.grid import Axes, DimAxes
+from shardwise.passes.reshard import local_shape, resharding_bytes, sent_by, ways
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How a partial result is finished.
+
+    Attributes:
+        scatters: dims, and the axes over which each is reduce-scattered, in order.
+        rest: the axes over which it is all-reduced then.
+        dims: the layout after that.
+        bytes_sent: by a device, until the value has the layout that is wanted.
+    """
+
+    scatters: tuple[tuple[int, Axes], ...]
+    rest: Axes
+    dims: DimAxes
+    bytes_sent: int
+
+
+def plan_reduction(
+    dims: DimAxes,
+    placed: DimAxes,
+    partial: Axes,
+    shape: tuple[int, ...],
+    itemsize: int,
+    sizes: Mapping[str, int],
+    *,
+    scatters: bool,
+) -> Reduction:
+    """The reduction of a result of layout `dims`, partial over `partial`, to layout `placed` that sends the fewest bytes.
+
+    `scatters`: whether it may be reduce-scattered, as sums may.
+    """
+    return _plan(dims, placed, partial, shape, itemsize, tuple(sizes.items()), scatters)
+
+
+@recent(4096)
+def _plan(
+    dims: DimAxes,
+    placed: DimAxes,
+    partial: Axes,
+    shape: tuple[int, ...],
+    itemsize: int,
+    sizes: tuple[tuple[str, int], ...],
+    scatters: bool,
+) -> Reduction:
+    mesh = dict(sizes)
+    plans = [_sized(s, dims, placed, partial, shape, itemsize, mesh) for s in _choices(dims, placed, partial, scatters)]
+    return min((p for p in plans if p is not None), key=lambda p: (p.bytes_sent, len(p.scatters)))
+
+
+def _choices(dims: DimAxes, placed: DimAxes, partial: Axes, scatters: bool) -> Iterator[tuple[tuple[int, Axes], ...]]:
+    """Axes of each dim that are both wanted and partial: all that may be scattered, in all combinations of dims."""
+    wanted = [(d, tuple(a for a in want if a in partial)) for d, want in enumerate(placed)] if scatters else []
+    wanted = [(d, axes) for d, axes in wanted if axes]
+    for n in range(len(wanted), -1, -1):
+        yield from itertools.combinations(wanted, n)
+
+
+def _sized(
+    scatters: tuple[tuple[int, Axes], ...],
+    dims: DimAxes,
+    placed: DimAxes,
+    partial: Axes,
+    shape: tuple[int, ...],
+    itemsize: int,
+    mesh: Mapping[str, int],
+) -> Reduction | None:
+    """The plan with these scatters; None where the axes do not divide a dim."""
+    local = math.prod(local_shape(shape, dims, mesh)) * itemsize
+    sent, rest = 0, partial
+    for d, axes in scatters:
+        n = ways(axes, mesh)
+        if shape[d] % (n * ways(dims[d], mesh)):
+            return None
+        sent += sent_by(psum_scatter_op, local, n)
+        local //= n
+        dims = (*dims[:d], (*dims[d], *axes), *dims[d + 1 :])
+        rest = tuple(a for a in rest if a not in axes)
+    if rest:
+        sent += sent_by(all_reduce, local, ways(rest, mesh))
+    return Reduction(scatters, rest, dims, sent + resharding_bytes(dims, placed, shape, itemsize, mesh))

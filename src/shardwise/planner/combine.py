@@ -1,0 +1,82 @@
+"""Combined reductions: sums over devices that do not wait for each other, as one collective.
+
+XLA joins all-reduces of one type up to so many bytes, to pay the latency once. All operands are in memory until the last of them is
+there: the gradients of a whole model where the limit is high.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardwise.ir import Equation, Var, unwrapped
+from shardwise.planner.order import dependences
+from shardwise.planner.target import Target
+from shardwise.planner.work import Group
+
+
+def with_combined_reductions(groups: Sequence[Group], target: Target) -> tuple[Group, ...]:
+    """The groups with reductions joined, in an order in which they can run."""
+    if not target.combine_bytes:
+        return tuple(groups)
+    bundles: list[list[int]] = []
+    behind: set[Var] = set()  # values that wait for the reductions of the last bundle
+    room = 0
+    for g, group in enumerate(groups):
+        waits = any(v in behind for v in group.reads)
+        if group.kind == "collective" and _is_reduction(group.equations[-1]):
+            nbytes = sum(v.aval.nbytes for v in group.reads)
+            if waits or not bundles or nbytes > room or _type(groups[bundles[-1][0]]) != _type(group):
+                bundles.append([])
+                behind, room = set(), target.combine_bytes
+            bundles[-1].append(g)
+            behind.update(group.writes)
+            room -= nbytes
+        elif waits:
+            behind.update(group.writes)
+    return _joined(groups, [b for b in bundles if len(b) > 1])
+
+
+def _is_reduction(eqn: Equation) -> bool:
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    return (
+        op.collective is not None and op.collective.absorbed is not None and op.collective.absorbed(params) is not None
+    )
+
+
+def _type(group: Group) -> object:
+    eqn = group.equations[-1]
+    return eqn.inputs[0].aval.dtype, eqn.params.get("axes")
+
+
+def _joined(groups: Sequence[Group], bundles: list[list[int]]) -> tuple[Group, ...]:
+    """The groups with those of each bundle as one, in the place of the last; readers follow it."""
+    found: list[Group | None] = list(groups)
+    for bundle in bundles:
+        parts = [groups[g] for g in bundle]
+        for g in bundle:
+            found[g] = None
+        found[bundle[-1]] = replace(
+            parts[-1],
+            equations=tuple(e for p in parts for e in p.equations),
+            reads=tuple(dict.fromkeys(v for p in parts for v in p.reads)),
+            writes=tuple(v for p in parts for v in p.writes),
+            scratch=sum(p.scratch for p in parts),
+        )
+    return _runnable([g for g in found if g is not None])
+
+
+def _runnable(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups in an order in which operands come first, as near to the given one as that allows."""
+    waits, readers = dependences(groups)
+    ready = [g for g, count in enumerate(waits) if count == 0]
+    order: list[Group] = []
+    while ready:
+        g = heapq.heappop(ready)
+        order.append(groups[g])
+        for r in {r for v in groups[g].writes for r in readers.get(v, ())}:
+            waits[r] -= 1
+            if waits[r] == 0:
+                heapq.heappush(ready, r)
+    return tuple(order)

@@ -1,0 +1,155 @@
+"""This machine as one that can be planned for: what our own kernels reach on it, measured once and kept on disk.
+
+The measurement takes about a second. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
+threads or the version changes; without that folder it is made in each process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from shardwise.engine.device_put import device_put
+from shardwise.ops.elementwise import binary, transcendental, unary
+from shardwise.ops.products.contract import dot_general
+from shardwise.planner.machine import Chip, Level, Machine
+from shardwise.runtime.machine import kernel_store
+from shardwise.runtime.machine.threads import thread_count
+
+_LARGE = 1 << 24  # elements of a value that no cache holds for long
+_SECONDS = 0.05  # for each figure
+_POWER = 31  # eight multiplications
+_FILE = "here.json"
+
+
+@cache
+def this_machine() -> Machine:
+    """This machine, as one device of one process."""
+    figures = _kept() or _keep(_measure())
+    memory, cache_bytes = _memory_bytes(), _cache_bytes()
+    chip = Chip(
+        kind="cpu",
+        platform="cpu",
+        flops={
+            **{name: figures[name] for name in ("float32", "bfloat16", "float16")},
+            "float64": figures["float32"] / 2,  # half as many lanes; arrays of it need an option, so it is not measured
+        },
+        vector_flops=figures["vector"],
+        hbm_bytes=memory,
+        usable_bytes=memory,
+        hbm_bandwidth=figures["memory"],
+        vmem_bytes=cache_bytes,
+        vmem_bandwidth=figures["cache"],
+        tile=16,
+        transcendental=figures["transcendental"],
+        overhead=figures["call"],
+        host_bandwidth=figures["memory"],
+    )
+    level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
+    source = f"measured on {platform.node() or 'this machine'} with {thread_count()} threads"
+    return Machine("here", chip, (level,), 1, (source,), (), ("all devices of this machine share its processors",))
+
+
+def _measure() -> dict[str, float]:
+    near = np.linspace(0.5, 1.5, max(1 << 14, _cache_bytes() // 24), dtype=np.float32)
+    far = np.linspace(0.5, 1.5, _LARGE, dtype=np.float32)
+    few = np.ones(8, np.float32)
+    figures = {
+        "memory": 3 * far.nbytes / _seconds(binary.add, far, far),
+        "cache": 3 * near.nbytes / _seconds(binary.add, near, near),
+        "vector": 8 * near.size / _seconds(lambda x: unary.integer_pow(x, _POWER), near),
+        "transcendental": near.size / _seconds(transcendental.exp, near),
+        "call": _seconds(binary.add, few, few),
+    }
+    side = 1024
+    rows_by_columns = (((1,), (0,)), ((), ()))
+    for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
+        matrix = np.ones((side, side), dtype)
+        figures[dtype.name] = 2 * side**3 / _seconds(lambda x, y: dot_general(x, y, rows_by_columns), matrix, matrix)
+    return figures
+
+
+def _seconds(op: Callable[..., Any], *values: Any) -> float:
+    """The least seconds of a call of one op; others may use the machine at the same time."""
+    arrays = [device_put(v) for v in values]
+
+    def call() -> None:
+        op(*arrays)
+
+    return _least(call)
+
+
+def _least(call: Callable[[], None]) -> float:
+    call()
+    best, end = float("inf"), time.perf_counter() + _SECONDS
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def _stamp() -> list[Any]:
+    """What the measurement holds for."""
+    try:
+        own = version("shardwise")
+    except PackageNotFoundError:
+        own = ""
+    return [own, platform.machine(), _processor(), thread_count()]
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+    except OSError:
+        return platform.processor()
+
+
+def _kept() -> Mapping[str, float] | None:
+    folder = kernel_store.folder()
+    if folder is None:
+        return None
+    try:
+        with open(os.path.join(folder, _FILE)) as file:
+            kept = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return kept["figures"] if kept.get("stamp") == _stamp() else None
+
+
+def _keep(figures: dict[str, float]) -> dict[str, float]:
+    folder = kernel_store.folder()
+    if folder is not None:
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            path = os.path.join(folder, _FILE)
+            with open(f"{path}.{os.getpid()}", "w") as file:
+                json.dump({"stamp": _stamp(), "figures": figures}, file)
+            os.replace(f"{path}.{os.getpid()}", path)
+        except OSError:
+            pass  # it is measured again next time
+    return figures
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cache_bytes() -> int:
+    """The second-level caches of the processors that our threads use."""
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index2/size") as file:
+            size = int(file.read().strip().removesuffix("K")) << 10
+    except (OSError, ValueError):
+        size = 1 << 20
+    return size * thread_count()

@@ -1,0 +1,58 @@
+"""`make_plan`: the planner's parts put together."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise.plan import plan
+from shardwise.sharding import AbstractMesh, P
+from shardwise.sharding import NamedSharding as NS
+
+
+def struct(shape, mesh, *spec, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NS(mesh, P(*spec)))
+
+
+def loss(w, x, wrap):
+    layer = wrap(lambda x, w: jnp.tanh(x @ w))
+    x, _ = jax.lax.scan(lambda x, w: (layer(x, w), None), x, w)
+    return jnp.sum(x.astype(jnp.float32))
+
+
+@pytest.mark.parametrize("batch, width", [(256, 512), (512, 512)])
+def test_what_remat_computes_again_is_no_work_of_the_model(batch, width):
+    mesh = AbstractMesh((8,), ("data",))
+    args = struct((6, width, width), mesh), struct((batch, width), mesh, "data")
+    kept, again = (
+        plan(jax.grad(lambda w, x, wrap=wrap: loss(w, x, wrap)), *args, on="v5e-8")
+        for wrap in (lambda f: f, jax.checkpoint)
+    )
+    product = 2 * batch * width * width // 8
+    assert kept.flops == kept.model_flops == again.model_flops == 3 * 6 * product
+    assert again.flops == 4 * 6 * product
+    assert 0 < again.mfu < 1
+
+
+def test_the_peak_is_that_of_the_products_dtype():
+    mesh = AbstractMesh((4,), ("x",))
+    peaks = [
+        plan(lambda a: a @ a, struct((1024, 1024), mesh, dtype=dtype), on="h100-8").peak_flops
+        for dtype in (jnp.bfloat16, jnp.float32)
+    ]
+    assert peaks[0] > peaks[1]
+
+
+def test_schedule_shares_and_interval_agree():
+    mesh = AbstractMesh((2, 4), ("x", "y"))
+    found = plan(
+        lambda a, b: jnp.tanh(a @ b), struct((4096, 8192), mesh, "x", "y"), struct((8192, 4096), mesh, "y"), on="v5p-16"
+    )
+    assert found.seconds.low < found.seconds.likely == found.schedule.seconds < found.seconds.high
+    assert sum(found.shares.values()) == pytest.approx(found.schedule.seconds, rel=1e-9)
+    (sent,) = [t for t in found.schedule.tasks if t.kind == "collective"]
+    (record,) = found.traffic
+    assert record.axes == sent.axes == ("y",) and record.nbytes == sent.sent_bytes
+    assert record.level == sent.stream == "ici" and 0 < record.seconds <= sent.seconds
+    assert len(found.profile) == len(found.schedule.tasks) and max(n for _, n in found.profile) == found.peak

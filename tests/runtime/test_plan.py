@@ -1,0 +1,98 @@
+"""Plans: what is made once, and what lets an update be written over its operand."""
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base import config
+from shardwise.ir import ShapedArray, trace_program
+from shardwise.runtime.env import Env
+from shardwise.runtime.plan import Plan
+
+ROWS = (64, 4096)
+
+
+def some(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def plan_of(f, *args, owned=()):
+    program = trace_program(f, [ShapedArray(a.shape, a.dtype) for a in args])[0]
+    return Plan(program, Env(), owned)
+
+
+def test_views_of_constants_belong_to_the_plan():
+    f = lambda x: [jnp.full(x.shape, 2.0) * x, jnp.full((5, 7), 3.0)]  # noqa: E731
+    x = some(4, 6)
+    plan = plan_of(f, x)
+    assert "broadcast" not in plan.source
+    for _ in range(2):
+        product, threes = plan.run(x)
+        np.testing.assert_array_equal(product, 2 * x)
+        np.testing.assert_array_equal(threes, np.full((5, 7), 3, np.float32))
+    g = jax.jit(lambda x: [jnp.zeros((3, 4)), x + jnp.ones(6)], donate_argnums=0)
+    assert [a.shape for a in g(jnp.asarray(x))] == [(3, 4), (4, 6)]
+    donated = jax.jit(lambda z: z.at[0].set(1.0), donate_argnums=0)
+    for _ in range(2):  # a result that is such a view may be given away
+        zeros = jax.jit(lambda: jnp.zeros((3, 4)))()
+        np.testing.assert_array_equal(donated(zeros), np.eye(3, 1) * np.ones(4))
+
+
+def test_views_of_constants_on_a_mesh_and_in_loops():
+    mesh = jax.make_mesh((4,), ("x",))
+    placed = jax.device_put(some(8, 6), jax.NamedSharding(mesh, jax.P("x")))
+
+    def f(x):
+        return lax.fori_loop(0, 3, lambda i, x: x * jnp.full((8, 6), 2.0), x) + jnp.full((8, 6), 1.0)
+
+    with config.override("shardwise_fused", "off"):
+        for x in (some(8, 6), placed):
+            np.testing.assert_array_equal(jax.jit(lambda x: f(x))(x), some(8, 6) * 8 + 1)
+
+
+def old_row(x, i):
+    """The row that is replaced, and the new one."""
+    old = x[i]
+    return x.at[i].set(old * 2 + 1), (old, x[3, :7].sum())
+
+
+def reshaped(x, i):
+    old = lax.dynamic_index_in_dim(x.reshape(-1, 64), i, keepdims=False)
+    return x.at[i].set(1.0), old
+
+
+@pytest.mark.parametrize("step", [old_row, reshaped])
+@pytest.mark.parametrize("donate", [(), (0,)])
+def test_rows_that_outlive_an_update_are_copied(step, donate):
+    x = some(*ROWS)
+    want = [np.array(x), []]
+    for i in range(5):
+        old = want[0][i].copy() if step is old_row else want[0].reshape(-1, 64)[i].copy()
+        want[1].append(old)
+        want[0][i] = old * 2 + 1 if step is old_row else 1.0
+    with config.override("shardwise_fused", "off"):
+        got, ys = jax.jit(lambda x: lax.scan(step, x, jnp.arange(5)), donate_argnums=donate)(jnp.array(x))
+    np.testing.assert_array_equal(got, want[0])
+    np.testing.assert_array_equal(ys[0] if step is old_row else ys, want[1])
+
+
+def test_a_large_value_is_not_copied_for_a_row():
+    def f(x):
+        row = x[3]
+        return [x.at[3].set(0.0), row]
+
+    x = some(*ROWS)
+    plan = plan_of(f, x, owned=(0,))
+    given = x.copy()
+    at = given.ctypes.data
+    blocks = [given]
+    del given
+    updated, row = plan.run(blocks)
+    assert updated.ctypes.data == at
+    np.testing.assert_array_equal(row, x[3])
+    assert not updated[3].any()
+    # As it was where the caller keeps the operand.
+    updated, row = plan_of(f, x).run(x)
+    assert np.shares_memory(row, x)

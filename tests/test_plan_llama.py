@@ -1,0 +1,49 @@
+"""The example of planning: 70 billion weights on a slice, and a tiny one that trains."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "plan_llama.py"
+
+
+def test_70b_is_planned_in_seconds(shell, tmp_path):
+    start = time.perf_counter()
+    done = shell("-m", "shardwise", "plan", EXAMPLE, "--on", "v5p-256", "--html", "plan.html", cwd=tmp_path)
+    seconds = time.perf_counter() - start
+    assert done.stderr == "" and done.returncode == 0
+    assert "70.55 billion weights on 128 devices, {'fsdp': 16, 'model': 8}, 128 x 4096 words" in done.stdout
+    assert "train_step on v5p-256 (128 x TPU v5p, mesh fsdp=16 model=8)" in done.stdout
+    assert "called 5 times" in done.stdout and re.search(r"all_gather over fsdp", done.stdout)
+    assert 50_000 < (tmp_path / "plan.html").stat().st_size < 2_000_000
+    assert seconds < 30  # 0.8 s on an idle machine
+
+
+def test_layers_in_a_loop_and_one_by_one_do_the_same_work(shell, tmp_path):
+    work = []
+    for words in ((), ("--unrolled",)):
+        done = shell("-m", "shardwise", "plan", EXAMPLE, "--on", "v5e-16", "--", "--size", "tiny", *words, cwd=tmp_path)
+        work.append(re.search(r"[\d.]+ .FLOP per device", done.stdout)[0])
+    assert work[0] == work[1]
+
+
+@pytest.mark.parametrize("words", [("--remat", "dots"), ("--remat", "none", "--unrolled")])
+def test_a_tiny_one_trains(shell, words):
+    words = (EXAMPLE, "--devices", 4, "--", "--size", "tiny", "--steps", 2, "--batch", 4, *words)
+    done = shell("-m", "shardwise", "run", *words)
+    losses = [float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)]
+    assert len(losses) == 2 and 5 < losses[0] < 7, done.stderr
+
+
+@pytest.mark.slow  # JAX compiles for 10 s
+def test_jax_trains_it_to_the_same_loss(shell):
+    words = ("--size", "tiny", "--steps", "2", "--batch", "4")
+    ours = shell("-m", "shardwise", "run", EXAMPLE, "--dialect", "latest", "--", *words).stdout
+    theirs = shell(EXAMPLE, *words, JAX_PLATFORMS="cpu").stdout
+    pair = [[float(x) for x in re.findall(r"loss ([\d.]+)", text)] for text in (ours, theirs)]
+    # One unit in the last of four printed digits, and bfloat16 products that add up in another order.
+    assert pair[0] == pytest.approx(pair[1], rel=5e-3) and len(pair[1]) == 2
