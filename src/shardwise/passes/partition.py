@@ -7,11 +7,11 @@ shapes, and an equation for each communication with the bytes it sends. It has t
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.config import context_token
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal, unwrapped
@@ -129,6 +129,11 @@ class Region:
             current=self.current,
         )
 
+    def placing(self, placements: Mapping[Var, DimAxes]) -> Region:
+        """This region with the layouts of more values."""
+        known = cast("dict[Var, DimAxes]", self.placements)  # never written to
+        return replace(self, placements=ChainMap(dict(placements), known))
+
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
         return local_type(aval, dims, self.grid.axis_sizes, self.scope)
@@ -243,9 +248,14 @@ class Region:
             outer, self.current = self.current, eqn
             if eqn.op.partition is not None:
                 eqn.op.partition(self, eqn)
-            elif not self._deferred(eqn):
-                self.generic(eqn)
+            else:
+                self.usual(eqn)
             self.current = outer
+
+    def usual(self, eqn: Equation) -> None:
+        """Partition an equation as its op's boxes say, or its sharding rule."""
+        if not self._deferred(eqn):
+            self.generic(eqn)
 
     def _deferred(self, eqn: Equation) -> bool:
         """Note what an op only moves along split dims as a view of its operands, if it does; it is laid out when it is read."""
