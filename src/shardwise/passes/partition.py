@@ -132,7 +132,13 @@ class Region:
     def placing(self, placements: Mapping[Var, DimAxes]) -> Region:
         """This region with the layouts of more values."""
         known = cast("dict[Var, DimAxes]", self.placements)  # never written to
-        return replace(self, placements=ChainMap(dict(placements), known))
+        return self._changed(placements=ChainMap(dict(placements), known))
+
+    def _changed(self, **fields: Any) -> Region:
+        """A region with other values in some fields, for equations of the same program."""
+        other = replace(self, **fields)
+        other.readers = self.readers
+        return other
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
@@ -174,7 +180,7 @@ class Region:
             return ways[0](self)
         trials: list[tuple[int, Region]] = []
         for way in ways:
-            trial = replace(self, equations=[], values=dict(self.values), views=dict(self.views))
+            trial = self._changed(equations=[], values=dict(self.values), views=dict(self.views))
             way(trial)
             made = Program((), tuple(trial.equations), ())
             trials.append((sum(t.total for t in transfers_of(made, self.grid.axis_sizes)), trial))
