@@ -7,11 +7,11 @@ shapes, and an equation for each communication with the bytes it sends. It has t
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.config import context_token
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal, unwrapped
@@ -129,6 +129,17 @@ class Region:
             current=self.current,
         )
 
+    def placing(self, placements: Mapping[Var, DimAxes]) -> Region:
+        """This region with the layouts of more values."""
+        known = cast("dict[Var, DimAxes]", self.placements)  # never written to
+        return self._changed(placements=ChainMap(dict(placements), known))
+
+    def _changed(self, **fields: Any) -> Region:
+        """A region with other values in some fields, for equations of the same program."""
+        other = replace(self, **fields)
+        other.readers = self.readers
+        return other
+
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
         return local_type(aval, dims, self.grid.axis_sizes, self.scope)
@@ -169,7 +180,7 @@ class Region:
             return ways[0](self)
         trials: list[tuple[int, Region]] = []
         for way in ways:
-            trial = replace(self, equations=[], values=dict(self.values), views=dict(self.views))
+            trial = self._changed(equations=[], values=dict(self.values), views=dict(self.views))
             way(trial)
             made = Program((), tuple(trial.equations), ())
             trials.append((sum(t.total for t in transfers_of(made, self.grid.axis_sizes)), trial))
@@ -243,9 +254,14 @@ class Region:
             outer, self.current = self.current, eqn
             if eqn.op.partition is not None:
                 eqn.op.partition(self, eqn)
-            elif not self._deferred(eqn):
-                self.generic(eqn)
+            else:
+                self.usual(eqn)
             self.current = outer
+
+    def usual(self, eqn: Equation) -> None:
+        """Partition an equation as its op's boxes say, or its sharding rule."""
+        if not self._deferred(eqn):
+            self.generic(eqn)
 
     def _deferred(self, eqn: Equation) -> bool:
         """Note what an op only moves along split dims as a view of its operands, if it does; it is laid out when it is read."""

@@ -225,5 +225,7 @@ split_sort = define_collective(
     rule=same_dims,
     multiple_results=True,
     across=_across,
-    collective=Collective("sort", sent_of=_sent, computes=True, exchange=_exchange, told=("dimension",)),
+    collective=Collective(
+        "sort", sent_of=_sent, computes=True, exchange=_exchange, told=("dimension",), pattern="transpose"
+    ),
 )

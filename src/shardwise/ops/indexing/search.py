@@ -5,15 +5,23 @@ NaNs come after everything else and are equal to each other, as in `sort`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
-from shardwise.ir import Array, Equation, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, literal
 from shardwise.ir.op import Params, Types
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.axis_index import axis_index_op
+from shardwise.ops.elementwise.binary import add_p, eq_p, max_p, mul_p, sub_p
+from shardwise.ops.elementwise.casts import convert_element_type_p
+from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.indexing.search_loop import searched
 from shardwise.ops.rules.operands import Block, check_same_dtype
+from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.transpose import dim_factors
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -31,7 +39,7 @@ def _search_type(a: ShapedArray, v: ShapedArray, *, right: bool) -> ShapedArray:
 
 
 def _search_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Values are looked up where they are; a position in the sorted array is the sum of those in its parts."""
+    """The sorted array is needed whole; values are looked up where they are."""
     a, v = in_types[0].shape, in_types[1].shape
     last = len(v)
     factors = dim_factors(v)
@@ -39,17 +47,45 @@ def _search_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
         (((last,) if a[0] != 1 else (),), factors),
         (factors,),
         (*v, *a),
-        (Kind.PASS,) * last + (Kind.REDUCE,),
+        (Kind.PASS,) * last + (Kind.REPLICATE,),
         frozenset({last}),
     )
 
 
 def _search_partition(region: Any, eqn: Equation) -> None:
-    """Sums of the positions in each part, or the whole array on each device where that is less than the values looked up."""
-    (split,) = region.layout(eqn.inputs[0]) or ((),)
-    if not split:
+    """The first elements of the parts say in which part a value belongs; there it is looked up. Or the array is gathered."""
+    (a, v), (out,) = eqn.inputs, eqn.outputs
+    (axes,) = region.layout(a) or ((),)
+    if not axes or not v.aval.size:
         return region.generic(eqn)
-    region.cheapest(lambda region: region.generic(eqn), lambda region: region.with_whole(eqn, 0, (0,)))
+
+    def along(region: Any) -> None:
+        part, sizes = region.read(a)[0], region.sizes_of(axes)
+        values, have = region.read(v)
+        lay = tuple(tuple(x for x in dim if x not in axes) for dim in have or ((),) * v.aval.ndim)
+        values = region.reshard(values, have, lay, v.aval)
+        (first,) = region.emit(slice_p, [part], {"start_indices": (0,), "limit_indices": (1,), "strides": None})
+        gathered = {"sizes": sizes, "dim": 0, "tiled": True, "invariant": True}
+        firsts = region.collective(all_gather_op, [first], axes, a.aval.update(shape=(math.prod(sizes),)), gathered)
+        index, zero = out.aval.dtype, literal(0, out.aval.dtype)
+
+        def looked_up(among: Any) -> Any:
+            (found,) = region.emit(eqn.op, [among, values], eqn.params)
+            return region.emit(convert_element_type_p, [found], {"new_dtype": index, "weak_type": False})[0]
+
+        (behind,) = region.emit(sub_p, [looked_up(firsts), literal(1, index)], {})
+        (owner,) = region.emit(max_p, [behind, zero], {})
+        (own,) = region.emit(axis_index_op, [], {"axes": axes})
+        (own,) = region.emit(convert_element_type_p, [own], {"new_dtype": index, "weak_type": False})
+        (start,) = region.emit(mul_p, [own, literal(part.aval.shape[0], index)], {})
+        (place,) = region.emit(add_p, [looked_up(part), start], {})
+        (mine,) = region.emit(eq_p, [owner, own], {})
+        (place,) = region.emit(select_n_p, [mine, zero, place], {})
+        result = region.collective(all_reduce, [place], axes, out.aval, {"kind": "sum"})
+        placed = region.placements.get(out, lay)
+        region.define(out, region.reshard(result, lay, placed, out.aval), placed)
+
+    region.cheapest(along, lambda region: region.generic(eqn))
 
 
 def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:

@@ -18,6 +18,7 @@ from shardwise.ops.rules.derivative import do, filled, is_linear, later
 from shardwise.ops.rules.dims import dim_index, int_tuple
 from shardwise.ops.rules.operands import Block, check_same_dtype, operand, operands
 from shardwise.ops.shapes.broadcast import expand_dims, stretched
+from shardwise.ops.shapes.strided_slices import spread_partition, strided_partition
 from shardwise.ops.shapes.transpose import dim_factors, own_factors, squeeze
 from shardwise.runtime.copies import joined
 from shardwise.runtime.env import Env
@@ -141,6 +142,7 @@ slice_p = define_op(
     localize=_slice_localize,
     halo=_slice_halo,
     boxes=_slice_boxes,
+    partition=strided_partition,
     view=True,
     additive=True,
     jvp="linear",
@@ -149,7 +151,7 @@ slice_p = define_op(
     shown=Shown(empty=("strides",)),
     keys=_slice_keys,
 )
-window_p = replace(slice_p, rule=_whole_rule, halo=None, boxes=None)  # x[...] outside of jit
+window_p = replace(slice_p, rule=_whole_rule, halo=None, boxes=None, partition=None)  # x[...] outside of jit
 
 
 def slice(
@@ -376,6 +378,7 @@ pad_p = define_op(
     rule=_pad_rule,
     halo=_pad_halo,
     boxes=_pad_boxes,
+    partition=spread_partition,
     small=SmallForm(later("shardwise.runtime.small", "padded")),
     additive=(0, 1),
     jvp=_pad_jvp,

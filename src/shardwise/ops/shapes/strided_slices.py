@@ -1,0 +1,69 @@
+"""Slices with strides along split dims and what transposes them, pads between elements: local ones, and views.
+
+    x[2:8:2] of 8 elements on 2 devices                  x[0:8:2], two elements on each, and of these all but the first
+    elements with zeros between them, two in front       one more zero in front, then a zero behind each element
+
+Comes in: an equation of a slice or a pad. Goes out: one that regards each device's part alone, and one without strides, a view that is
+put together where it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shardwise.ir import Equation, Var
+
+
+def strided_partition(region: Any, eqn: Equation) -> None:
+    """The two slices, where they serve."""
+    (x,), (out,), params = eqn.inputs, eqn.outputs, eqn.params
+    shape, size = x.aval.shape, out.aval.shape
+    strides: tuple[int, ...] = params["strides"] or (1,) * len(shape)
+    layout = region.layout(x)
+    ways = [math.prod(region.sizes_of(axes)) for axes in layout or ()]
+    uneven = [
+        d for d, n in enumerate(ways) if n > 1 and strides[d] > 1 and size[d] % n and shape[d] % (strides[d] * n) == 0
+    ]
+    if not uneven:
+        return region.usual(eqn)
+    starts, limits, steps = list(params["start_indices"]), list(params["limit_indices"]), list(strides)
+    whole_starts, whole_steps, whole_shape = [0] * len(shape), [1] * len(shape), list(shape)
+    for d in uneven:
+        first, whole_starts[d] = divmod(starts[d], steps[d])
+        whole_steps[d], whole_shape[d] = steps[d], shape[d] // steps[d]
+        starts[d], limits[d], steps[d] = first, first + size[d], 1
+    whole = Var(x.aval.update(shape=tuple(whole_shape)))
+    region = region.placing({whole: layout})
+    region.generic(Equation(eqn.op, (x,), (whole,), _cut(whole_starts, shape, whole_steps), eqn.source))
+    region.usual(Equation(eqn.op, (whole,), (out,), _cut(starts, limits, steps), eqn.source))
+
+
+def spread_partition(region: Any, eqn: Equation) -> None:
+    """Around the operand as much is added as makes the parts equal; then each device puts the rest between its elements."""
+    (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
+    placed = region.placements.get(out, ((),) * out.aval.ndim)
+    ways = [math.prod(region.sizes_of(axes)) for axes in placed]
+    dims = [d for d, n in enumerate(ways) if n > 1 and config[d][2] > 0]
+    if not dims or any(out.aval.shape[d] % ((config[d][2] + 1) * ways[d]) for d in dims):
+        return region.usual(eqn)
+    around, between, shape = list(config), [(0, 0, 0)] * len(ways), list(out.aval.shape)
+    for d in dims:
+        low, _, interior = config[d]
+        first, rest = divmod(low, interior + 1)
+        shape[d] //= interior + 1
+        around[d] = (first, shape[d] - first - x.aval.shape[d], 0)
+        between[d] = (rest, interior - rest, interior)
+    if any(interior for _, _, interior in around):  # of other dims
+        return region.usual(eqn)
+    whole = Var(out.aval.update(shape=tuple(shape)))
+    region = region.placing({whole: placed})
+    region.usual(Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple(around)}, eqn.source))
+    local, have = region.read(whole)
+    parts = [region.reshard(local, have, placed, whole.aval), region.read(fill)[0]]
+    region.define(out, region.emit(eqn.op, parts, {"padding_config": tuple(between)})[0], placed)
+
+
+def _cut(starts: Any, limits: Any, steps: Any) -> dict[str, Any]:
+    strides = tuple(steps) if any(s != 1 for s in steps) else None
+    return {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": strides}
