@@ -24,7 +24,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax, sharding
 from shardwise.plan import on
-from shardwise.plan.device_program import device_program_of
+from shardwise.planner.device_program import device_program_of
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import Memory, memory_of
 from shardwise.planner.target import CPU_XLA, Target, for_chip

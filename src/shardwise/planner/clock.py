@@ -12,6 +12,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shardwise.ir import Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
@@ -19,7 +20,7 @@ from shardwise.planner.efficiency import BESIDE, kernel_seconds, reach_of, stays
 from shardwise.planner.flops import touched_bytes, work_of
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
-from shardwise.planner.result import Interval, Schedule, Task
+from shardwise.planner.result import Interval, Line, Schedule, Task
 from shardwise.planner.work import Group
 
 COMPUTE = "compute"
@@ -73,11 +74,17 @@ def _cause(task: Task) -> str:
 
 @dataclass(slots=True)
 class _Timed:
-    """A group with its time, before it is known when it starts."""
+    """A group with its time, before it is known when it starts; `seconds` are those of its task, or more beside transfers."""
 
     task: Task
     streams: tuple[str, ...]
+    slower: float = 1.0
     waits_for: set[int] = field(default_factory=set)
+
+    @property
+    def seconds(self) -> float:
+        """What it takes where it runs."""
+        return self.task.seconds * self.slower
 
 
 @dataclass(slots=True)
@@ -137,17 +144,16 @@ class _Clock:
         inside = math.fsum(n for v, n in touched.items() if v in near)
         far = math.fsum(touched.values()) - inside
         took = kernel_seconds(work, far, inside, self.machine.chip)
-        task = Task(
-            _name(group),
+        task = _task(
+            group,
             group.kind,
             COMPUTE,
-            0.0,
             took.total,
             flops=math.fsum(p.flops for p in work.products),
             hbm_bytes=far,
             bound=took.bound,
         )
-        return self._with_rings(_Timed(_with_origin(task, group), (COMPUTE,)), group)
+        return self._with_rings(_Timed(task, (COMPUTE,)), group)
 
     def _with_rings(self, timed: _Timed, group: Group) -> _Timed:
         """A kernel in which collectives run part by part: the links are busy as well, and the first part comes before all work."""
@@ -199,11 +205,10 @@ class _Clock:
         seconds = latency + (total - latency) / reach.links + self.machine.chip.overhead
         stream = max(by_level, key=lambda name: by_level[name], default=COMPUTE)
         bound = "link" if total - latency > latency else "latency"
-        task = Task(
-            _name(group),
+        task = _task(
+            group,
             "collective",
             stream,
-            0.0,
             seconds,
             hbm_bytes=moved,
             sent_bytes=sent,
@@ -213,7 +218,7 @@ class _Clock:
         # Accelerators have engines of their own for transfers; on CPUs the cores that compute send as well.
         beside = group.overlaps or self.machine.chip.platform != "cpu"
         streams = (stream,) if beside else tuple(dict.fromkeys((COMPUTE, stream)))
-        return _Timed(_with_origin(task, group), streams)
+        return _Timed(task, streams)
 
     def _sizes(self) -> dict[str, int]:
         return {name: math.prod(s.size for s in parts) for name, parts in self.placement.segments.items()}
@@ -231,9 +236,11 @@ class _Clock:
             trips * math.fsum(amount)
             for amount in zip(*((t.flops, t.hbm_bytes, t.sent_bytes) for t in body.tasks), (0.0, 0.0, 0.0), strict=True)
         )
-        task = Task(_name(group), "loop", COMPUTE, 0.0, seconds, flops, moved, sent, trips=trips, body=body)
+        task = _task(
+            group, "loop", COMPUTE, seconds, flops=flops, hbm_bytes=moved, sent_bytes=sent, trips=trips, body=body
+        )
         busy = (COMPUTE, *dict.fromkeys(t.stream for t in body.tasks if t.stream != COMPUTE))
-        return _Timed(_with_origin(task, group), busy)
+        return _Timed(task, busy)
 
 
 def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[Var]) -> set[int]:
@@ -257,7 +264,7 @@ def _shared(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) 
     slower = 1 + BESIDE * hidden / kernels
     for t in timed:
         if COMPUTE in t.streams and t.task.body is None:
-            t.task = replace(t.task, seconds=t.task.seconds * slower)
+            t.slower = slower
     return _simulate(timed, free)
 
 
@@ -301,9 +308,9 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
             i, streams = min(able)
             heapq.heappop(ready[streams])
             starts[i] = now
-            end = now + timed[i].task.seconds
+            end = now + timed[i].seconds
             before = [last_on[s] for s in streams if s in last_on]
-            freed_by[i] = max(before, key=lambda j: starts[j] + timed[j].task.seconds, default=-1)
+            freed_by[i] = max(before, key=lambda j: starts[j] + timed[j].seconds, default=-1)
             for s in streams:
                 busy_until[s] = end
                 last_on[s] = i
@@ -316,14 +323,14 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
             if not missing[reader]:
                 cause[reader] = i
                 wake(reader)
-    ends = [start + t.task.seconds for start, t in zip(starts, timed, strict=True)]
+    ends = [start + t.seconds for start, t in zip(starts, timed, strict=True)]
     bound = [i for i in range(len(timed)) if i not in free]
     total = max((ends[i] for i in bound), default=0.0)
     last = max(bound, key=lambda i: ends[i], default=-1)
     spent: dict[str, float] = {}
     for t in timed:
         for s in t.streams:
-            spent[s] = spent.get(s, 0.0) + t.task.seconds
+            spent[s] = spent.get(s, 0.0) + t.seconds
     stream = max(spent, key=lambda s: spent[s])
     if spent[stream] > total:
         # The stream has more to do than the rest takes: its tasks are the critical path.
@@ -332,7 +339,10 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
     else:
         critical = _critical(last, starts, ends, cause, freed_by)
     order = sorted(range(len(timed)), key=lambda i: (starts[i], i))
-    return Schedule(tuple(replace(timed[i].task, start=starts[i], critical=i in critical) for i in order), total)
+    return Schedule(
+        tuple(replace(timed[i].task, start=starts[i], seconds=timed[i].seconds, critical=i in critical) for i in order),
+        total,
+    )
 
 
 def _critical(
@@ -367,18 +377,25 @@ def _listed(names: Sequence[str]) -> str:
     return " ".join(unique[:_FIRST_NAMES]) + (" ..." if len(unique) > _FIRST_NAMES else "")
 
 
-def _with_origin(task: Task, group: Group) -> Task:
-    """The task with what it says of where it comes from."""
+def _task(group: Group, kind: str, stream: str, seconds: float, **amounts: Any) -> Task:
+    """A task of a group, with where it comes from; its start is not known yet."""
+    value, line, backward, cause = _origin(group)
+    return Task(
+        _name(group), kind, stream, 0.0, seconds, value=value, source=line, backward=backward, cause=cause, **amounts
+    )
+
+
+def _origin(group: Group) -> tuple[str, Line | None, bool, str]:
+    """Of a group the type of its first result, the user's line, whether it belongs to a backward pass, and the cause of a collective."""
     eqn = _heaviest(group.equations)
     value = group.writes[0].aval.str_short() if group.writes else ""
     source = None if eqn is None else eqn.source
     if source is None:
-        return replace(task, value=value)
+        return value, None, False, ""
     cause = ""
     if group.kind == "collective" and source.need is not None:
         cause = source.need.op if source.need.implicit else "written by the program"
-    line = (source.file, source.line) if source else None
-    return replace(task, value=value, source=line, backward=source.backward, cause=cause)
+    return value, source.place if source else None, source.backward, cause
 
 
 def _heaviest(equations: Sequence[Equation]) -> Equation | None:

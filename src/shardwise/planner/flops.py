@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Var, unwrapped
+from shardwise.ops.elementwise.elementwise_ir import EXP
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Work:
     Attributes:
         products: its matrix products and convolutions.
         vector: elementwise operations, relative to an addition.
-        transcendentals: elements of exp, log, tanh and their kin.
+        transcendentals: elements of exp; log, tanh and their kin count as many of them as they cost.
     """
 
     products: tuple[Product, ...]
@@ -71,7 +72,7 @@ def work_of(equations: Iterable[Equation]) -> Work:
         if op.product:
             products.append(product_of(eqn))
         elif op.transcendental:
-            transcendentals += size
+            transcendentals += size if op.emit is None else size * op.emit.cost / EXP.cost
         elif op.fold is not None:
             vector += sum(a.aval.size for a in eqn.inputs)
         elif op.emit is not None:

@@ -172,13 +172,13 @@ def test_this_machine_is_measured_once(tmp_path, monkeypatch):
         assert chip.vector_flops < chip.flops["float32"] < 1e15
         assert 1e-8 < chip.overhead < 1e-2
         assert chip.usable_bytes >= 2**29
-        monkeypatch.setattr(here, "_measure", lambda: pytest.fail("measured again"))
+        monkeypatch.setattr(here, "measure", lambda: pytest.fail("measured again"))
         here.this_machine.cache_clear()
         assert find("here") == machine
         monkeypatch.undo()
         monkeypatch.setattr(here, "_stamp", lambda: ["another processor"])
         monkeypatch.setattr(
-            here, "_measure", lambda: json.loads((tmp_path / "here.json").read_text())["figures"] | {"call": 1.0}
+            here, "measure", lambda: json.loads((tmp_path / "here.json").read_text())["figures"] | {"call": 1.0}
         )
         here.this_machine.cache_clear()
         assert find("here").chip.overhead == 1.0

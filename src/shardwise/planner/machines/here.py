@@ -1,6 +1,6 @@
 """This machine as one that can be planned for: what our own kernels reach on it, measured once and kept on disk.
 
-The measurement takes about a second. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
+The measurement takes about two seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
 threads or the version changes; without that folder it is made in each process.
 """
 
@@ -25,8 +25,9 @@ from shardwise.planner.machine import Chip, Level, Machine
 from shardwise.runtime.machine import kernel_store
 from shardwise.runtime.machine.threads import thread_count
 
+Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
-_SECONDS = 0.05  # for each figure
+_SECONDS = 0.2  # for each figure: the least of many calls, for others use the machine as well
 _POWER = 31  # eight multiplications
 _FILE = "here.json"
 
@@ -34,7 +35,11 @@ _FILE = "here.json"
 @cache
 def this_machine() -> Machine:
     """This machine, as one device of one process."""
-    figures = _kept() or _keep(_measure())
+    return machine_of(_kept() or _keep(measure()))
+
+
+def machine_of(figures: Mapping[str, float]) -> Machine:
+    """The machine with these rates, as `measure` gives them."""
     memory, cache_bytes = _memory_bytes(), _cache_bytes()
     chip = Chip(
         kind="cpu",
@@ -59,42 +64,51 @@ def this_machine() -> Machine:
     return Machine("here", chip, (level,), 1, (source,), (), ("all devices of this machine share its processors",))
 
 
-def _measure() -> dict[str, float]:
+def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
+    """Rates of our kernels: bytes/s of memory and caches, FLOP/s by dtype and of vector code, elements/s of exp, seconds of a call.
+
+    Seconds are those of `timer`.
+    """
     near = np.linspace(0.5, 1.5, max(1 << 14, _cache_bytes() // 24), dtype=np.float32)
+    middle = np.linspace(
+        0.5, 1.5, _cache_bytes() // 8, dtype=np.float32
+    )  # with its result in the caches, and work for threads
     far = np.linspace(0.5, 1.5, _LARGE, dtype=np.float32)
     few = np.ones(8, np.float32)
     figures = {
-        "memory": 3 * far.nbytes / _seconds(binary.add, far, far),
-        "cache": 3 * near.nbytes / _seconds(binary.add, near, near),
-        "vector": 8 * near.size / _seconds(lambda x: unary.integer_pow(x, _POWER), near),
-        "transcendental": near.size / _seconds(transcendental.exp, near),
-        "call": _seconds(binary.add, few, few),
+        "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
+        "cache": 3 * near.nbytes / _seconds(timer, binary.add, near, near),
+        "vector": 8 * middle.size / _seconds(timer, lambda x: unary.integer_pow(x, _POWER), middle),
+        "transcendental": middle.size / _seconds(timer, transcendental.exp, middle),
+        "call": _seconds(timer, binary.add, few, few),
     }
     side = 1024
     rows_by_columns = (((1,), (0,)), ((), ()))
     for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
         matrix = np.ones((side, side), dtype)
-        figures[dtype.name] = 2 * side**3 / _seconds(lambda x, y: dot_general(x, y, rows_by_columns), matrix, matrix)
+        figures[dtype.name] = (
+            2 * side**3 / _seconds(timer, lambda x, y: dot_general(x, y, rows_by_columns), matrix, matrix)
+        )
     return figures
 
 
-def _seconds(op: Callable[..., Any], *values: Any) -> float:
+def _seconds(timer: Timer, op: Callable[..., Any], *values: Any) -> float:
     """The least seconds of a call of one op; others may use the machine at the same time."""
     arrays = [device_put(v) for v in values]
 
     def call() -> None:
         op(*arrays)
 
-    return _least(call)
+    return _least(timer, call)
 
 
-def _least(call: Callable[[], None]) -> float:
+def _least(timer: Timer, call: Callable[[], None]) -> float:
     call()
     best, end = float("inf"), time.perf_counter() + _SECONDS
     while time.perf_counter() < end:
-        begin = time.perf_counter()
+        begin = timer()
         call()
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, timer() - begin)
     return best
 
 
