@@ -54,6 +54,27 @@ def test_derivatives_send_rims(stride):
     assert {t.value for t in found if t.kind == "all_reduce"} == {"f32[3,3,2,3]", "f32[3,3,3,2]"}  # of kernels alone
 
 
+@pytest.mark.parametrize("taps", [2, 3, 4])
+@pytest.mark.parametrize("spread", [2, 4])
+def test_derivatives_of_transposed_ones_send_rims(taps, spread):
+    def loss(x, w):
+        return (
+            lax.conv_transpose(x, w, (spread, spread), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) ** 2
+        ).sum()
+
+    size = 64
+    x, w, _ = arrays(size, taps=taps)
+    where, both = over_space(), sw.grad(loss, argnums=(0, 1))
+    placed = sw.ShapeDtypeStruct(x.shape, np.float32, sharding=where)
+    compiled = sw.jit(both, out_shardings=(where, None)).lower(placed, w).compile()
+    found = compiled.runtime_executable().transfers
+    assert {t.kind for t in found} <= {"permute", "all_reduce"}
+    rims = 2 * 2 * 4 * 3 * taps * (spread * size // 2 + 2)
+    assert all(t.bytes <= rims for t in found if t.kind == "permute")
+    for got, expected in zip(compiled(sw.device_put(x, where), w), both(x, w), strict=True):
+        assert_normwise(got, expected, 2e-5)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from([8, 16, 24]),

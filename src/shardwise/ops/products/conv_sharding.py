@@ -47,9 +47,12 @@ def conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
         if plain and window == size and params["rhs_dilation"][i] == 1:
             right[2 + i], result[2 + i] = left[2 + i], "1"  # one window over all: a contraction
             continue
-        if _sums_over_space(size, window, out.shape[dims.out_spec[2 + i]], params["lhs_dilation"][i]):
+        ways = _ways_to_sum(
+            size, window, out.shape[dims.out_spec[2 + i]], params["lhs_dilation"][i], params["rhs_dilation"][i]
+        )
+        if ways > 1:
             right[2 + i], result[2 + i] = left[2 + i], "1"
-            sizes[f"s{i}"] = math.gcd(size, window)
+            sizes[f"s{i}"] = ways
             continue
         permute.append(left[2 + i])
         replicate.append(right[2 + i])
@@ -58,12 +61,13 @@ def conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return make_rule(signature, [lhs.shape, rhs.shape], [out.shape], sizes=sizes, permute=permute, replicate=replicate)
 
 
-def _sums_over_space(size: int, window: int, out: int, gap: int) -> bool:
-    """Whether a spatial dim is rather summed over than kept: the kernel is an image, as in a kernel's gradient.
+def _ways_to_sum(size: int, window: int, out: int, spread: int, gap: int) -> int:
+    """The number of parts in which a spatial dim can be summed over, where that is better than to keep it; else 1.
 
-    Each device then has a part of the kernel, and sums what that meets in its window of lhs.
+    The kernel is an image then, as in a kernel's gradient. Each device has a part of the kernel, and sums the products with its window of
+    lhs. Every part begins at an element of a dilated lhs, or all at the same place behind one.
     """
-    return gap == 1 and window > out and math.gcd(size, window) > 1
+    return 1 if window <= out or gap * window % spread else math.gcd(size, window, gap * window // spread)
 
 
 def conv_localize(params: Params, in_types: Types, out_types: Types) -> Params:
@@ -115,18 +119,18 @@ def conv_halo(params: Params, dim: int, in_types: Types, part: int) -> Halo | No
     plain = (low, high) == (0, 0) and spread == 1
     if plain and taps == size and gap == 1:
         return None  # a contraction: a part of lhs meets the same part of the kernel
-    if _sums_over_space(size, taps, out, spread):
-        return _at_window(params, i, Halo(gap * part, -low, stride * (out - 1) + dilated(part, gap), params), (0, 0))
-    unit = spread // math.gcd(spread, stride)  # parts begin at the same place between two elements of lhs
-    if part % unit:
-        return None
-    first, last = -(low // spread), (stride * (part - 1) + window - 1 - low) // spread
-    if last < first:
-        return None
+    if _ways_to_sum(size, taps, out, spread, gap) > 1:
+        step, width, unit = gap * part, stride * (out - 1) + dilated(part, gap), 1
+    else:
+        step, width = stride * part, stride * (part - 1) + window
+        unit = spread // math.gcd(spread, stride)  # parts begin at the same place between two elements of lhs
+        if part % unit:
+            return None
+    first, last = -(low // spread), (width - 1 - low) // spread
+    last = max(first, last)  # of a window between two elements, negative padding cuts off the one that follows
     before = first * spread + low
-    after = stride * (part - 1) + window - before - dilated(last - first + 1, spread)
-    halo = Halo(stride * part // spread, first, last - first + 1, params, unit=unit)
-    return _at_window(params, i, halo, (before, after))
+    after = width - before - dilated(last - first + 1, spread)
+    return _at_window(params, i, Halo(step // spread, first, last - first + 1, params, unit=unit), (before, after))
 
 
 def _at_window(params: Params, i: int, halo: Halo, pads: tuple[int, int]) -> Halo:

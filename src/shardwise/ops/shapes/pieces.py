@@ -324,12 +324,22 @@ def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _pad_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
-    """Part i of the result takes the operand's positions from ``i * out_local - low``; beyond the ends is padding."""
+    """Part i of the result takes the operand's positions from ``i * out_local - low``; beyond the ends is padding.
+
+    Elements with padding between them, each at the head of a stride, go to the parts of which they are; parts are whole strides.
+    """
     low, _, interior = params["padding_config"][dim]
-    if interior:
+    stride = interior + 1
+    if out_local % stride:
         return None
-    config = (*params["padding_config"][:dim], (0, 0, 0), *params["padding_config"][dim + 1 :])
-    return Halo(out_local, -low, out_local, {**params, "padding_config": config}, fill_operand=1)
+    ahead = low % stride  # of a part's first element
+    config = (
+        *params["padding_config"][:dim],
+        (ahead, interior - ahead, interior),
+        *params["padding_config"][dim + 1 :],
+    )
+    width = out_local // stride
+    return Halo(width, -(low // stride), width, {**params, "padding_config": config}, fill_operand=1, unit=stride)
 
 
 def _pad_boxes(eqn: Equation) -> Boxes | None:
