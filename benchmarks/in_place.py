@@ -51,6 +51,44 @@ def scan_cache(jax, jnp, np):
     return call
 
 
+@case(UPDATES, devices=(1,))
+def scan_rows_kept(jax, jnp, np):
+    """A scan that replaces rows of a cache of 8 MB and keeps the old ones, beside a product of 2048 x 2048."""
+    w, cache = jnp.asarray(1e-3 * normal(np, 2048, 2048)), jnp.ones((1024, 2048), jnp.float32)
+
+    def step(cache, i):
+        old = cache[i + 1]
+        return cache.at[i + 1].set(jnp.tanh(cache[i] @ w) + old), old
+
+    f = jax.jit(lambda cache: jax.lax.scan(step, cache, jnp.arange(64)), donate_argnums=0)
+    state = [cache]
+
+    def call():
+        state[0], rows = f(state[0])
+        return rows
+
+    return call
+
+
+@case(UPDATES, devices=(1,))
+def mapped_caches(jax, jnp, np):
+    """64 rows written into each of 4 caches of 2 MB, at places of their own (`vmap` of a `fori_loop`)."""
+    row, places = jnp.ones((1, 2048), jnp.float32), jnp.array([0, 3, 7, 9])
+
+    def filled(cache, at):
+        write = lambda i, cache: jax.lax.dynamic_update_slice(cache, row * i, (i + at, 0))  # noqa: E731
+        return jax.lax.fori_loop(0, 64, write, cache)
+
+    f = jax.jit(jax.vmap(filled), donate_argnums=0)
+    state = [jnp.zeros((4, 256, 2048), jnp.float32)]
+
+    def call():
+        state[0] = f(state[0], places)
+        return state[0]
+
+    return call
+
+
 @case(STENCILS, devices=(1, 8))
 def heat_rolled(jax, jnp, np):
     """20 steps of the heat equation on 1024 x 1024 by `jnp.roll`, the rows split."""

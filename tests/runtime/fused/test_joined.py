@@ -294,3 +294,14 @@ def test_derivatives_and_batches():
     x = some(4, 128, 160)
     check(jax.vmap(lambda u: heat(u)[0]), x)
     check(jax.grad(lambda x: (heat(x)[0] ** 2).sum()), x[0].astype(np.float64))
+
+
+def test_long_sections_begin_with_whole_vectors():
+    x = some(64, 1024)
+    for by in (1, 16, 1000, 1023):
+        check(lambda x, by=by: shifted(x, by, 1) * 2 + x, x)
+    aligned = steps._aligned
+    assert aligned([1, 1023], 1024, 16) == [1, 16, 1023]
+    assert aligned([16, 512], 1024, 16) == [16, 512]
+    assert aligned([3], 100, 16) == [3]  # too short to gain
+    assert aligned([], 100, 16) == []

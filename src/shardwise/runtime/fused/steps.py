@@ -24,6 +24,7 @@ Shape = tuple[int, ...]
 
 _LINE = 64  # elements that fill cache lines, whatever their size
 _LINE_BYTES = 64
+_ALIGNED = 8  # vectors from which it pays to begin another section for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Arrangement:
                 graph = forgetful()
         pieces = -(-(count if cut == "inner" else rounds) // piece)
         ragged = self.along and count % width != 0
-        begins, cuts = _begins(graph, nest), _cuts(graph, nest)
+        begins, cuts = _begins(graph, nest), _aligned(_cuts(graph, nest), count, width)
         form = Form(
             width,
             self.along,
@@ -273,6 +274,15 @@ def _cuts(graph: Graph, nest: MemoryLoops) -> list[int]:
     """Where pieces begin along the innermost loop."""
     inner = len(nest.extents) - 1
     return sorted({start for loop, begins in _begins(graph, nest) if loop == inner for start in begins})
+
+
+def _aligned(cuts: Sequence[int], count: int, width: int) -> list[int]:
+    """`cuts` with more of them where vectors of a long section then begin as those of the row do: fewer of them cross cache lines."""
+    found = list[int]()
+    for cut, end in pairwise([*cuts, count]):
+        even = -(-cut // width) * width
+        found += [cut, even] if even > cut and end - even >= _ALIGNED * width else [cut]
+    return found
 
 
 def _misses(nest: MemoryLoops, sizes: Sequence[int], lane: int, inner: int) -> int:
