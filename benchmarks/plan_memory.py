@@ -1,16 +1,17 @@
 """The planner's memory beside that of XLA's compiler for CPUs, as a section of `docs/plan-accuracy.md`.
 
-    python benchmarks/plan_memory.py PROGRAMS [FACTS]
+    PLAN_PROGRAMS=FOLDER [PLAN_FACTS=FOLDER] python benchmarks/plan_memory.py
 
-PROGRAMS is a folder with a module `programs`: a table ``PROGRAMS`` of programs, each with a `topology` (``v5e:4x4``), a `mesh` and
-`build(env)`, which gives a function, the types of its arguments and keywords of jit. FACTS is a folder with what XLA's compiler for CPUs
-said of each over as many virtual devices, ``NAME.json`` with the fields of `memory_analysis`; programs without are planned only.
+PLAN_PROGRAMS is a folder with a module `programs`: a table ``PROGRAMS`` of programs, each with a `topology` (``v5e:4x4``), a `mesh`
+and `build(env)`, which gives a function, the types of its arguments and keywords of jit. PLAN_FACTS is a folder with what XLA's compiler
+for CPUs said of each over as many virtual devices, ``NAME.json`` with the fields of `memory_analysis`; programs without are planned only.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -43,6 +44,14 @@ What the model does not know: layouts that a compiler chooses for single values,
 assignment keeps apart though they could share memory; which operands of several loops XLA for CPUs converts before them. Most of what it
 misses on CPUs are second copies of bfloat16 values in float32, which TPUs do not make.
 """
+
+
+def page() -> str:
+    """The section of the programs that the environment names; a note where it names none."""
+    programs, facts = os.environ.get("PLAN_PROGRAMS"), os.environ.get("PLAN_FACTS")
+    if programs is None:
+        return "## Memory\n\nNot compared: PLAN_PROGRAMS names no folder of programs.\n"
+    return section(Path(programs), None if facts is None else Path(facts))
 
 
 def section(programs: Path, facts: Path | None) -> str:
@@ -119,4 +128,4 @@ def mib(nbytes: int) -> str:
 
 
 if __name__ == "__main__":
-    print(section(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None))
+    print(page())

@@ -78,6 +78,8 @@ def fused(
         role = values.roles[i]
         if role in (Role.VIEW, Role.BARRIER) or i in inside or i in rings.taken:
             continue
+        if not eqn.op.has_effects(eqn.params) and values.needed.isdisjoint(eqn.outputs):
+            continue
         if role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs):
             continue
         group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())))
@@ -106,10 +108,15 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
         kind = "move"
     made_here = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
-    writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v)
+    writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, role, values))
     moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
     group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=_whole_sum(eqn, role, target))
     return _with_body(group, eqn, target, values.host) if role in (Role.LOOP, Role.BRANCHES) else group
+
+
+def _is_written(var: Var, role: Role, values: Values) -> bool:
+    """Whether a result is stored: those of loops that nothing needs are not."""
+    return role is not Role.LOOP or var in values.needed
 
 
 def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:

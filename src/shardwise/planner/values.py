@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
+from shardwise.planner.needed import needed_operands, needed_values
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
 
@@ -31,6 +32,7 @@ class Values:
         rows: inputs that are entries of stacked arrays.
         stored: roots that must be in memory, whatever fuses.
         fenced: roots that pass through a barrier.
+        needed: the values that results follow from.
         host: values that lie in the host's memory: what is offloaded, and stacks of it.
         turned: views whose elements lie in another order than their root's.
         pieces: per position of a collective that fetches little of its result, as a halo exchange does, what it fetches. The result is
@@ -47,6 +49,7 @@ class Values:
     rows: frozenset[Var]
     stored: set[Var]
     fenced: set[Var]
+    needed: set[Atom]
     host: set[Var]
     turned: set[Var]
     pieces: dict[int, Var]
@@ -59,7 +62,6 @@ class Values:
 def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetched: Sequence[Var] = ()) -> Values:
     """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays, `fetched` those that lie with the host."""
     roots: dict[Var, Atom] = {}
-    roles: list[Role] = []
     reads: list[tuple[Var, ...]] = []
     makers: dict[Var, int] = {}
     users: dict[Var, list[int]] = {}
@@ -72,10 +74,12 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetche
     def root(atom: Atom) -> Atom:
         return atom if isinstance(atom, Literal) else roots.get(atom, atom)
 
+    roles = [role_of(eqn) for eqn in program.equations]
+    needed = needed_values(program, roles)
     for i, eqn in enumerate(program.equations):
-        role = role_of(eqn)
-        roles.append(role)
-        found = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := root(a), Var)]))
+        role = roles[i]
+        read = needed_operands(eqn, role, needed)
+        found = tuple(dict.fromkeys([r for a in read if isinstance(r := root(a), Var)]))
         reads.append(found)
         if role is Role.VIEW or role is Role.BARRIER:
             roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
@@ -112,6 +116,7 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetche
         frozenset(rows),
         stored,
         fenced,
+        needed,
         host,
         turned,
         pieces,
