@@ -27,10 +27,10 @@ from shardwise.runtime.loops import (
     Nest,
     Reduction,
     Values,
-    across_lanes,
-    emitted,
-    finished,
-    like,
+    emit_op,
+    finish_reduction,
+    merge_lanes,
+    regroup,
     write_nest,
 )
 from shardwise.runtime.machine.lanes import STORED, Lane, itemsize
@@ -101,10 +101,10 @@ class GroupWriter(Frame):
                 more = [
                     self._get(lane.dtype, self._slot("%partial", piece, i, len(flat))) for i, lane in enumerate(flat)
                 ]
-                pairs = zip(folds, like(held, starts), like(more, starts), strict=True)
+                pairs = zip(folds, regroup(held, starts), regroup(more, starts), strict=True)
                 return [lane for eqn, x, y in pairs for lane in _fold(eqn).merge(w, x, y)]
 
-            joined = like(w.accumulate(0, "%pieces", join, flat), starts)
+            joined = regroup(w.accumulate(0, "%pieces", join, flat), starts)
             every = self._all_folds()
             for eqn, held in zip(folds, joined, strict=True):
                 self._close(eqn, held)
@@ -152,7 +152,7 @@ class GroupWriter(Frame):
         operands = [self._value(a, values) for a in self.graph.operands[eqn]]
         moved = emit.moves  # it lies along the same loops: the element stays
         values[eqn.outputs[0]] = (
-            Lane(operands[0].ref, dtype) if moved else emitted(self.w, emit, operands, eqn.params, dtype)
+            Lane(operands[0].ref, dtype) if moved else emit_op(self.w, emit, operands, eqn.params, dtype)
         )
 
     def _value(self, atom: object, values: Values) -> Lane:
@@ -162,8 +162,8 @@ class GroupWriter(Frame):
         """The result of a reduction from its accumulators."""
         w, fold, dtype = self.w, _fold(eqn), self._name(eqn.outputs[0])
         if self.form.along:
-            held = across_lanes(w, fold, held)
-        result = finished(w, fold, held, dtype)
+            held = merge_lanes(w, fold, held)
+        result = finish_reduction(w, fold, held, dtype)
         self.values[eqn.outputs[0]] = w.shuffled(result, 1, [0] * self.form.width) if self.form.along else result
 
     def _store_rows(self) -> None:
