@@ -49,7 +49,7 @@ class GroupKernel(LayoutKernel):
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
-        """The group by the ops' own kernels, one after the other; what it joins is joined first, and the rest is a group again."""
+        """The group by the ops' own kernels, one after the other. Values are joined first; the other equations are a group again."""
         if self._graph.joins:
             return Plan(_joined_first(self.program), self._env).run
         if self.space.whole and self._env.lead:

@@ -28,7 +28,7 @@ _LINE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The loops of a group by what they are for: vectors run along `lane`; a unit of work is made of `inner` and those `around` it.
+    """The loops of a group by role: vectors run along `lane`; a unit of work consists of `inner` and the loops `around` it.
 
     `sizes` are the bytes of an element of each access and result, `access` says how vectors meet them.
     """
@@ -101,7 +101,7 @@ class Arrangement:
         return math.prod(self.loops.extents[d] for d in loops)
 
     def _row_bytes(self) -> int:
-        """What the passes over a unit have in the cache."""
+        """Bytes of a unit that its passes keep in the cache."""
         graph = self.graph
         read = sum(s for s, a in zip(self.sizes, graph.accesses, strict=False) if not a.row)
         return self.length * self._lanes * (read + sum(v.aval.dtype.itemsize for kept in graph.saved for v in kept))
@@ -257,7 +257,7 @@ def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], width:
 
 
 def _begins(graph: Graph, loops: MemoryLoops) -> list[tuple[int, list[int]]]:
-    """Per value whose pieces lie apart the loop along which they do, and where all but the first begin."""
+    """For each joined value the loop along which its pieces lie, and the first elements of all pieces but the first."""
     found = []
     for pieces in graph.joins.values():
         loop = loops.apart[pieces[0].along - len(graph.space.shape)]

@@ -43,7 +43,7 @@ class GroupWriter(Frame):
 
     def __init__(self, graph: Graph, form: Form) -> None:
         super().__init__(graph, form)
-        self.values: Values = {}  # by access number or Var: what is known everywhere from here on
+        self.values: Values = {}  # by access number or Var: known in all that follows
         self.copies = 2
         self.done: set[Equation] = set()
 
@@ -131,7 +131,7 @@ class GroupWriter(Frame):
         return [e for folds in self.graph.folds for e in folds]
 
     def _load_results(self, p: int, row: str) -> None:
-        """What the reductions of passes before p have given."""
+        """Load the results of reductions in passes before p."""
         folds = self._all_folds()
         for i, eqn in enumerate(folds):
             if self.graph.ready[eqn.outputs[0]] <= p:
@@ -220,7 +220,7 @@ class GroupWriter(Frame):
         return w.moved(w.moved(self.own, number, "%slot"), index, size)
 
     def _prefetch(self, p: int, places: dict[Any, str], element: str) -> None:
-        """Ask for what iterations soon will meet for the first time: long bodies leave the processor no room to look ahead."""
+        """Prefetch memory that later iterations read first: long bodies leave the processor no room to look ahead."""
         w, form, graph = self.w, self.form, self.graph
         before = {k for q in range(p) for k in graph.used(q)}
         if p == 1 and form.along and form.kept and not form.around:

@@ -105,7 +105,7 @@ class Code(Writer):
     # -- control -----------------------------------------------------------------------------------------------------------
 
     def outside(self, write: Callable[[], Value]) -> Value:
-        """What `write` makes of values that are there before the loop around, made there; its scratch memory is its own."""
+        """The value that `write` makes of values known before the loop around, written before that loop, in scratch memory of its own."""
         if not self._around:
             return write()
         slot, label = self._around[-1]
