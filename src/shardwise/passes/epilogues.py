@@ -1,8 +1,8 @@
 """Products joined with the fused groups that use their results while these are in the cache: equations `epilogue`.
 
 Comes in: a per-device program with its fused groups. Goes out: the program in which a product and the group that reads its result,
-and it may be one product of what the group gives, are one equation, where the result is too large to stay in the cache and
-computing it in panels costs less than is won.
+and a product of the group's result, if there is one, are one equation, where the result is too large for the cache and
+computing it in panels costs less than it saves.
 """
 
 from __future__ import annotations

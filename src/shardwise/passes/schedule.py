@@ -53,7 +53,7 @@ def schedule(program: Program, env: Env) -> Program:
 def _kinds(program: Program, env: Env) -> list[Any]:
     """Per equation what those of one group have in common; None for those that are never fused.
 
-    Reductions come first: what is connected with one and can run in its loops is of its kind, a `Space`. Other elementwise
+    Reductions come first: equations that are connected with one and can run in its loops are of its kind, a `Space`. Other elementwise
     equations are of one kind if they have the same shape and varying axes.
     """
     equations, devices = program.equations, math.prod(env.axis_sizes)

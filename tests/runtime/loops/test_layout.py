@@ -11,11 +11,11 @@ from shardwise.runtime.loops.layout import (
     MemoryLoops,
     Met,
     Result,
+    align_block,
     dense_strides,
-    lined_up,
     memory_order,
-    merged,
-    placed,
+    merge_loops,
+    place_result,
 )
 
 
@@ -24,9 +24,9 @@ def met(full, reduced, order, *strides):
 
 
 def test_merging_dims():
-    assert merged([2, 3, 4], [[48, 16, 4], [0, 0, 4]]) == ([6, 4], [[16, 4], [0, 4]])
-    assert merged([2, 1, 4], [[16, 0, 4]]) == ([8], [[4]])
-    assert merged([1, 1], [[0, 0]]) == ([1], [[0]])
+    assert merge_loops([2, 3, 4], [[48, 16, 4], [0, 0, 4]]) == ([6, 4], [[16, 4], [0, 4]])
+    assert merge_loops([2, 1, 4], [[16, 0, 4]]) == ([8], [[4]])
+    assert merge_loops([1, 1], [[0, 0]]) == ([1], [[0]])
 
 
 def test_loops_of_one_kind_are_merged():
@@ -52,8 +52,8 @@ def test_memory_order_follows_the_largest_operand():
 
 def test_blocks_along_loops():
     x = np.zeros((2, 1, 5), np.float32)
-    assert lined_up(x, (None, 1), 1, 3) == ((2, 1, 5), (20, 0, 4))
-    assert lined_up(np.zeros(2, np.float32), (), 1, 3) == ((2, 1, 1), (4, 0, 0))
+    assert align_block(x, (None, 1), 1, 3) == ((2, 1, 5), (20, 0, 4))
+    assert align_block(np.zeros(2, np.float32), (), 1, 3) == ((2, 1, 1), (4, 0, 0))
 
 
 @pytest.mark.parametrize("reduced", [(False, False), (True, True), (True, False)])
@@ -79,7 +79,7 @@ def test_loops_without_fitting_divisors_stay_whole():
 @pytest.mark.parametrize("extents", [(), (3,), (2, 3, 4), (1, 3, 1, 4)])
 def test_an_array_without_memory_lies_as_the_block(extents, dtype):
     for order in itertools.permutations(range(len(extents))):
-        result = placed(np.dtype(dtype), extents, order, tuple(n for n in extents if n != 1))
+        result = place_result(np.dtype(dtype), extents, order, tuple(n for n in extents if n != 1))
         block, hollow = result.empty(), result.hollow()
         assert (hollow.shape, hollow.dtype, hollow.nbytes) == (block.shape, block.dtype, block.nbytes)
         assert hollow.strides == block.strides

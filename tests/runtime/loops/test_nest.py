@@ -19,8 +19,8 @@ from shardwise.runtime.loops.nest import (
     Nest,
     Reduction,
     Values,
-    across_lanes,
-    finished,
+    finish_reduction,
+    merge_lanes,
     write_nest,
 )
 from shardwise.runtime.machine.llvm import available
@@ -70,8 +70,8 @@ def run(
     (held,) = write_nest(w, nest, ("0", str(number("count"))), ("0", str(number("end"))) if counted else None)
     dtype = "int32" if fold == "argmax" else "float32"
     if along:
-        held = across_lanes(w, FOLDS[fold], held)
-    w.write(finished(w, FOLDS[fold], held, dtype), "%out", (w.width,), (4,))
+        held = merge_lanes(w, FOLDS[fold], held)
+    w.write(finish_reduction(w, FOLDS[fold], held, dtype), "%out", (w.width,), (4,))
     y, out = np.zeros_like(x), np.zeros(1 if along else WIDTH, dtype)
     Call(w.compiled(), numbers, 3)(x.ctypes.data, y.ctypes.data, out.ctypes.data)
     return y, out

@@ -26,7 +26,7 @@ from shardwise.runtime.fused.lines import Line, block_loops, lines_of
 from shardwise.runtime.fused.space import Graph, Space, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
-from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, dense_strides, memory_order, placed
+from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, dense_strides, memory_order, place_result
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.plan import Plan
 
@@ -49,7 +49,7 @@ class GroupKernel(LayoutKernel):
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
-        """The group by the ops' own kernels, one after the other; what it joins is joined first, and the rest is a group again."""
+        """The group by the ops' own kernels, one after the other. Values are joined first; the other equations are a group again."""
         if self._graph.joins:
             return Plan(_joined_first(self.program), self._env).run
         if self.space.whole and self._env.lead:
@@ -109,7 +109,7 @@ class GroupKernel(LayoutKernel):
                 shape = line.loops(shape)
                 split.append((line.loop, line.leads, line.sizes))
             strides.append(dense_strides(shape, order, var.aval.dtype.itemsize))
-            results.append(placed(var.aval.dtype, shape, order, (*extents, *var.aval.shape), tuple(split)))
+            results.append(place_result(var.aval.dtype, shape, order, (*extents, *var.aval.shape), tuple(split)))
         reduced = tuple(d in crossed or d - lead in space.axes for d in range(len(full)))
         if max(full, default=1) >= 1 << 31 and any(reduced):
             return None

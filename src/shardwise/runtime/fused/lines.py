@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.space import Access, Graph
-from shardwise.runtime.loops import lined_up
+from shardwise.runtime.loops import align_block
 
 Shape = tuple[int, ...]
 
@@ -96,7 +96,7 @@ def block_loops(
 
     None where it does not step evenly along one of `lines`. `full`: the extents of the loops before those of lines are one.
     """
-    shape, steps = lined_up(block, access.places, lead, len(full))
+    shape, steps = align_block(block, access.places, lead, len(full))
     d = None if access.along is None else lead + access.along
     for line in lines:
         if line.loop != d:

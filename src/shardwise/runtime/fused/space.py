@@ -2,8 +2,8 @@
 
 A `Space` has a loop per grid axis and per dim of the full shape; some of them are reduced. Values of a group are *full*, one per
 point of the space, or belong to a *row*: one per point of the loops that are kept. Where nothing is reduced, all are full.
-`Space.takes` says which equations can be members. A `Graph` lists the members by the pass over a row in which they are computed:
-what a reduction gives is known when its pass is over.
+`Space.takes` says which equations can be members. A `Graph` lists the members by the pass over a row that computes
+them: the result of a reduction is known after its pass.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Graph:
         return any(self.folds) or any(self.saved)
 
     def reads(self, p: int) -> list[int | Literal | Var]:
-        """What the full values of pass p are computed from, and those that it reduces or writes."""
+        """The operands of the full values of pass p, and the values that it reduces or writes."""
         return [a for e in self.needed[p] for a in self.operands[e]] + self.sinks(p)
 
     def used(self, p: int) -> list[int]:
@@ -242,7 +242,7 @@ class Graph:
         return loads + [len(self.accesses) + k for k in self.stores[p]]
 
     def sinks(self, p: int) -> list[int | Literal | Var]:
-        """The full values that pass p is for: those that it reduces, and those that it writes."""
+        """The full values that pass p reduces or writes."""
         stored: list[int | Literal | Var] = [self.outputs[k] for k in self.stores[p]]
         return [self.operands[e][0] for e in self.folds[p]] + stored
 
@@ -262,7 +262,7 @@ class Graph:
         return tuple(e for e in self.program.equations if e in found)
 
     def _save(self) -> None:
-        """Choose the values that are kept from one pass to later ones: dear ones where cheap ones begin."""
+        """Choose the values that passes keep for later ones: those that are expensive to compute again."""
         for p in range(self.passes - 1):
             held = self._known_before(p)
             here = self._needed(p, held)

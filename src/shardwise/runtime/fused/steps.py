@@ -29,14 +29,14 @@ _ALIGNED = 8  # vectors from which it pays to begin another section for them
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The loops of a group by what they are for: vectors run along `lane`; a unit of work is made of `inner` and those `around` it.
+    """The loops of a group by role: vectors run along `lane`; a unit of work consists of `inner` and the loops `around` it.
 
     `sizes` are the bytes of an element of each access and result, `access` says how vectors meet them.
     """
 
     graph: Graph
     met: Met
-    nest: MemoryLoops
+    loops: MemoryLoops
     sizes: list[int]
     width: int
     lane: int
@@ -52,32 +52,28 @@ class Arrangement:
         sizes = [program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
-        nest = MemoryLoops.of(met)
-        width = _shortened(nest, sizes, width, 2 if whole else 4)
+        loops = MemoryLoops.of(met)
+        width = _shortened(loops, sizes, width, 2 if whole else 4)
         if whole:
-            if nest.extents[-1] < width:
+            if loops.extents[-1] < width:
                 return None
-            nest = nest if graph.joins else nest.tiled(sizes, width)
-            lane = inner = len(nest.extents) - 1
-            inside = [inner]
+            loops = loops if graph.joins else loops.tiled(sizes, width)
+            lane = len(loops.extents) - 1
         else:
-            long = [d for d, n in enumerate(nest.extents) if n >= width]
+            long = [d for d, n in enumerate(loops.extents) if n >= width]
             if not long:
                 return None
-            inside = [d for d, reduced in enumerate(nest.reduced) if reduced]
-            choices = [(d, d if nest.reduced[d] else inside[-1]) for d in reversed(long)]
-            lane, inner = min(choices, key=lambda choice: _misses(nest, sizes, *choice))
+            lane = min(reversed(long), key=lambda d: _misses(loops, sizes, d))
+        inner, around, kept = loops.roles(lane)
         access = [
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
-            for own, size in zip(nest.strides, sizes, strict=True)
+            for own, size in zip(loops.strides, sizes, strict=True)
         ]
         if whole and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
             return None
-        if not _reads_apart(graph, nest, access, width):
+        if not _reads_apart(graph, loops, access, width):
             return None
-        around = [d for d in inside if d != inner]
-        kept = [d for d in range(len(nest.extents)) if d not in inside and d != lane]
-        found = Arrangement(graph, met, nest, sizes, width, lane, inner, around, kept, access)
+        found = Arrangement(graph, met, loops, sizes, width, lane, inner, around, kept, access)
         if not found.along:
             found = replace(found, width=width * found._side_by_side())
         return replace(found, access=found._past_cache())
@@ -103,10 +99,10 @@ class Arrangement:
         return 1 if self.along else self.width
 
     def _many(self, loops: Sequence[int]) -> int:
-        return math.prod(self.nest.extents[d] for d in loops)
+        return math.prod(self.loops.extents[d] for d in loops)
 
     def _row_bytes(self) -> int:
-        """What the passes over a unit have in the cache."""
+        """Bytes of a unit that its passes keep in the cache."""
         graph = self.graph
         read = sum(s for s, a in zip(self.sizes, graph.accesses, strict=False) if not a.row)
         return self.length * self._lanes * (read + sum(v.aval.dtype.itemsize for kept in graph.saved for v in kept))
@@ -116,17 +112,17 @@ class Arrangement:
         if STRIDED in self.access:
             return 1
         room = (costs.FUSED_CACHED // self._row_bytes() if self.graph.passes > 1 else 0) or costs.FUSED_STRIPS
-        return next((k for k in (4, 2) if k <= room and self.nest.extents[self.lane] >= k * self.width), 1)
+        return next((k for k in (4, 2) if k <= room and self.loops.extents[self.lane] >= k * self.width), 1)
 
     def _past_cache(self) -> list[str]:
         """`access`, with large results written past the cache where that is possible."""
-        access, graph, extent = list(self.access), self.graph, self.nest.extents[self.lane]
+        access, graph, extent = list(self.access), self.graph, self.loops.extents[self.lane]
         for k, (result, var) in enumerate(zip(self.met.results, graph.outputs, strict=True), len(graph.accesses)):
             nbytes = math.prod(result.shape) * result.dtype.itemsize
-            outside = [s for d, s in enumerate(self.nest.strides[k]) if d != self.lane]
+            outside = [s for d, s in enumerate(self.loops.strides[k]) if d != self.lane]
             if (
                 self.met.streaming
-                and not _cuts(graph, self.nest)
+                and not _cuts(graph, self.loops)
                 and var in graph.full
                 and access[k] == CONTIGUOUS
                 and extent % self.width == 0
@@ -142,7 +138,7 @@ class Arrangement:
 
         No pass reads such an operand after the result is written, and no vector goes back over elements that were done.
         """
-        if self.nest.extents[self.lane] % self.width:
+        if self.loops.extents[self.lane] % self.width:
             return ()
         met, graph, found = self.met, self.graph, list[tuple[int, int]]()
         for j, (result, var) in enumerate(zip(met.results, graph.outputs, strict=True)):
@@ -166,11 +162,11 @@ class Arrangement:
 
         `forgetful` gives the graph in which no pass keeps values for later ones.
         """
-        graph, nest, width = self.graph, self.nest, self.width
-        strips = 1 if self.along else -(-nest.extents[self.lane] // width)
+        graph, loops, width = self.graph, self.loops, self.width
+        strips = 1 if self.along else -(-loops.extents[self.lane] // width)
         units = strips * self._many(self.kept)
         work = self.length * self._lanes
-        count, rounds = nest.extents[self.inner], self._many(self.around)
+        count, rounds = loops.extents[self.inner], self._many(self.around)
         if graph.space.whole:
             split, cut, piece = self._cut_row(count)
         else:
@@ -187,7 +183,7 @@ class Arrangement:
                 graph = forgetful()
         pieces = -(-(count if cut == "inner" else rounds) // piece)
         ragged = self.along and count % width != 0
-        begins, cuts = _begins(graph, nest), _aligned(_cuts(graph, nest), count, width)
+        begins, cuts = _begins(graph, loops), _aligned(_cuts(graph, loops), count, width)
         form = Form(
             width,
             self.along,
@@ -203,10 +199,10 @@ class Arrangement:
         padded = -(-count // width) * width if self.along else count
         slot = rounds * padded * 8 * self._lanes
         threads = self._threads(units * work) if threaded else 1
-        head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": nest.extents[self.lane], "count": count,
+        head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": loops.extents[self.lane], "count": count,
                 "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
-        tail = [nest.extents[d] for d in (*self.kept, *self.around)]
-        tail += [own[d] for own in nest.strides for d in (*self.kept, *self.around, self.inner, self.lane)]
+        tail = [loops.extents[d] for d in (*self.kept, *self.around)]
+        tail += [own[d] for own in loops.strides for d in (*self.kept, *self.around, self.inner, self.lane)]
         tail += [start for _, starts in begins for start in starts]
         tail += [0, *cuts, count]
 
@@ -250,30 +246,30 @@ class Arrangement:
         return thread_count() if pays else 1
 
 
-def _reads_apart(graph: Graph, nest: MemoryLoops, access: Sequence[str], width: int) -> bool:
+def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], width: int) -> bool:
     """Whether loops can read pieces where they lie: all those of a value alike, and by whole vectors for the most part."""
     for eqn in graph.joins:
         if len({access[k] for k in graph.operands[eqn] if isinstance(k, int)}) > 1:
             return False
-    cuts = _cuts(graph, nest)
-    ends = [0, *cuts, nest.extents[-1]]
+    cuts = _cuts(graph, loops)
+    ends = [0, *cuts, loops.extents[-1]]
     vectors = sum(-(-(end - begin) // width) for begin, end in pairwise(ends))
     return not cuts or (STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width))
 
 
-def _begins(graph: Graph, nest: MemoryLoops) -> list[tuple[int, list[int]]]:
-    """Per value whose pieces lie apart the loop along which they do, and where all but the first begin."""
+def _begins(graph: Graph, loops: MemoryLoops) -> list[tuple[int, list[int]]]:
+    """For each joined value the loop along which its pieces lie, and the first elements of all pieces but the first."""
     found = []
     for pieces in graph.joins.values():
-        loop = nest.apart[pieces[0].along - len(graph.space.shape)]
+        loop = loops.apart[pieces[0].along - len(graph.space.shape)]
         found.append((loop, [piece.start for piece in pieces[1:]]))
     return found
 
 
-def _cuts(graph: Graph, nest: MemoryLoops) -> list[int]:
+def _cuts(graph: Graph, loops: MemoryLoops) -> list[int]:
     """Where pieces begin along the innermost loop."""
-    inner = len(nest.extents) - 1
-    return sorted({start for loop, begins in _begins(graph, nest) if loop == inner for start in begins})
+    inner = len(loops.extents) - 1
+    return sorted({start for loop, begins in _begins(graph, loops) if loop == inner for start in begins})
 
 
 def _aligned(cuts: Sequence[int], count: int, width: int) -> list[int]:
@@ -285,16 +281,17 @@ def _aligned(cuts: Sequence[int], count: int, width: int) -> list[int]:
     return found
 
 
-def _misses(nest: MemoryLoops, sizes: Sequence[int], lane: int, inner: int) -> int:
+def _misses(loops: MemoryLoops, sizes: Sequence[int], lane: int) -> int:
     """How many accesses find no element of a cache line that they found before, neither along the lanes nor along the inner loop."""
+    inner, _, _ = loops.roles(lane)
     return sum(
         own[lane] not in (0, size) and min(abs(own[lane]), abs(own[inner])) > _LINE_BYTES
-        for own, size in zip(nest.strides, sizes, strict=True)
+        for own, size in zip(loops.strides, sizes, strict=True)
     )
 
 
-def _shortened(nest: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:
+def _shortened(loops: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:
     """Lanes of vectors that short columns fill, from `least` on."""
-    n = nest.extents[-1]
-    dense = all(own[-1] in (0, size) for own, size in zip(nest.strides, sizes, strict=True))
-    return 1 << (n.bit_length() - 1) if not nest.reduced[-1] and least <= n < width and dense else width
+    n = loops.extents[-1]
+    dense = all(own[-1] in (0, size) for own, size in zip(loops.strides, sizes, strict=True))
+    return 1 << (n.bit_length() - 1) if not loops.reduced[-1] and least <= n < width and dense else width

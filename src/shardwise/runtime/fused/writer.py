@@ -27,10 +27,10 @@ from shardwise.runtime.loops import (
     Nest,
     Reduction,
     Values,
-    across_lanes,
-    emitted,
-    finished,
-    like,
+    emit_op,
+    finish_reduction,
+    merge_lanes,
+    regroup,
     write_nest,
 )
 from shardwise.runtime.machine.lanes import STORED, Lane, itemsize
@@ -43,7 +43,7 @@ class GroupWriter(Frame):
 
     def __init__(self, graph: Graph, form: Form) -> None:
         super().__init__(graph, form)
-        self.values: Values = {}  # by access number or Var: what is known everywhere from here on
+        self.values: Values = {}  # by access number or Var: known in all that follows
         self.copies = 2
         self.done: set[Equation] = set()
 
@@ -101,10 +101,10 @@ class GroupWriter(Frame):
                 more = [
                     self._get(lane.dtype, self._slot("%partial", piece, i, len(flat))) for i, lane in enumerate(flat)
                 ]
-                pairs = zip(folds, like(held, starts), like(more, starts), strict=True)
+                pairs = zip(folds, regroup(held, starts), regroup(more, starts), strict=True)
                 return [lane for eqn, x, y in pairs for lane in _fold(eqn).merge(w, x, y)]
 
-            joined = like(w.accumulate(0, "%pieces", join, flat), starts)
+            joined = regroup(w.accumulate(0, "%pieces", join, flat), starts)
             every = self._all_folds()
             for eqn, held in zip(folds, joined, strict=True):
                 self._close(eqn, held)
@@ -131,7 +131,7 @@ class GroupWriter(Frame):
         return [e for folds in self.graph.folds for e in folds]
 
     def _load_results(self, p: int, row: str) -> None:
-        """What the reductions of passes before p have given."""
+        """Load the results of reductions in passes before p."""
         folds = self._all_folds()
         for i, eqn in enumerate(folds):
             if self.graph.ready[eqn.outputs[0]] <= p:
@@ -152,7 +152,7 @@ class GroupWriter(Frame):
         operands = [self._value(a, values) for a in self.graph.operands[eqn]]
         moved = emit.moves  # it lies along the same loops: the element stays
         values[eqn.outputs[0]] = (
-            Lane(operands[0].ref, dtype) if moved else emitted(self.w, emit, operands, eqn.params, dtype)
+            Lane(operands[0].ref, dtype) if moved else emit_op(self.w, emit, operands, eqn.params, dtype)
         )
 
     def _value(self, atom: object, values: Values) -> Lane:
@@ -162,8 +162,8 @@ class GroupWriter(Frame):
         """The result of a reduction from its accumulators."""
         w, fold, dtype = self.w, _fold(eqn), self._name(eqn.outputs[0])
         if self.form.along:
-            held = across_lanes(w, fold, held)
-        result = finished(w, fold, held, dtype)
+            held = merge_lanes(w, fold, held)
+        result = finish_reduction(w, fold, held, dtype)
         self.values[eqn.outputs[0]] = w.shuffled(result, 1, [0] * self.form.width) if self.form.along else result
 
     def _store_rows(self) -> None:
@@ -220,7 +220,7 @@ class GroupWriter(Frame):
         return w.moved(w.moved(self.own, number, "%slot"), index, size)
 
     def _prefetch(self, p: int, places: dict[Any, str], element: str) -> None:
-        """Ask for what iterations soon will meet for the first time: long bodies leave the processor no room to look ahead."""
+        """Prefetch memory that later iterations read first: long bodies leave the processor no room to look ahead."""
         w, form, graph = self.w, self.form, self.graph
         before = {k for q in range(p) for k in graph.used(q)}
         if p == 1 and form.along and form.kept and not form.around:

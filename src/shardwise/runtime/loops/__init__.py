@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.layout import MemoryLoops as MemoryLoops
     from shardwise.runtime.loops.layout import Met as Met
     from shardwise.runtime.loops.layout import Result as Result
+    from shardwise.runtime.loops.layout import align_block as align_block
     from shardwise.runtime.loops.layout import dense_steps as dense_steps
     from shardwise.runtime.loops.layout import dense_strides as dense_strides
-    from shardwise.runtime.loops.layout import lined_up as lined_up
     from shardwise.runtime.loops.layout import memory_order as memory_order
-    from shardwise.runtime.loops.layout import merged as merged
-    from shardwise.runtime.loops.layout import placed as placed
+    from shardwise.runtime.loops.layout import merge_loops as merge_loops
+    from shardwise.runtime.loops.layout import place_result as place_result
     from shardwise.runtime.loops.layout import streams as streams
     from shardwise.runtime.loops.nest import MASKED as MASKED
     from shardwise.runtime.loops.nest import OVERLAP as OVERLAP
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.nest import Nest as Nest
     from shardwise.runtime.loops.nest import Reduction as Reduction
     from shardwise.runtime.loops.nest import Values as Values
-    from shardwise.runtime.loops.nest import across_lanes as across_lanes
-    from shardwise.runtime.loops.nest import emitted as emitted
-    from shardwise.runtime.loops.nest import finished as finished
-    from shardwise.runtime.loops.nest import like as like
+    from shardwise.runtime.loops.nest import emit_op as emit_op
+    from shardwise.runtime.loops.nest import finish_reduction as finish_reduction
+    from shardwise.runtime.loops.nest import merge_lanes as merge_lanes
     from shardwise.runtime.loops.nest import merge_rows as merge_rows
-    from shardwise.runtime.loops.nest import rounded as rounded
+    from shardwise.runtime.loops.nest import regroup as regroup
+    from shardwise.runtime.loops.nest import round_result as round_result
     from shardwise.runtime.loops.nest import write_nest as write_nest
     from shardwise.runtime.loops.write import STREAMED as STREAMED
     from shardwise.runtime.loops.write import Writer as Writer
@@ -46,7 +46,8 @@ __getattr__ = open_door(
     __name__,
     call="Call Calls Layout LayoutKernel Loop",
     function="Function Kernel lanes_of module",
-    layout="MemoryLoops Met Result dense_steps dense_strides lined_up memory_order merged placed streams",
-    nest="Access Held MASKED Nest OVERLAP Reduction Values WHOLE across_lanes emitted finished like merge_rows rounded write_nest",
+    layout="MemoryLoops Met Result dense_steps dense_strides align_block memory_order merge_loops place_result streams",
+    nest="Access Held MASKED Nest OVERLAP Reduction Values WHOLE emit_op finish_reduction merge_lanes merge_rows regroup "
+    "round_result write_nest",
     write="STREAMED Writer",
 )

@@ -74,7 +74,7 @@ class Met:
     shifts: tuple[int, ...] = ()
 
 
-def lined_up(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:
+def align_block(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:
     """Extents and strides of a block per loop: grid axes, then dims of the full shape, of which `places` names one per own dim."""
     shape, strides = [1] * n, [0] * n
     for d in range(lead):
@@ -87,7 +87,7 @@ def lined_up(block: Ndarray, places: Sequence[int | None], lead: int, n: int) ->
     return tuple(shape), tuple(strides)
 
 
-def placed(
+def place_result(
     dtype: Any,
     extents: Shape,
     order: Sequence[int],
@@ -144,7 +144,7 @@ def dense_steps(shape: Shape, itemsize: int) -> Shape:
     return tuple(reversed(steps))
 
 
-def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+def merge_loops(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """The same loops, with neighbours made one where every operand steps evenly through both; at least one loop."""
     sizes: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
@@ -201,13 +201,23 @@ class MemoryLoops:
                     if met.order[end] in met.apart:
                         break
                     end += 1
-            sizes, steps = merged(extents[start:end], [s[start:end] for s in strides])
+            sizes, steps = merge_loops(extents[start:end], [s[start:end] for s in strides])
             if sizes != [1]:
                 found._append(sizes, reduced[start], steps)
             start = end
         if any(reduced) > any(found.reduced) or not found.extents:
             found._append([1], any(reduced), [[0] for _ in strides])
         return found
+
+    def roles(self, lane: int) -> tuple[int, list[int], list[int]]:
+        """What the loops are for where vectors run along `lane`: the innermost one, those around it, and those around the nest.
+
+        Accumulators go on in the first two: they are the reduced loops, or `lane` alone where none is reduced.
+        """
+        inside = [d for d, reduced in enumerate(self.reduced) if reduced] or [lane]
+        inner = lane if lane in inside else inside[-1]
+        around = [d for d in inside if d != inner]
+        return inner, around, [d for d in range(len(self.extents)) if d not in inside and d != lane]
 
     def _append(self, extents: Sequence[int], reduced: bool, strides: Sequence[Sequence[int]]) -> None:
         self.extents.extend(extents)

@@ -103,7 +103,7 @@ def write_nest(w: Writer, nest: Nest, elements: tuple[str, str], rounds: tuple[s
     w.at(nest.width)
     starts = [r.fold.start(w, r.dtype) for r in nest.reductions for _ in range(nest.copies)]
     places = {key: access.place for key, access in (*nest.reads.items(), *nest.writes.items())}
-    after = like(_rounds(w, nest, elements, rounds, places, starts), starts)
+    after = regroup(_rounds(w, nest, elements, rounds, places, starts), starts)
     found: list[Held] = []
     for k, reduction in enumerate(nest.reductions):
         held, *others = after[k * nest.copies : (k + 1) * nest.copies]
@@ -133,13 +133,13 @@ def _rounds(
             here = places
             for d, index in enumerate(w.split(number, nest.around)):
                 here = moved(here, index, d)
-            return _Elements(w, nest, here, number).write(*elements, like(held, starts))
+            return _Elements(w, nest, here, number).write(*elements, regroup(held, starts))
 
         return w.accumulate(*rounds, counted, _flat(starts))
 
     def nested(d: int, here: dict[Any, str], held: list[Lane]) -> list[Lane]:
         if d == len(nest.around):
-            return _Elements(w, nest, here, "0").write(*elements, like(held, starts))
+            return _Elements(w, nest, here, "0").write(*elements, regroup(held, starts))
         return w.at(nest.width).accumulate(
             0, nest.around[d], lambda i, held: nested(d + 1, moved(here, i, d), held), held
         )
@@ -164,7 +164,7 @@ class _Elements:
         flat = _flat(begin)
 
         def whole(i: str, held: list[Lane]) -> list[Lane]:
-            return self._vector(i, like(held, begin))
+            return self._vector(i, regroup(held, begin))
 
         if not nest.along or nest.tail == WHOLE:
             return w.accumulate(low, high, whole, flat, step)
@@ -174,13 +174,13 @@ class _Elements:
             count, rest = int(high), int(high) % step
             after = w.accumulate(0, count - rest, whole, flat, step)
             last = str(count - step)
-            return self._vector(last, like(after, begin), again=str(step - rest)) if rest else after
+            return self._vector(last, regroup(after, begin), again=str(step - rest)) if rest else after
         limit = w.integer("sub", high, step)
 
         def vector(i: str, held: list[Lane]) -> list[Lane]:
             j = w.least(i, limit)
             again = w.integer("sub", i, j) if nest.reductions else None
-            return self._vector(j, like(held, begin), again=again)
+            return self._vector(j, regroup(held, begin), again=again)
 
         return w.accumulate(low, high, vector, flat, step)
 
@@ -191,12 +191,12 @@ class _Elements:
         end = w.integer("sub", high, rest)
 
         def whole(i: str, held: list[Lane]) -> list[Lane]:
-            return self._vector(i, like(held, begin))
+            return self._vector(i, regroup(held, begin))
 
         after = w.accumulate(low, end, whole, _flat(begin), nest.width, occurs=False)
 
         def last() -> list[str]:
-            return [x.ref for x in self._vector(end, like(after, begin), mask=Lane(w.below(rest), "bool"))]
+            return [x.ref for x in self._vector(end, regroup(after, begin), mask=Lane(w.below(rest), "bool"))]
 
         refs = w.branch(w.test("ne", rest, 0), last, [x.ref for x in after], kinds)
         return [Lane(ref, x.dtype) for ref, x in zip(refs, after, strict=True)]
@@ -254,7 +254,7 @@ def _low_half(w: Writer, number: str) -> str:
 # -- accumulators --------------------------------------------------------------------------------------------------------
 
 
-def across_lanes(w: Writer, fold: Fold, held: Held) -> Held:
+def merge_lanes(w: Writer, fold: Fold, held: Held) -> Held:
     """Accumulators of all lanes, of the present width, merged into one lane, which is the width from here on."""
     width = w.width
     if fold.across is None:
@@ -293,7 +293,7 @@ def merge_rows(w: Writer, fold: Fold, held: Held, rows: int, n: int) -> Held:
     return held
 
 
-def finished(w: Lanes, fold: Fold, held: Held, dtype: str) -> Lane:
+def finish_reduction(w: Lanes, fold: Fold, held: Held, dtype: str) -> Lane:
     """The result of a reduction, of the present width."""
     return Lane(fold.finish(w, held, dtype).ref, dtype)
 
@@ -302,7 +302,7 @@ def _flat(held: Sequence[Held]) -> list[Lane]:
     return [lane for one in held for lane in one]
 
 
-def like(lanes: Sequence[Lane], held: Sequence[Held]) -> list[Held]:
+def regroup(lanes: Sequence[Lane], held: Sequence[Held]) -> list[Held]:
     """Lanes one after the other as accumulators, as many for each as in `held`."""
     left = iter(lanes)
     return [tuple(next(left) for _ in one) for one in held]
@@ -311,12 +311,12 @@ def like(lanes: Sequence[Lane], held: Sequence[Held]) -> list[Held]:
 # -- leaves --------------------------------------------------------------------------------------------------------------
 
 
-def emitted(w: Lanes, emit: Emit, operands: Sequence[Lane], params: Mapping[str, Any], dtype: str) -> Lane:
+def emit_op(w: Lanes, emit: Emit, operands: Sequence[Lane], params: Mapping[str, Any], dtype: str) -> Lane:
     """An elementwise op. Narrow floats are computed as float32 and rounded after each op, as NumPy does."""
-    return rounded(w, emit, emit.write(w, *operands, **params), dtype)
+    return round_result(w, emit, emit.write(w, *operands, **params), dtype)
 
 
-def rounded(w: Lanes, emit: Emit, x: Lane, dtype: str) -> Lane:
+def round_result(w: Lanes, emit: Emit, x: Lane, dtype: str) -> Lane:
     """What the op has computed as a value of its result's dtype."""
     out = Lane(x.ref, dtype)
     return out if emit.exact or emit.moves else w.narrowed(out)

@@ -2,8 +2,8 @@
 
 Its program is a `dot_general`, maybe views of its result, then the group, and it may be one more `dot_general` that multiplies a
 result of the group from the right. A thread computes a panel of the product into memory of its own, which stays in its second-level
-cache, lets the group's loop run over it, and multiplies what comes out; only what is used outside is written to its place. So the
-scores of attention, say, are never in memory. Where blocks lie so that this does not work, the equations run one after the other.
+cache, lets the group's loop run over it, and multiplies the result; only values that are used outside are written to memory. So the
+scores of attention, say, never are. Where blocks lie so that this does not work, the equations run one after the other.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Body:
         return Body(self.code, program, inputs, stable, places)
 
     def value(self, atom: Atom) -> Value:
-        """What stands for an atom; a literal has one element for all."""
+        """The value of an atom; a literal is one element."""
         if isinstance(atom, Literal):
             return self.code.known(atom.value, name_of(atom.aval), (1,) * self.code.lead)
         return self.values[atom]

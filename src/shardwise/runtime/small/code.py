@@ -18,7 +18,7 @@ from shardwise.base.dtypes import physical
 from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
 from shardwise.runtime import costs
-from shardwise.runtime.loops import Writer, dense_steps, emitted, rounded
+from shardwise.runtime.loops import Writer, dense_steps, emit_op, round_result
 from shardwise.runtime.machine.flow import RARE
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes, itemsize, scalar_text
 
@@ -105,7 +105,7 @@ class Code(Writer):
     # -- control -----------------------------------------------------------------------------------------------------------
 
     def outside(self, write: Callable[[], Value]) -> Value:
-        """What `write` makes of values that are there before the loop around, made there; its scratch memory is its own."""
+        """The value that `write` makes of values known before the loop around, written before that loop, in scratch memory of its own."""
         if not self._around:
             return write()
         slot, label = self._around[-1]
@@ -247,10 +247,10 @@ class Code(Writer):
         """An elementwise op of registers of the present width. A costly one that is met often becomes a function."""
         emit: Emit = op.emit
         if emit.cost < costs.SMALL_OUTLINED or self.met.get(op, 0) < 3:
-            return emitted(self, emit, lanes, params, dtype)
+            return emit_op(self, emit, lanes, params, dtype)
         name = self._function(op, lanes, params, dtype)
         given = ", ".join(f"{self.vector(x.type)} {x.ref}" for x in lanes)
-        return rounded(self, emit, self.let(f"call {self.vector(TYPES[dtype])} @{name}({given})", dtype), dtype)
+        return round_result(self, emit, self.let(f"call {self.vector(TYPES[dtype])} @{name}({given})", dtype), dtype)
 
     def _function(self, op: Any, lanes: Sequence[Lane], params: Any, dtype: str) -> str:
         key = op, self.width, dtype, *(x.dtype for x in lanes), *exact_items(params)

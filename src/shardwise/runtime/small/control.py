@@ -38,7 +38,7 @@ class _Carry:
     last: Value | None = None  # that memory, after the loop
 
     def carried(self) -> list[tuple[str, str]]:
-        """(type, first value) of what the loop carries for it."""
+        """(type, first value) of the registers that the loop carries for it."""
         if self.chain:
             return []
         if not self.turns:
@@ -63,7 +63,7 @@ class _Carry:
         return replace(self.turns[0], place=refs[1]) if self.turns else None
 
     def nexts(self, code: Code, refs: Sequence[str], value: Value) -> list[str]:
-        """What goes to the next round."""
+        """The registers of the next round."""
         if self.chain:
             return []
         if self.turns:
@@ -189,7 +189,7 @@ def _row(code: Code, x: Value, i: str) -> Value:
 
 
 class _Carries:
-    """The carries of a loop; those that no round changes do not go round."""
+    """The carries of a loop; those that no round changes are constants of it."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class _Carries:
         return {v: c.first for c in self.carries if c is not None for v in c.chain[1:]}
 
     def memory(self) -> list[Value]:
-        """What has to stay while the loop runs."""
+        """The memory that stays in use while the loop runs."""
         return [v for c in self.carries if c is not None for v in (c.first, *c.turns)]
 
     def carried(self) -> list[tuple[str, str]]:

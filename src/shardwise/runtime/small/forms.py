@@ -1,4 +1,4 @@
-"""What can be part of a small program, and by what it is written there.
+"""The equations that small programs can hold, and how they write them.
 
 Comes in: an equation of a per-device program. Goes out: whether a small program can hold it (`writable`), and the `SmallForm` of its op:
 the one that the op declares, or the one that follows from what else it says of itself.
@@ -85,7 +85,7 @@ def _region_fits(eqn: Equation, devices: int) -> bool:
 
 
 def _carry_fits(loop: Loop, devices: int) -> bool:
-    """Whether what goes round is small."""
+    """Whether the carries are small."""
     body, first = loop.body, loop.num_consts
     touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
     for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
@@ -99,7 +99,7 @@ def _body_fits(program: Program, devices: int, touched: Collection[Var] = ()) ->
 
 
 def mapped_fits(eqn: Equation, devices: int) -> bool:
-    """`SmallForm.fits` of an op under `vmap`: the op's own, on one entry of what is mapped."""
+    """`SmallForm.fits` of an op under `vmap`: the op's own, on one entry of the mapped operands."""
     params = eqn.params
     inner: Op = params["op"]
     if inner.small is None or not inner.small.mapped:

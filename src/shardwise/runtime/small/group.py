@@ -18,10 +18,10 @@ from shardwise.runtime.loops import (
     Nest,
     Reduction,
     Values,
-    across_lanes,
-    finished,
+    finish_reduction,
     lanes_of,
-    merged,
+    merge_lanes,
+    merge_loops,
     write_nest,
 )
 from shardwise.runtime.machine.lanes import Lane
@@ -89,7 +89,7 @@ class _Group:
         """The loops of a group without reductions."""
         code = self.code
         steps = [_own_steps(v) for v in self.values]
-        extents, found = merged(self.shape, steps)
+        extents, found = merge_loops(self.shape, steps)
         stored = [_Stored(v.place, tuple(own), v.dtype) for v, own in zip(self.values, found, strict=True)]
         tile = _tile(extents, lanes_of(*self.dtypes))
         over = len(extents) - len(tile)
@@ -115,10 +115,7 @@ class _Group:
         lane = _lane_loop(loops, [v.itemsize for v in self.values])
         extent = loops.extents[lane]
         width, along = min(extent, lanes_of(*self.dtypes)), loops.reduced[lane]
-        inside = [d for d, r in enumerate(loops.reduced) if r]
-        inner = lane if along else inside[-1]
-        around = [d for d in inside if d != inner]
-        kept = [d for d in range(len(loops.extents)) if d not in inside and d != lane]
+        inner, around, kept = loops.roles(lane)
         count = len(self.values)
 
         def unit(places: list[str]) -> None:
@@ -158,8 +155,8 @@ class _Group:
         """Write the result of a reduction."""
         code = self.code.at(width)
         if along:
-            held, width = across_lanes(code, g.fold, held), 1
-        code.write(finished(code.at(width), g.fold, held, g.into.dtype), place, (width,), (step,))
+            held, width = merge_lanes(code, g.fold, held), 1
+        code.write(finish_reduction(code.at(width), g.fold, held, g.into.dtype), place, (width,), (step,))
 
     def _known(self, width: int) -> Values:
         """The operands that are one element."""

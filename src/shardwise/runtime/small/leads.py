@@ -51,7 +51,7 @@ def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], rows:
 
 
 def carry_shapes(loop: Loop, values: Sequence[Value], lead: int) -> list[Shape]:
-    """The shapes of a loop's carries in all rounds, for its operands: each varies over what it comes to vary over."""
+    """The shapes of a loop's carries in all rounds: leading extents grow until no round changes them."""
     given = [v.shape[:lead] for v in values]
     first = given[loop.carry]
     leads = _settled_leads(loop.body, given[loop.consts], first, given[loop.rows], lead) if lead else first

@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.ir import Equation, Op
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
-from shardwise.runtime.loops import dense_steps, finished, merge_rows
+from shardwise.runtime.loops import dense_steps, finish_reduction, merge_rows
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.group import each
@@ -135,4 +135,4 @@ def reduced(code: Code, eqn: Equation, x: Value) -> Value:
     numbers = code.known(np.repeat(np.arange(rows, dtype=np.int32), n), "int32")
     held = fold.step(code, fold.start(code, x.dtype), lane, code.lane_of(numbers) if fold.positions else None)
     held = merge_rows(code, fold, held, rows, n)
-    return code.of_lane(finished(code.at(n), fold, held, out), shape, out)
+    return code.of_lane(finish_reduction(code.at(n), fold, held, out), shape, out)

@@ -1,7 +1,7 @@
 """Ops that only move elements, as small programs do them: views, concatenations, paddings, slices at computed positions.
 
-What goes where is asked of the op's own kernel: applied to element numbers it says which lane comes from which, applied to an
-array with the operand's strides it says whether the result is a view.
+The op's own kernel says where elements go: applied to element numbers it gives the lane that each lane comes from, applied to an
+array with the operand's strides it shows whether the result is a view.
 """
 
 from __future__ import annotations

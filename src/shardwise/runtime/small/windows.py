@@ -69,7 +69,7 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
 
 
 def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, clips: bool) -> list[Value]:
-    """An operand with windows replaced, or combined with what is there, in the order of the updates."""
+    """An operand with windows replaced, or combined with the elements there, in the order of the updates."""
     code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
     numbers = params["dimension_numbers"]
     x, indices, updates = values[0], values[1], code.in_memory(values[2])
@@ -126,7 +126,7 @@ def windows_fit(eqn: Equation, devices: int) -> bool:
 
 
 def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:
-    """`op` of what is in memory and an update."""
+    """`op` of the values in memory and an update."""
     update = code.aligned(update, len(there.shape))
     return pointwise(code, [there, update], lambda lanes: code.emitted(op, lanes, {}, there.dtype), there.dtype)
 
