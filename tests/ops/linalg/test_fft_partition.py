@@ -73,9 +73,14 @@ def test_gradients_move_alike():
     assert "all_gather" not in {kind for kind, _ in transfers(f, x)}
 
 
-def test_what_cannot_move_is_gathered():
+def test_what_cannot_move_is_gathered_and_said():
     x = placed(np.ones(64, np.complex64), "x")
-    assert [kind for kind, _ in transfers(jnp.fft.fft, x)] == ["all_gather"]
+    tall = placed(np.ones((64, 4), np.float32), "x")
+    for f, v in ((jnp.fft.fft, x), (lambda a: jnp.linalg.qr(a)[1], tall)):
+        assert transfers(f, v) == [("all_gather", v.nbytes // 2)]
+        assert f"all_gather over x of {'c64[64]' if v is x else 'f32[64,4]'}: {v.nbytes // 2} bytes" in (
+            sw.jit(f).lower(v).compile().explain()
+        )
 
 
 def test_order_of_transforms():

@@ -43,7 +43,9 @@ def _type(
     dimension: int,
     is_stable: bool,
     num_keys: int,
+    places: bool = False,
 ) -> tuple[ShapedArray, ...]:
+    """`places`: operand 0, the only key, is the place of each element in its row."""
     varying = frozenset(axes).union(*[t.vma for t in operands])
     return tuple(ShapedArray(t.shape, t.dtype, t.weak_type, vma=varying) for t in operands)
 
@@ -56,6 +58,7 @@ def _kernel(
     dimension: int,
     is_stable: bool,
     num_keys: int,
+    places: bool = False,
 ) -> tuple[Ndarray, ...]:
     lead = env.lead - len(axes)
     at = lead + dimension
@@ -65,11 +68,21 @@ def _kernel(
         whole = np.moveaxis(front, 0, at)
         wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
     results = []
-    for out in sorted_rows(wholes, at, lead, is_stable, num_keys):
+    for out in _put(wholes, at) if places else sorted_rows(wholes, at, lead, is_stable, num_keys):
         n = math.prod(sizes)
         parts = out.reshape(*out.shape[:at], n, out.shape[at] // n, *out.shape[at + 1 :])
         results.append(unjoined(env, np.moveaxis(parts, at, 0), axes, dims))
     return tuple(results)
+
+
+def _put(operands: Sequence[Ndarray], at: int) -> list[Ndarray]:
+    """The operands with each element at its place, operand 0, along a dim."""
+    shape = np.broadcast_shapes(*[x.shape for x in operands])
+    results = [pool.empty(shape, x.dtype) for x in operands]
+    where = np.broadcast_to(operands[0], shape)
+    for x, out in zip(operands, results, strict=True):
+        np.put_along_axis(out, where, np.broadcast_to(x, shape), at)
+    return results
 
 
 # -- over processes --------------------------------------------------------------------------------------------------------
@@ -171,7 +184,12 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
         rows = [as_runs(np.broadcast_to(f, shape)) for f in fronts]
         parts = sorted_rows(rows, 2, 2, stable, num_keys)
         keys = [k for x in parts[:num_keys] for k in _keys(x)]
-        cuts = even_cuts(keys, runs.count, runs.mine, lambda x: runs.gather(x, cutting))
+        if params.get("places"):
+            begins = range(0, (runs.count + 1) * rows[0].shape[2], rows[0].shape[2])
+            own = np.stack([(keys[0] < begin).sum(2) for begin in begins], 2)
+            cuts = runs.gather(own, cutting)
+        else:
+            cuts = even_cuts(keys, runs.count, runs.mine, lambda x: runs.gather(x, cutting))
         parts = [runs.exchanged(x, cuts, tag) for x, tag in zip(parts, tags, strict=True)]
         return tuple(back_from(env, as_front(x, shape), axes, dims) for x in sorted_rows(parts, 2, 2, stable, num_keys))
 
@@ -201,7 +219,8 @@ def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     if n <= 1 or not size:
         return 0
     key_bytes = sum(t.itemsize for t in in_types[: params["num_keys"]])
-    shown = bytes_shown(n, in_types[0].size // size, size, key_bytes)
+    rows = in_types[0].size // size
+    shown = 8 * rows * (n + 1) if params.get("places") else bytes_shown(n, rows, size, key_bytes)
     return (n - 1) * (sum(t.nbytes for t in in_types) // n + shown)
 
 

@@ -42,7 +42,7 @@ def _permuted_dim(eqn: Equation) -> int | None:
 
 
 def _sorted_by(region: Any, keys: Any, x: Any, dim: int, axes: Any, aval: Any) -> Any:
-    params = {"axes": axes, "sizes": region.sizes_of(axes), "dimension": dim, "is_stable": True, "num_keys": 1}
+    params = {"sizes": region.sizes_of(axes), "dimension": dim, "is_stable": True, "num_keys": 1, "places": True}
     return region.collectives(split_sort, [keys, x], axes, aval, params)[1]
 
 
