@@ -172,3 +172,13 @@ def test_a_value_in_the_hosts_memory_takes_none_of_the_devices():
     waiting = memory(lambda x: f(x, lambda y: bind(offload_p, y, memory_kind="pinned_host")))
     assert kept.temporaries == 3 * N
     assert waiting.usage[3] == kept.usage[3] - N  # a product of those in between
+
+
+def test_buffers_of_loops_say_what_they_are_for():
+    def f(x):
+        last, rows = lax.scan(lambda c, _: (lax.tanh(c), lax.exp(c)), lax.dot(x, x), None, length=4)
+        return [lax.dot(last, lax.cumsum(rows, axis=0)[0])]
+
+    kinds = {(b.kind, b.nbytes) for b in memory(f).buffers if b.name == "scan"}
+    assert ("saved", 4 * N) in kinds
+    assert ("carry", N) in kinds

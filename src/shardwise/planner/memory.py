@@ -154,7 +154,7 @@ def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
         for var in group.writes:
             if _needs_no_buffer(var, g, group, frame, last):
                 continue
-            span = Span(starts.get(g, g), last.get(var, g), stored_bytes(var.aval, target), var, _kind(group))
+            span = Span(starts.get(g, g), last.get(var, g), stored_bytes(var.aval, target), var, _kind(group, var))
             if var in frame.homes or var in frame.entries:
                 span.last = max(span.last, last.get(frame.homes.get(var) or var, g))
             source = _overwritten(group, var, g, last, open_spans, taken)
@@ -298,8 +298,12 @@ def _usage(spans: Sequence[Span], count: int) -> tuple[list[int], int]:
     return usage, max(range(count), key=usage.__getitem__, default=0)
 
 
-def _kind(group: Group) -> str:
-    return "saved" if group.kind == "loop" else "temporary"
+def _kind(group: Group, var: Var) -> str:
+    """What a buffer is for: the last carry of a loop, entries that it stacks, or one of the others."""
+    region = region_of(group.equations[-1]) if group.kind == "loop" else None
+    if not isinstance(region, Loop):
+        return "temporary"
+    return "carry" if var in group.equations[-1].outputs[: region.num_carry] else "saved"
 
 
 def _buffers_at(
