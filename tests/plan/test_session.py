@@ -11,8 +11,10 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 import shardwise.plan
+from shardwise._src import distributed
 from shardwise.engine.compile import Executable
 from shardwise.engine.data_free import DataFree
+from shardwise.experimental import multihost_utils
 from shardwise.plan import StepsDone, ValueUnknownError
 from shardwise.sharding import NamedSharding as NS
 from shardwise.sharding import P
@@ -127,7 +129,7 @@ def test_a_run_ends_after_the_steps_asked_for():
     done = []
     with shardwise.plan.on("v5p-256", steps=2) as run, pytest.raises(StepsDone):
         small, large = jax.jit(lambda x: x + 1), jax.jit(lambda x: x @ x)
-        x = jnp.zeros((64, 64))
+        x = jnp.zeros((256, 256))
         for i in range(10):
             try:
                 x = large(small(small(x)))
@@ -271,3 +273,39 @@ def test_compiled_programs_can_be_looked_at():
 def test_planned_programs_have_all_that_executables_have():
     public = {name for name in Executable.__slots__ if not name.startswith("_")} | {"single", "transfers"}
     assert public - set(dir(DataFree)) == {"kept", "plan"}  # never set; kernels and their order
+
+
+def test_utilities_of_several_hosts_find_all_of_them():
+    with shardwise.plan.on("v5p-32"):
+        hosts = jax.process_count()
+        assert hosts == 4
+        jax.distributed.initialize()
+        client = distributed.global_state.client
+        client.key_value_set("a/b", "1")
+        client.wait_at_barrier("here", 1000)
+        assert client.blocking_key_value_get("a/b", 1000) == "1" and client.key_value_dir_get("a") == [("a/b", "1")]
+        client.key_value_delete("a")
+        assert client.key_value_dir_get("a") == []
+        assert multihost_utils.process_allgather(np.ones((2, 3))).shape == (hosts, 2, 3)
+        assert multihost_utils.process_allgather(np.ones((2, 3)), tiled=True).shape == (hosts * 2, 3)
+        multihost_utils.sync_global_devices("x")
+        mesh = jax.make_mesh((16,), ("x",))
+        whole = multihost_utils.host_local_array_to_global_array(np.ones((8, 3)), mesh, P("x"))
+        assert whole.shape == (8 * hosts, 3)
+        assert multihost_utils.global_array_to_host_local_array(whole, mesh, P("x")).shape == (8, 3)
+        jax.distributed.shutdown()
+    assert distributed.global_state.client is None
+
+
+def test_helpers_between_steps_and_first_steps_of_weak_types_end_no_run():
+    done = []
+    with shardwise.plan.on("v5p-8", steps=3) as run, pytest.raises(StepsDone):
+        helper, step = jax.jit(lambda x: x * x), jax.jit(lambda x, scale: (x @ x * scale, scale + np.float32(1)))
+        x, scale = jnp.zeros((256, 256)), 1.0
+        for i in range(10):
+            for _ in range(5):
+                helper(1.0)
+            x, scale = step(x, scale)
+            done.append(i)
+    assert done == [0, 1, 2]
+    assert [p.calls for p in run.plans()] == [3, 20]

@@ -18,9 +18,7 @@ class Place:
 
     id: int
     process_index: int
-    client: Any = field(
-        default_factory=lambda: SimpleNamespace(process_index_=0, stands_for_all=False), hash=False, compare=False
-    )
+    client: Any = field(default_factory=lambda: SimpleNamespace(process_index_=0), hash=False, compare=False)
 
 
 def _devices(processes: int, each: int) -> Any:

@@ -25,6 +25,7 @@ from shardwise.sharding.device import backend, backend_initialized, install_clie
 from shardwise.sharding.planned import PlannedClient
 
 READ = ("zeros", "raise")
+LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
 
 
 class ValueUnknownError(RuntimeError):
@@ -37,9 +38,15 @@ class StepsDone(BaseException):
 
 @dataclass(slots=True)
 class Called:
-    """A function compiled for arguments of some types: FLOPs of all devices, calls, and the calls of each layout of the arguments."""
+    """A function compiled for arguments of some types.
 
-    flops: float
+    Attributes:
+        work: FLOPs of its products, and bytes of its arguments and results, on all devices.
+        calls: how often it was called.
+        layouts: the calls of each compiled form, which differ in how the arguments lie.
+    """
+
+    work: float
     calls: int = 0
     layouts: dict[DataFree, int] = field(default_factory=dict)
 
@@ -70,7 +77,7 @@ class Run:
         self.machine = machine
         self.read_mode = read
         self.steps = steps
-        self.programs: dict[Any, Called] = {}
+        self.programs: dict[Any, list[Called]] = {}
         self.single_ops = 0
         self._by_executable: dict[DataFree, Called] = {}
         self._largest: Called | None = None
@@ -86,16 +93,12 @@ class Run:
         if not executable.jitted:
             return
         program = executable.program
-        flops = product_flops_of(program)
-        key = (
-            program.name,
-            flops,
-            len(program.equations),
-            *[sig.aval for sig in (*executable.in_sigs, *executable.out_sigs)],
-        )
-        called = self.programs.get(key)
+        types = [sig.aval for sig in (*executable.in_sigs, *executable.out_sigs)]
+        work = product_flops_of(program) + sum(t.nbytes for t in types)
+        alike = self.programs.setdefault((program.name, *[(t.shape, t.dtype) for t in types]), [])
+        called = next((c for c in alike if _is_like(c.work, work)), None)
         if called is None:
-            called = self.programs[key] = Called(flops)
+            alike.append(called := Called(work))
         called.layouts[executable] = 0
         self._by_executable[executable] = called
 
@@ -105,7 +108,7 @@ class Run:
         if called is None:
             self.single_ops += 1
             return
-        if self._largest is None or called.flops > self._largest.flops:
+        if called.work >= LEAST_WORK and (self._largest is None or called.work > self._largest.work):
             self._largest = called
         if called is self._largest and called.calls == self.steps:
             raise StepsDone
@@ -136,7 +139,9 @@ class Run:
 
     def plans(self) -> tuple[Plan, ...]:
         """A plan for each program that was called, the one with the most work per call first."""
-        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: (-c.flops, -c.calls))
+        order = sorted(
+            (c for alike in self.programs.values() for c in alike if c.calls), key=lambda c: (-c.work, -c.calls)
+        )
         return tuple(
             make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes) for c in order
         )
@@ -147,6 +152,11 @@ def client_of(machine: Machine) -> PlannedClient:
     host = backend().host if backend_initialized() else None
     chip = machine.chip
     return PlannedClient(chip.platform, chip.kind, chip.usable_bytes, Places(machine), host)
+
+
+def _is_like(work: float, other: float) -> bool:
+    """Whether two programs of one name and types are one: a first step often differs in weak types and in a few equations."""
+    return abs(work - other) <= 0.1 * max(work, other)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -111,9 +112,8 @@ def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
     grid = np.empty(len(devices), object)
     grid[:] = list(devices)
     plain = grid.reshape(shape)
-    if (
-        grid.size and isinstance(grid[0], Device) and grid[0].client.stands_for_all
-    ):  # users give things like devices, too
+    first: Any = grid[0] if grid.size else None
+    if isinstance(first, Device) and first.client.stands_for_all:
         return plain
     owners = np.array([d.process_index for d in devices])
     if not owners.size or (owners == owners[0]).all():
