@@ -93,17 +93,23 @@ def cheaper_split(
     sums = op.reduction_of(params) == "sum"
     alone = (1,) * len(types)
     sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums)
+    at_work = _ways(factors, ways)
     found = list(other_choices(rule, dims, shapes, ways, windows, factors))
     for chosen in (factors, *found):
         found += with_idle_axes(rule, chosen, ways)
-    at_work = _ways(factors, ways)
     best, least = split, sent
+    tried: set[Dims] = {split.operands + split.results}
     for other in found:
-        trial = _split(op, in_types, params, rule, other)
-        if not set(trial.exchanged) <= set(split.exchanged):
+        working = _ways(other, ways)
+        if working < at_work:
             continue
-        moved, working = _bytes_moved(trial, types, dims, ways, alone, sums), _ways(other, ways)
-        if moved < least and working >= at_work and (costs.RESHARD_GAIN * moved, -working) < (sent, -at_work):
+        trial = _split(op, in_types, params, rule, other)
+        layouts = trial.operands + trial.results
+        if layouts in tried or not set(trial.exchanged) <= set(split.exchanged):
+            continue
+        tried.add(layouts)
+        moved = _bytes_moved(trial, types, dims, ways, alone, sums)
+        if moved < least and (costs.RESHARD_GAIN * moved, -working) < (sent, -at_work):
             best, least = trial, moved
     return best
 
