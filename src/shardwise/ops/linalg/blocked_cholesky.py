@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops.call import Loop
-from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.machine.threads import helpers, in_runs
 from shardwise.runtime.memory import pool
-from shardwise.runtime.products import blas
-from shardwise.runtime.products.product import product_threads
+from shardwise.runtime.products import blas, product_threads
 
 Block = np.ndarray[Any, Any]
 
