@@ -28,7 +28,8 @@ __all__ = ["FftType", "fft", "fft_p"]
 
 _THREADED = 1 << 17  # elements from which SciPy's worker threads pay
 # Bytes from which a copy in memory that has its pages is transformed in place. SciPy's own result comes from the system, which hands out
-# new pages for so much: of 2048 x 2048 complex64 the transform took 60 ms of both processors, with the copy 43.
+# new pages for so much: of 2048 x 2048 complex64 the transform took 63 ms of both processors, with the copy 44. Only of dense operands:
+# to copy a block that is split across costs more than the pages do.
 _IN_PLACE = 1 << 25
 
 
@@ -115,7 +116,7 @@ def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int
         return np.zeros(shape, real if fft_type is FftType.IRFFT else dtype)
     transform: Any = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
     workers = thread_count() if prod(x.shape) >= _THREADED else 1
-    in_place = fft_type in (FftType.FFT, FftType.IFFT) and x.nbytes >= _IN_PLACE
+    in_place = fft_type in (FftType.FFT, FftType.IFFT) and x.nbytes >= _IN_PLACE and x.flags.c_contiguous
 
     def transformed(workers: int) -> Block:
         given = row_major(x) if in_place else x
