@@ -301,11 +301,13 @@ def clip(
         raise ValueError("No input was provided to the clip function.")
     x = value("clip", arr)
     # Python numbers stay as they are: next to an array they need no promotion.
-    low, high = (
-        b if b is None or b.__class__ in (int, float) else value("clip", b, i + 1) for i, b in enumerate((min, max))
-    )
-    if any(is_complex(v.dtype) for v in (x, low, high) if isinstance(v, Array | Literal)):
-        raise ValueError("clip takes real numbers, got complex values, which have no order. Clip real and imag apart.")
+    low = min if min is None or min.__class__ in (int, float) else value("clip", min, 1)
+    high = max if max is None or max.__class__ in (int, float) else value("clip", max, 2)
+    for v in (x, low, high):
+        if isinstance(v, (Array, Literal)) and is_complex(v.dtype):
+            raise ValueError(
+                "clip takes real numbers, got complex values, which have no order. Clip real and imag apart."
+            )
     if low is not None:
         x = maximum(low, x)
     if high is not None:

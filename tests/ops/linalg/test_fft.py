@@ -8,6 +8,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops.linalg import fft as fft_module
 from shardwise.ops.linalg.fft import FftType, fft, fft_p
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding.rule import Kind
@@ -110,3 +111,16 @@ def test_transforms_of_nothing(shape):
     ]
     assert [g.shape for g in grads] == [shape, shape]
     assert jax.jit(jnp.fft.fftn)(x).shape == shape
+
+
+@pytest.mark.parametrize("kind", list(FftType))
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_copy_is_transformed_in_place(kind, order, monkeypatch):
+    """The operand stays as it is, and the result is the same."""
+    x = RNG.normal(size=(1, 6, 8)) + 1j * RNG.normal(size=(1, 6, 8))
+    x = np.asarray(x.real if kind is FftType.RFFT else x, order=order)
+    env, params, before = Env(("x",), (4,)), dict(fft_type=kind, fft_lengths=(6, 8)), x.copy()
+    want = fft_p.kernel(env, x, **params)
+    monkeypatch.setattr(fft_module, "_IN_PLACE", 1)
+    np.testing.assert_array_equal(fft_p.kernel(env, x, **params), want)
+    np.testing.assert_array_equal(x, before)

@@ -106,11 +106,12 @@ def _finite(x: NDArray) -> bool:
 
 def cholesky(x: NDArray) -> NDArray:
     """The lower factor; only the lower triangle is read. NaN there where the matrix is not definite."""
-    from shardwise.ops.linalg import factor_loops  # builds machine code: not at start-up
+    from shardwise.ops.linalg import blocked_cholesky, factor_loops  # build machine code: not at start-up
 
-    found = factor_loops.cholesky(x)
-    if found is not None:
-        return found
+    for by_loops in (factor_loops.cholesky, blocked_cholesky.cholesky):
+        found = by_loops(x)
+        if found is not None:
+            return found
     out = _gufunc("cholesky_lo", x)
     if x.size and x.shape[-1] > 1 and np.isnan(out[..., 0, -1]).any():
         out = np.tril(out)  # failures fill all of a matrix
