@@ -72,7 +72,7 @@ class Recipe:
         narrow: the 8-bit dtype in which the products of layers run, all three of each; '' for bfloat16.
         vocab_tiles: parts in which the logits are computed.
         one_hot: whether the embedding is a product with one-hot rows.
-        offloads: whether what is saved goes to the host's memory; a plan keeps it on the device.
+        offloads: whether what is saved goes to the host's memory.
         unrolled: whether layers stand one after the other rather than in a loop.
     """
 
@@ -387,6 +387,13 @@ def loss_function(c: Decoder, r: Recipe, mesh) -> Callable[..., Any]:
     policies = jax.checkpoint_policies
     if "all products" in r.saved:
         policy = policies.checkpoint_dots_with_no_batch_dims
+    elif r.offloads:
+        policy = policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=(),
+            names_which_can_be_offloaded=tuple(r.saved),
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
     else:
         policy = policies.save_only_these_names(*r.saved)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,17 @@ import pytest
 EXAMPLE = Path(__file__).parent.parent / "examples" / "plan_llama.py"
 
 
-def test_70b_is_planned_in_seconds(shell, tmp_path):
-    start = time.perf_counter()
+def test_70b_is_planned_as_the_readme_shows(shell, tmp_path):
     done = shell("-m", "shardwise", "plan", EXAMPLE, "--on", "v5p-256", "--html", "plan.html", cwd=tmp_path)
-    seconds = time.perf_counter() - start
     assert done.stderr == "" and done.returncode == 0
     assert "70.55 billion weights on 128 devices, {'fsdp': 16, 'model': 8}, 128 x 4096 words" in done.stdout
     assert "train_step on v5p-256 (128 x TPU v5p, mesh fsdp=16 model=8)" in done.stdout
     assert "called 5 times" in done.stdout and re.search(r"all_gather over fsdp", done.stdout)
     assert 50_000 < (tmp_path / "plan.html").stat().st_size < 2_000_000
-    assert seconds < 30  # 0.8 s on an idle machine
+    text = (EXAMPLE.parent.parent / "README.md").read_text().partition("shardwise plan examples/plan_llama.py")[2]
+    shown = text.partition("```text\n")[2].partition("```")[0].splitlines()
+    printed = {*done.stdout.splitlines(), "..."}
+    assert len(shown) > 15 and [line for line in shown if line not in printed] == []
 
 
 def test_layers_in_a_loop_and_one_by_one_do_the_same_work(shell, tmp_path):

@@ -8,8 +8,6 @@ takes Arrays and gives Arrays; the device program, of which its transfers are ma
 
 from __future__ import annotations
 
-import functools
-import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
@@ -17,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.collector import uncollected
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.data_free import DataFree
@@ -243,24 +242,7 @@ def _layouts(sigs: Sequence[Signature]) -> str:
     return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
 
 
-def _uncollected(make: F) -> F:
-    """`make` with the garbage collector paused: it makes many objects that stay, and each round over the heap costs more than a
-    small program's passes do."""
-
-    @functools.wraps(make)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not gc.isenabled():
-            return make(*args, **kwargs)
-        gc.disable()
-        try:
-            return make(*args, **kwargs)
-        finally:
-            gc.enable()
-
-    return call  # type: ignore[return-value]
-
-
-@_uncollected
+@uncollected
 def compile_program(
     program: Program,
     in_sigs: Sequence[Signature],

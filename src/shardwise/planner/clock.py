@@ -340,7 +340,10 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
         critical = _critical(last, starts, ends, cause, freed_by)
     order = sorted(range(len(timed)), key=lambda i: (starts[i], i))
     return Schedule(
-        tuple(replace(timed[i].task, start=starts[i], seconds=timed[i].seconds, critical=i in critical) for i in order),
+        tuple(
+            replace(timed[i].task, start=starts[i], seconds=timed[i].seconds, critical=i in critical, place=i)
+            for i in order
+        ),
         total,
     )
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardwise.base.collector import uncollected
 from shardwise.ir import Equation, source_text, unwrapped
 from shardwise.passes.transfers import Transfer, transfers_of
 from shardwise.planner.axes import MeshPlacement, place_axes
@@ -18,7 +19,7 @@ from shardwise.planner.flops import product_of
 from shardwise.planner.fuse import groups
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
-from shardwise.planner.memory import memory_of
+from shardwise.planner.memory import Memory, memory_of
 from shardwise.planner.result import Plan, Schedule, Traffic
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
@@ -26,6 +27,7 @@ from shardwise.planner.work import DeviceProgram, Group
 BUFFERS = 200  # of the peak that a plan keeps
 
 
+@uncollected
 def make_plan(
     program: DeviceProgram, machine: Machine, *, name: str = "", calls: int = 1, notes: Sequence[str] = ()
 ) -> Plan:
@@ -54,7 +56,7 @@ def make_plan(
         temporaries=memory.temporaries,
         peak=memory.peak,
         buffers=memory.buffers[:BUFFERS],
-        profile=_profile(tasks, memory.usage),
+        profile=_profile(tasks, memory),
         schedule=tasks,
         seconds=interval(tasks),
         flops=flops,
@@ -68,9 +70,10 @@ def make_plan(
     )
 
 
-def _profile(tasks: Schedule, usage: Sequence[int]) -> tuple[tuple[float, int], ...]:
-    """(seconds, bytes in use). Groups are taken in order: collectives that start early move no other group's bytes."""
-    return tuple(zip((t.start for t in tasks.tasks), usage, strict=True))
+def _profile(tasks: Schedule, memory: Memory) -> tuple[tuple[float, int], ...]:
+    """(seconds, bytes in use). Memory is counted in the program's order: collectives that start early move no other group's bytes."""
+    points = [(t.start, memory.usage[t.place]) for t in tasks.tasks if t.kind != "collective"]
+    return (*points, (tasks.seconds, memory.arguments + memory.results - memory.aliased))
 
 
 def _products(parts: Sequence[Group], trips: int = 1) -> Iterator[tuple[Equation, int]]:

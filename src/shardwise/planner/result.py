@@ -58,6 +58,7 @@ class Task:
         trips: how often the body runs; 1 for all but loops.
         body: of a loop, the schedule of one trip.
         critical: whether the step would be shorter if this took no time.
+        place: its position in the program; what runs on another stream may start before what stands before it.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Task:
     trips: int = 1
     body: Schedule | None = None
     critical: bool = False
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)

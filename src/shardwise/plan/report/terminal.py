@@ -176,7 +176,7 @@ def _advice(plan: Plan, paint: Paint, width: int) -> list[str]:
 def _notes(plan: Plan, paint: Paint, width: int) -> list[str]:
     if not plan.notes:
         return []
-    return [paint("not modelled", "bold"), *[line for note in plan.notes for line in _hanging(f"- {note}", width)]]
+    return [paint("notes", "bold"), *[line for note in plan.notes for line in _hanging(f"- {note}", width)]]
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------

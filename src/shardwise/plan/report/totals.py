@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from shardwise.planner.result import Buffer, Line, Plan, Schedule, Task, Traffic
 
+_SEVERAL = "several types"
 _NUMBER = re.compile(r"\d+")
 
 
@@ -116,7 +117,7 @@ def traffic_totals(plan: Plan) -> list[Traffic]:
             found[key] = t
         else:
             trips = None if known.trips is None or t.trips is None else known.trips + t.trips
-            value = known.value if known.value == t.value else f"{known.value.partition(',')[0]} ..."
+            value = t.value if known.value == t.value else _SEVERAL
             found[key] = replace(
                 known, nbytes=known.nbytes + t.nbytes, trips=trips, seconds=known.seconds + t.seconds, value=value
             )
