@@ -55,4 +55,15 @@ def test_schedule_shares_and_interval_agree():
     (record,) = found.traffic
     assert record.axes == sent.axes == ("y",) and record.nbytes == sent.sent_bytes
     assert record.level == sent.stream == "ici" and 0 < record.seconds <= sent.seconds
-    assert len(found.profile) == len(found.schedule.tasks) and max(n for _, n in found.profile) == found.peak
+    assert len(found.profile) == len(found.schedule.tasks) + 1 and max(n for _, n in found.profile) == found.peak
+
+
+def test_the_profile_has_the_peak_where_its_loop_runs():
+    mesh = AbstractMesh((8,), ("data",))
+    args = struct((64, 512, 512), mesh), struct((65536, 512), mesh, "data")
+    found = plan(jax.grad(lambda w, x: loss(w, x, jax.checkpoint)), *args, on="v5e-8")
+    times = [t for t, _ in found.profile]
+    assert times == sorted(times) and max(n for _, n in found.profile) == found.peak
+    backward = max((t for t in found.schedule.tasks if t.kind == "loop"), key=lambda t: t.start)
+    after = [n for t, n in found.profile if t > backward.start + backward.seconds / 2]
+    assert (backward.start, found.peak) in found.profile and max(after) < found.peak

@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.base.collector import uncollected
 from shardwise.ir import Equation, source_text, unwrapped
 from shardwise.passes.transfers import Transfer, transfers_of
+from shardwise.planner.advice import advise
 from shardwise.planner.axes import MeshPlacement, place_axes
 from shardwise.planner.clock import interval, schedule, shares
 from shardwise.planner.flops import product_of
@@ -64,6 +65,7 @@ def make_plan(
         peak_flops=_peak_flops(parts, machine),
         shares=shares(tasks),
         traffic=tuple(_traffic(t, placement) for t in transfers_of(program.program, program.sizes)),
+        advice=advise(program, parts, memory, machine),
         notes=(*_notes(program, machine, parts), *notes),
         calls=calls,
         planning_seconds=time.perf_counter() - start,
@@ -71,9 +73,14 @@ def make_plan(
 
 
 def _profile(tasks: Schedule, memory: Memory) -> tuple[tuple[float, int], ...]:
-    """(seconds, bytes in use). Memory is counted in the program's order: collectives that start early move no other group's bytes."""
-    points = [(t.start, memory.usage[t.place]) for t in tasks.tasks if t.kind != "collective"]
-    return (*points, (tasks.seconds, memory.arguments + memory.results - memory.aliased))
+    """(seconds, bytes in use). Memory is counted in the program's order, in which a collective stands before the next computation."""
+    points: list[tuple[float, int]] = [(tasks.seconds, memory.arguments + memory.results - memory.aliased)]
+    start = tasks.seconds
+    for task in sorted(tasks.tasks, key=lambda t: -t.place):
+        if task.kind != "collective":
+            start = min(start, task.start)
+        points.append((start, memory.usage[task.place]))
+    return tuple(reversed(points))
 
 
 def _products(parts: Sequence[Group], trips: int = 1) -> Iterator[tuple[Equation, int]]:
