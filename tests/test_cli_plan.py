@@ -85,6 +85,9 @@ def test_modules(shell, tmp_path):
         ),
         ("import jax", ("--on", "v5p-256", "--steps", "0"), 2, "steps=0: a run ends after at least one step"),
         ("import jax", (), 2, "--on"),
+        ("import jax", ("--on", "v5p-256", "--html", "none/plan.html"), 2, "there is no folder"),
+        ("import jax", ("--on", "v5p-256", "--json", "."), 2, "that is a folder"),
+        ("import jax", ("--on", "v5p-256", "--chakra", "prog.py"), 2, "that is a file"),
     ],
 )
 def test_bad_input(plan, source, words, status, message):

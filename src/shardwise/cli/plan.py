@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib.util
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -82,6 +83,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     if (options.program is None) == (options.module is None):
         raise UsageError("give a PROGRAM or -m MODULE, and not both")
     path = None if options.program is None else running.checked_path(options.program)
+    _check_writable(options)
     running.take_dialect(options)
     alias.install()
     from shardwise.plan import on  # start-up time: it brings the whole engine
@@ -162,6 +164,20 @@ def _execute_module(name: str, arguments: Sequence[str]) -> None:
         raise UsageError(f"there is no module {name}")
     sys.argv = [name, *arguments]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _check_writable(options: argparse.Namespace) -> None:
+    """Refuse files that could not be written after the run, before it."""
+    for name in ("json", "html", "trace"):
+        file = getattr(options, name)
+        if file is not None and not os.access(Path(file).resolve().parent, os.W_OK):
+            raise UsageError(
+                f"--{name} {file}: there is no folder {Path(file).resolve().parent} that can be written to"
+            )
+        if file is not None and Path(file).is_dir():
+            raise UsageError(f"--{name} {file}: that is a folder; give a file in it")
+    if options.chakra is not None and Path(options.chakra).is_file():
+        raise UsageError(f"--chakra {options.chakra}: that is a file; give a folder")
 
 
 def _show(plans: Sequence[Plan], options: argparse.Namespace) -> None:
