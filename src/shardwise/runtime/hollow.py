@@ -5,7 +5,6 @@ A view, slice, transpose or reshape of one is one, too. `is_hollow` tells them f
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,16 @@ import numpy as np
 Ndarray = np.ndarray[Any, Any]
 _ZEROS = np.frombuffer(bytes(64), np.uint8)  # on `bytes`: nobody can ever write to it
 _ADDRESS = _ZEROS.__array_interface__["data"][0]
+_made = False  # whether there is any; looking for the address of an array takes a microsecond
 
 
 def hollow(shape: tuple[int, ...], dtype: Any) -> Ndarray:
     """An ndarray of zeros of any size, in no memory."""
+    global _made
+    _made = True
     return np.ndarray(shape, dtype, _ZEROS, strides=(0,) * len(shape))  # type: ignore[arg-type]
 
 
 def is_hollow(x: Ndarray) -> bool:
     """Whether `x` has no data of its own."""
-    return x.__array_interface__["data"][0] == _ADDRESS
-
-
-def nbytes(shape: tuple[int, ...], dtype: Any) -> int:
-    """The bytes that an array would take."""
-    return math.prod(shape) * np.dtype(dtype).itemsize
+    return _made and x.__array_interface__["data"][0] == _ADDRESS
