@@ -260,7 +260,7 @@ def test_compiled_programs_can_be_looked_at():
         compiled = lowered.compile()
         memory = compiled.memory_analysis()
         assert memory.argument_size_in_bytes == memory.alias_size_in_bytes == 2**20
-        assert 5 * 2**20 <= memory.peak_memory_in_bytes < 8 * 2**20
+        assert memory.peak_memory_in_bytes == 2**20  # the gathered operand, 4 MiB, stays on the chip
         assert compiled.cost_analysis()["collective bytes"] == 3 * 2**20
         assert (
             "all_gather" in compiled.explain()

@@ -6,7 +6,7 @@ import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.plan import plan
+from shardwise.plan import on, plan
 from shardwise.sharding import AbstractMesh, P
 from shardwise.sharding import NamedSharding as NS
 
@@ -67,3 +67,14 @@ def test_the_profile_has_the_peak_where_its_loop_runs():
     backward = max((t for t in found.schedule.tasks if t.kind == "loop"), key=lambda t: t.start)
     after = [n for t, n in found.profile if t > backward.start + backward.seconds / 2]
     assert (backward.start, found.peak) in found.profile and max(after) < found.peak
+
+
+@pytest.mark.parametrize("machine", ["v5e-8", "h100-8"])
+def test_memory_analysis_is_that_of_the_plan(machine):
+    with on(machine):
+        mesh = jax.make_mesh((8,), ("data",))
+        args = struct((64, 512, 512), mesh), struct((65536, 512), mesh, "data")
+        f = jax.jit(jax.grad(lambda w, x: loss(w, x, jax.checkpoint)))
+        memory, found = f.lower(*args).compile().memory_analysis(), plan(f, *args, on=machine)
+    assert memory.peak_memory_in_bytes == found.peak
+    assert memory.temp_size_in_bytes == found.temporaries and memory.argument_size_in_bytes == found.arguments

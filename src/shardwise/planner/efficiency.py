@@ -30,7 +30,7 @@ class Reach:
 
 
 REACH: Mapping[str, Reach] = {
-    # Fitted on every other row of the published steps (benchmarks/plan.py, section "time").
+    # Fitted on every other row of the published steps (benchmarks/plan.py, section "published").
     "tpu": Reach(0.86, 0.85, 0.9),
     # cuBLAS on H100 reaches 70 to 75 % of the data sheet under its power limit; STREAM-like kernels 90 %; NCCL 80 to 90 %.
     "gpu": Reach(0.72, 0.9, 0.85),

@@ -23,10 +23,8 @@ class Chip:
         vmem_bandwidth: bytes/s.
         tile: the side of the tiles in which matrix products are computed (of the systolic array, of a block of threads).
         units: how many of those tiles run at once.
-        vector_tile: the last dims of an array in memory are padded to multiples of these.
         transcendental: elements/s of exp, log, tanh and their kin.
         overhead: seconds from the end of one kernel to the start of the next.
-        host_bandwidth: bytes/s to and from the memory of the host, one way.
     """
 
     kind: str
@@ -40,10 +38,8 @@ class Chip:
     vmem_bandwidth: float = 0.0
     tile: int = 128
     units: int = 1
-    vector_tile: tuple[int, int] = (1, 1)
     transcendental: float = 0.0
     overhead: float = 0.0
-    host_bandwidth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ class Group:
         trips: how often the body runs, None if that is not known.
         overlaps: whether a collective may run beside computations (asynchronous).
         rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
-        again: whether it computes again what the forward pass had (remat).
         moved: those of `reads` whose elements it reads at other places than it writes: it cannot write its result over them.
         scratch: bytes that it needs while it runs, besides what it reads and writes: a loop for one trip, a ring for its parts.
     """
@@ -60,6 +59,5 @@ class Group:
     trips: int | None = 1
     overlaps: bool = False
     rings: int = 1
-    again: bool = False
     moved: frozenset[Var] = frozenset()
     scratch: int = 0

@@ -71,6 +71,7 @@ class PlannedClient(Client):
         self.memory = memory
         self._host = host
         self.process_index_ = 0
+        self.places = places
         self._devices = tuple(PlannedDevice(place, self) for place in places)
         self._of_process: dict[int, list[Device]] = {}
         for device in self._devices:

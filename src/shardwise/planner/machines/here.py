@@ -57,7 +57,6 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         tile=16,
         transcendental=figures["transcendental"],
         overhead=figures["call"],
-        host_bandwidth=figures["memory"],
     )
     level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
     source = f"measured on {platform.node() or 'this machine'} with {thread_count()} threads"

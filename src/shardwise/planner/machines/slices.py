@@ -169,7 +169,6 @@ def _cpu(table: Table, name: str, size: tuple[int, ...], slices: int) -> Machine
         hbm_bandwidth=one.hbm_bandwidth * cores,
         vmem_bytes=one.vmem_bytes * cores,
         vmem_bandwidth=one.vmem_bandwidth * cores,
-        host_bandwidth=one.host_bandwidth * cores,
         units=one.units * cores,
     )
     nodes *= slices
@@ -196,10 +195,8 @@ def _chip(table: Table) -> Chip:
         vmem_bandwidth=c["vmem_bandwidth"],
         tile=c["tile"],
         units=c["units"],
-        vector_tile=tuple(c["vector_tile"]),
         transcendental=c["transcendental"],
         overhead=c["overhead"],
-        host_bandwidth=c["host_bandwidth"],
     )
 
 

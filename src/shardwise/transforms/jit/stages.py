@@ -29,6 +29,7 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.device import default_backend, default_device
 from shardwise.sharding.formats import row_major
+from shardwise.sharding.planned import PlannedClient
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.entry import Entry, as_array_impl
 from shardwise.transforms.jit.jit_shardings import moved
@@ -90,11 +91,14 @@ def _planned_memory(executable: DataFree) -> MemoryStats:
     """What the planner says of the machine that is planned for."""
     from shardwise.planner.device_program import device_program_of  # start-up time: few programs are planned
     from shardwise.planner.fuse import groups
+    from shardwise.planner.machine import Places
     from shardwise.planner.memory import memory_of as planned_memory_of
-    from shardwise.planner.target import target_of
+    from shardwise.planner.target import for_chip, target_of
 
     program = device_program_of(executable)
-    target = target_of(executable.grid.devices[0].platform)
+    client = executable.grid.devices[0].client
+    places = client.places if isinstance(client, PlannedClient) else None
+    target = for_chip(places.machine.chip) if isinstance(places, Places) else target_of(client.platform)
     found = planned_memory_of(program, groups(program, target), target)
     return MemoryStats(0, found.arguments, found.results, found.aliased, found.temporaries, found.peak)
 
