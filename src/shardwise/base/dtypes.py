@@ -1,4 +1,4 @@
-"""Element types: which exist, how they print, and to which type mixed operands promote.
+"""Element types (`element_types` lists them): how they print, convert, and to which type mixed operands promote.
 
 In: anything that names or carries a dtype (`'f4'`, `np.float32`, `shardwise.numpy.float32`, `float`, arrays,
 Python scalars). Out: native-order `np.dtype` objects, ml_dtypes' small types included, or a `KeyDtype`;
@@ -14,13 +14,45 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from shardwise.base.config import config, context_token
+from shardwise.base.element_types import BOOL, BY_NAME, CANONICAL_32, CANONICAL_64, CATEGORIES
+from shardwise.base.element_types import SCALAR_ALIASES as SCALAR_ALIASES
+from shardwise.base.element_types import SCALAR_TYPES as SCALAR_TYPES
+from shardwise.base.element_types import DType as DType
+from shardwise.base.element_types import KeyDtype as KeyDtype
+from shardwise.base.element_types import ScalarType as ScalarType
+from shardwise.base.element_types import bfloat16 as bfloat16
+from shardwise.base.element_types import bool_ as bool_
+from shardwise.base.element_types import complex64 as complex64
+from shardwise.base.element_types import complex128 as complex128
+from shardwise.base.element_types import extended as extended
+from shardwise.base.element_types import float0 as float0
+from shardwise.base.element_types import float8_e4m3fn as float8_e4m3fn
+from shardwise.base.element_types import float8_e5m2 as float8_e5m2
+from shardwise.base.element_types import float16 as float16
+from shardwise.base.element_types import float32 as float32
+from shardwise.base.element_types import float64 as float64
+from shardwise.base.element_types import int2 as int2
+from shardwise.base.element_types import int4 as int4
+from shardwise.base.element_types import int8 as int8
+from shardwise.base.element_types import int16 as int16
+from shardwise.base.element_types import int32 as int32
+from shardwise.base.element_types import int64 as int64
+from shardwise.base.element_types import is_key_dtype as is_key_dtype
+from shardwise.base.element_types import key_dtype as key_dtype
+from shardwise.base.element_types import prng_key as prng_key
+from shardwise.base.element_types import set_array_constructor as set_array_constructor
+from shardwise.base.element_types import uint2 as uint2
+from shardwise.base.element_types import uint4 as uint4
+from shardwise.base.element_types import uint8 as uint8
+from shardwise.base.element_types import uint16 as uint16
+from shardwise.base.element_types import uint32 as uint32
+from shardwise.base.element_types import uint64 as uint64
 from shardwise.base.lattice import STANDARD, STRICT, join
 from shardwise.base.tracebacks import user_stacklevel
 
@@ -29,182 +61,15 @@ _x64 = config.setting("jax_enable_x64").get
 finfo: Any = ml_dtypes.finfo
 iinfo: Any = ml_dtypes.iinfo
 
-# ------------------------------------------------------------------------------------------------------------
-# Types that NumPy does not know
-
-
-class extended(np.generic):
-    """Abstract scalar type of the dtypes that are not NumPy's; only for `issubdtype`."""
-
-
-class prng_key(extended):
-    """Abstract scalar type of typed PRNG keys; only for `issubdtype`."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class KeyDtype:
-    """Element type of a typed PRNG key array: one threefry key, stored as ONE uint64.
-
-    The two uint32 words of the key lie in it in memory order, so `block.view(np.uint32)` shows them.
-    """
-
-    tag: str = "fry"
-
-    @property
-    def name(self) -> str:
-        return f"key<{self.tag}>"
-
-    @property
-    def type(self) -> type[np.generic]:
-        return prng_key
-
-    @property
-    def physical(self) -> np.dtype[Any]:
-        return _UINT64
-
-    @property
-    def itemsize(self) -> int:
-        return 8
-
-    @property
-    def kind(self) -> str:
-        return "V"  # like NumPy's other types without arithmetic
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-DType: TypeAlias = "np.dtype[Any] | KeyDtype"
-
-key_dtype = KeyDtype()
-
-
-def is_key_dtype(dtype: object) -> TypeGuard[KeyDtype]:
-    """Whether `dtype` is the element type of typed PRNG keys."""
-    return isinstance(dtype, KeyDtype)
-
-
-# The tangent type of integer and bool values: carries no data.
-float0 = np.dtype([("float0", np.void, 0)])
-
-_UINT64 = np.dtype(np.uint64)
-_BOOL = np.dtype(np.bool_)
-
-_SIGNED_NAMES = ("int1", "int2", "int4", "int8", "int16", "int32", "int64")
-_UNSIGNED_NAMES = tuple("u" + name for name in _SIGNED_NAMES)
-_TINY_FLOAT_NAMES = (
-    "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e8m0fnu",
-    "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-)  # fmt: skip
-_FLOAT_NAMES = (*_TINY_FLOAT_NAMES, "bfloat16", "float16", "float32", "float64")
-_COMPLEX_NAMES = ("complex64", "complex128")
-
-
-def _existing(names: Iterable[str]) -> dict[str, np.dtype[Any]]:
-    """name -> dtype for the names that NumPy or this version of ml_dtypes defines."""
-    found = {name: getattr(ml_dtypes, name, None) or getattr(np, name, None) for name in names}
-    return {name: np.dtype(scalar) for name, scalar in found.items() if scalar is not None}
-
-
-_SIGNED = _existing(_SIGNED_NAMES)
-_UNSIGNED = _existing(_UNSIGNED_NAMES)
-_FLOATS = _existing(_FLOAT_NAMES)
-_COMPLEXES = _existing(_COMPLEX_NAMES)
-_BY_NAME: dict[str, np.dtype[Any]] = {"bool": _BOOL, **_SIGNED, **_UNSIGNED, **_FLOATS, **_COMPLEXES}
-
-# Interning tables: every spelling of a type (np.longlong, np.int64, ...) maps to one object; the second also
-# narrows. Scalar types are keys too; they hash apart from their dtypes.
-_CANONICAL_64: dict[Any, Any] = {key: dt for dt in _BY_NAME.values() for key in (dt, dt.type)}
-_CANONICAL_64[float0] = float0
-_NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
-_CANONICAL_32: dict[Any, Any] = {key: _BY_NAME.get(_NARROW.get(dt.name, ""), dt) for key, dt in _CANONICAL_64.items()}
-
-_CATEGORIES: dict[str, frozenset[np.dtype[Any]]] = {
-    "bool": frozenset({_BOOL}),
-    "signed integer": frozenset(_SIGNED.values()),
-    "unsigned integer": frozenset(_UNSIGNED.values()),
-    "real floating": frozenset(_FLOATS.values()),
-    "complex floating": frozenset(_COMPLEXES.values()),
-}
-_CATEGORIES["integral"] = _CATEGORIES["signed integer"] | _CATEGORIES["unsigned integer"]
-_CATEGORIES["numeric"] = frozenset(_BY_NAME.values()) - {_BOOL}
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Scalar types: `float32(3)` makes an array, and `float32` itself is a dtype
-
-
-_construct_array: Callable[[Any, np.dtype[Any]], Any] | None = None
-
-
-def set_array_constructor(fn: Callable[[Any, np.dtype[Any]], Any]) -> None:
-    """Install `fn(value, dtype) -> Array`, which calls of scalar types such as `float32(3)` use."""
-    global _construct_array
-    _construct_array = fn
-
-
-class ScalarType(type):
-    """Class of `shardwise.numpy.float32` and its like: a dtype, equal to NumPy's scalar type, callable."""
-
-    dtype: np.dtype[Any]
-
-    def __new__(cls, scalar: type[np.generic]) -> ScalarType:
-        namespace = {
-            "dtype": np.dtype(scalar),
-            "__module__": "shardwise.numpy",
-            "__doc__": f"{scalar.__name__} as a dtype; called, it makes an array of its argument.",
-        }
-        return super().__new__(cls, scalar.__name__, (), namespace)
-
-    def __init__(cls, scalar: type[np.generic]) -> None:
-        super().__init__(scalar.__name__, (), {})
-
-    @property
-    def __numpy_dtype__(cls) -> np.dtype[Any]:
-        return cls.dtype
-
-    def __call__(cls, x: Any) -> Any:
-        if _construct_array is None:
-            raise RuntimeError(f"{cls.__name__}(...) makes an array: import shardwise before calling it.")
-        return _construct_array(x, cls.dtype)
-
-    def __eq__(cls, other: object) -> bool:
-        return cls is other or bool(other == cls.dtype.type)
-
-    def __hash__(cls) -> int:
-        return hash(cls.dtype.type)
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, cls.dtype.type)
-
-
-SCALAR_TYPES: dict[str, ScalarType] = {name: ScalarType(dt.type) for name, dt in _BY_NAME.items()}
-
-bool_ = SCALAR_TYPES["bool"]
-int2, int4 = SCALAR_TYPES["int2"], SCALAR_TYPES["int4"]
-int8, int16, int32, int64 = (SCALAR_TYPES[f"int{bits}"] for bits in (8, 16, 32, 64))
-uint2, uint4 = SCALAR_TYPES["uint2"], SCALAR_TYPES["uint4"]
-uint8, uint16, uint32, uint64 = (SCALAR_TYPES[f"uint{bits}"] for bits in (8, 16, 32, 64))
-float16, float32, float64 = (SCALAR_TYPES[f"float{bits}"] for bits in (16, 32, 64))
-bfloat16 = SCALAR_TYPES["bfloat16"]
-float8_e4m3fn, float8_e5m2 = SCALAR_TYPES["float8_e4m3fn"], SCALAR_TYPES["float8_e5m2"]
-complex64, complex128 = SCALAR_TYPES["complex64"], SCALAR_TYPES["complex128"]
-
-# Every public spelling, ready for the `numpy` face: `globals().update(SCALAR_TYPES | SCALAR_ALIASES)`.
-SCALAR_ALIASES: dict[str, ScalarType] = {
-    "bool_": bool_, "int_": int64, "uint": uint64, "float_": float64, "complex_": complex128,
-    "single": float32, "double": float64, "csingle": complex64, "cdouble": complex128,
-}  # fmt: skip
-
 
 # ------------------------------------------------------------------------------------------------------------
 # Conversion to a dtype
 
 _PYTHON_TYPES: dict[type, np.dtype[Any]] = {
-    bool: _BOOL,
-    int: _BY_NAME["int64"],
-    float: _BY_NAME["float64"],
-    complex: _BY_NAME["complex128"],
+    bool: BOOL,
+    int: BY_NAME["int64"],
+    float: BY_NAME["float64"],
+    complex: BY_NAME["complex128"],
 }
 _WEAK_PYTHON_TYPES = frozenset({int, float, complex})
 
@@ -219,9 +84,9 @@ def as_dtype(spec: Any) -> DType:
     if spec is None:
         raise TypeError("None names no dtype.")
     dtype = np.dtype(spec)
-    found = _CANONICAL_64.get(dtype)
+    found = CANONICAL_64.get(dtype)
     if found is None:
-        found = _CANONICAL_64.get(dtype.newbyteorder("="))
+        found = CANONICAL_64.get(dtype.newbyteorder("="))
     if found is None:
         raise TypeError(f"{dtype} is not a type of array elements; expected a bool, number or PRNG key type.")
     return found
@@ -229,7 +94,7 @@ def as_dtype(spec: Any) -> DType:
 
 def canonicalize(dtype: Any) -> DType:
     """The dtype of stored values of `dtype`: 64-bit types become 32-bit ones while `jax_enable_x64` is off."""
-    table = _CANONICAL_64 if _x64() else _CANONICAL_32
+    table = CANONICAL_64 if _x64() else CANONICAL_32
     try:
         return table[dtype]
     except (KeyError, TypeError):
@@ -240,7 +105,7 @@ def canonicalize(dtype: Any) -> DType:
 def default_dtype(kind: str) -> np.dtype[Any]:
     """The type of a plain Python value: `kind` is 'b', 'i', 'u', 'f' or 'c'."""
     names = {"b": "bool", "i": "int64", "u": "uint64", "f": "float64", "c": "complex128"}
-    return canonicalize(_BY_NAME[names[kind]])  # type: ignore[return-value]
+    return canonicalize(BY_NAME[names[kind]])  # type: ignore[return-value]
 
 
 def check_requested(dtype: Any, fn_name: str = "") -> DType:
@@ -325,11 +190,11 @@ _STAR_OF_KIND = {"i": "int*", "u": "int*", "f": "float*", "c": "complex*", "b": 
 
 def _kind(dtype: DType) -> str:
     """NumPy's kind letter; ml_dtypes' types, some of which report 'V', get the letter of their kind."""
-    if dtype in _CATEGORIES["signed integer"]:
+    if dtype in CATEGORIES["signed integer"]:
         return "i"
-    if dtype in _CATEGORIES["unsigned integer"]:
+    if dtype in CATEGORIES["unsigned integer"]:
         return "u"
-    return "f" if dtype in _CATEGORIES["real floating"] else dtype.kind
+    return "f" if dtype in CATEGORIES["real floating"] else dtype.kind
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -349,7 +214,7 @@ def _operand_of(dtype: Any, weak: bool) -> _Operand:
 
 
 _SCALAR_OPERANDS = {typ: _operand_of(dt, typ in _WEAK_PYTHON_TYPES) for typ, dt in _PYTHON_TYPES.items()}
-_STRONG_OPERANDS: dict[Any, _Operand] = {dt: _operand_of(dt, False) for dt in (*_BY_NAME.values(), float0, key_dtype)}
+_STRONG_OPERANDS: dict[Any, _Operand] = {dt: _operand_of(dt, False) for dt in (*BY_NAME.values(), float0, key_dtype)}
 
 
 def _operand(x: Any) -> _Operand:
@@ -382,11 +247,11 @@ def _operand_of_spec(x: Any) -> _Operand:
 @functools.lru_cache(maxsize=8192)
 def _join(token: object, operands: tuple[_Operand, ...]) -> tuple[DType, bool]:
     """`lattice_result_type` of classified operands; `token` puts the settings read here into the key."""
-    table = _CANONICAL_64 if _x64() else _CANONICAL_32
+    table = CANONICAL_64 if _x64() else CANONICAL_32
     dtypes = [table.get(op.dtype, op.dtype) for op in operands]
     all_weak = all(op.weak for op in operands)
     if all(dtype is dtypes[0] for dtype in dtypes) and (len(dtypes) == 1 or not all_weak):
-        return dtypes[0], all_weak and dtypes[0] is not _BOOL  # the one way in for PRNG keys
+        return dtypes[0], all_weak and dtypes[0] is not BOOL  # the one way in for PRNG keys
     if float0 in dtypes:
         raise TypeError(
             "float0s do not support any operations by design: they stand for tangents of integers. Make zeros of "
@@ -402,8 +267,8 @@ def _join(token: object, operands: tuple[_Operand, ...]) -> tuple[DType, bool]:
         names = tuple(_STAR_OF_KIND[_kind(dt)] if op.weak else dt.name for op, dt in nodes)
         joined = join(order, names)
         weak = joined in _STAR_TYPES
-    dtype = _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else _BY_NAME[joined]
-    return table[dtype], weak and dtype is not _BOOL
+    dtype = _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else BY_NAME[joined]
+    return table[dtype], weak and dtype is not BOOL
 
 
 def lattice_result_type(*args: Any) -> tuple[DType, bool]:
@@ -439,7 +304,7 @@ def _promote_types(token: object, a: Any, b: Any) -> np.dtype[Any]:
     else:
         order = STANDARD if _x64() else config.dialect.functions.lattice_without_x64
     joined = join(order, (_lattice_name(a), _lattice_name(b)))
-    return _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else _BY_NAME[joined]
+    return _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else BY_NAME[joined]
 
 
 def _lattice_name(spec: Any) -> str:
@@ -462,28 +327,28 @@ def safe_to_cast(source: Any, target: Any) -> bool:
 def to_inexact(dtype: Any) -> DType:
     """The type in which inexact functions such as `sin` compute: bool and ints become float32 (of 64 bits: float64)."""
     full = as_dtype(dtype)
-    if full is _BOOL or full in _CATEGORIES["integral"]:
-        return _BY_NAME["float64" if full.itemsize == 8 else "float32"]
+    if full is BOOL or full in CATEGORIES["integral"]:
+        return BY_NAME["float64" if full.itemsize == 8 else "float32"]
     return full
 
 
 def to_floating(dtype: Any) -> DType:
     """`to_inexact`, with complex types replaced by the type of their parts."""
     inexact = to_inexact(dtype)
-    return {"complex64": _BY_NAME["float32"], "complex128": _BY_NAME["float64"]}.get(inexact.name, inexact)
+    return {"complex64": BY_NAME["float32"], "complex128": BY_NAME["float64"]}.get(inexact.name, inexact)
 
 
 def to_complex(dtype: Any) -> np.dtype[Any]:
     """The complex type that holds `dtype`: complex128 for 64-bit types and complex128, else complex64."""
-    return _BY_NAME["complex128" if to_inexact(dtype).name in ("float64", "complex128") else "complex64"]
+    return BY_NAME["complex128" if to_inexact(dtype).name in ("float64", "complex128") else "complex64"]
 
 
 def reduction_dtype(dtype: Any) -> DType:
     """The result type of `sum` and `prod`: bool and ints widen to the default int (or uint), floats stay."""
     full = as_dtype(dtype)
-    if full is _BOOL:
+    if full is BOOL:
         return default_dtype("i")
-    if full in _CATEGORIES["integral"]:
+    if full in CATEGORIES["integral"]:
         default = default_dtype(_kind(full))
         return default if full.itemsize < default.itemsize else full
     return full
@@ -510,7 +375,7 @@ def _scalar_type(spec: Any) -> type:
 @functools.lru_cache(maxsize=2048)
 def _issubdtype(a: type, b: type) -> bool:
     # ml_dtypes' scalar types all derive directly from np.generic, so their kinds are listed here.
-    dtype = _BY_NAME.get(a.__name__)
+    dtype = BY_NAME.get(a.__name__)
     if dtype is not None and dtype.type is a and a.__module__ != "numpy":
         kind = {"i": np.signedinteger, "u": np.unsignedinteger, "f": np.floating}[_kind(dtype)]
         return b is a or issubclass(kind, b)
@@ -528,12 +393,12 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def _is_of_kind(dtype: DType, kind: Any) -> bool:
-    if isinstance(kind, str) and kind in _CATEGORIES:
-        return dtype in _CATEGORIES[kind]
+    if isinstance(kind, str) and kind in CATEGORIES:
+        return dtype in CATEGORIES[kind]
     try:
         return dtype == (kind if isinstance(kind, KeyDtype) else np.dtype(kind))
     except TypeError as err:
-        expected = f"one of {', '.join(map(repr, _CATEGORIES))}, or a dtype"
+        expected = f"one of {', '.join(map(repr, CATEGORIES))}, or a dtype"
         if isinstance(kind, str):
             raise ValueError(f"isdtype: kind={kind!r} is not known; expected {expected}.") from err
         raise TypeError(f"isdtype: kind={kind!r} is not {expected}, or a tuple of these.") from err

@@ -7,9 +7,9 @@ from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front as _full_in_front
 from shardwise.ops.shapes.broadcast import broadcast as _broadcast
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.transforms.interpreters.vmap import BatchTrace as BatchTrace
-from shardwise.transforms.interpreters.vmap import BatchTracer as BatchTracer
-from shardwise.transforms.interpreters.vmap import move_to_front
+from shardwise.transforms.interpreters.batch_trace import BatchTrace as BatchTrace
+from shardwise.transforms.interpreters.batch_trace import BatchTracer as BatchTracer
+from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.programs.primitives import Primitive
 from shardwise.transforms.programs.primitives import axis_primitive_batchers as axis_primitive_batchers
 from shardwise.transforms.programs.primitives import primitive_batchers as primitive_batchers

@@ -24,6 +24,7 @@ from shardwise.ops.devices.parallel import *  # noqa: F403
 from shardwise.ops.elementwise import *  # noqa: F403
 from shardwise.ops.elementwise.special import *  # noqa: F403
 from shardwise.ops.indexing.apply import *  # noqa: F403
+from shardwise.ops.indexing.dim_slices import *  # noqa: F403
 from shardwise.ops.indexing.gather import *  # noqa: F403
 from shardwise.ops.indexing.scatter import *  # noqa: F403
 from shardwise.ops.indexing.slicing import *  # noqa: F403
@@ -31,6 +32,7 @@ from shardwise.ops.indexing.sorting import *  # noqa: F403
 from shardwise.ops.linalg.fft import *  # noqa: F403
 from shardwise.ops.products.contract import *  # noqa: F403
 from shardwise.ops.products.conv import *  # noqa: F403
+from shardwise.ops.reductions.arg_extrema import *  # noqa: F403
 from shardwise.ops.reductions.cumulative import *  # noqa: F403
 from shardwise.ops.reductions.reduce import *  # noqa: F403
 from shardwise.ops.reductions.window import *  # noqa: F403

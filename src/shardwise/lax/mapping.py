@@ -9,9 +9,9 @@ from typing import Any
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_map
 from shardwise.ops.control.scan import scan
-from shardwise.ops.indexing.slicing import slice_in_dim
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes import concatenate
+from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.interpreters.vmap import vmap
 

@@ -12,8 +12,8 @@ from shardwise.ops.devices.parallel import all_gather, axis_index, checked_axes
 from shardwise.ops.elementwise import add, bitwise_and, ge, lt, mul, sub
 from shardwise.ops.elementwise.casts import convert_element_type
 from shardwise.ops.elementwise.selection import select
+from shardwise.ops.indexing.dim_slices import dynamic_slice_in_dim
 from shardwise.ops.indexing.gather import gather
-from shardwise.ops.indexing.slicing import dynamic_slice_in_dim
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers
 from shardwise.ops.reductions.reduce import reduce_max, reduce_or
 from shardwise.ops.rules.convert import as_array

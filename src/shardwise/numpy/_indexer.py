@@ -16,6 +16,7 @@ import numpy as np
 from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import NonConcreteBooleanIndexError
 from shardwise.ir import Array, Literal, Tracer
+from shardwise.lax import GatherScatterMode
 from shardwise.ops.rules.convert import as_value
 
 Host: TypeAlias = "np.ndarray[Any, Any]"
@@ -242,3 +243,26 @@ def layout(items: Sequence[Item]) -> Layout:
     first = sum(e != BATCH for e in order[: at[0]]) if at[-1] - at[0] + 1 == len(at) else 0
     rest = [e for e in order if e != BATCH]
     return Layout((*rest[:first], BATCH, *rest[first:]), batch)
+
+
+def clamps(mode: GatherScatterMode) -> bool:
+    """Whether reads out of bounds give the nearest element."""
+    return mode in (GatherScatterMode.CLIP, GatherScatterMode.PROMISE_IN_BOUNDS)
+
+
+def settled(item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: bool) -> Item:
+    """`item`; a static int is counted from the front and, out of bounds, clamped or left to the mode of a gather.
+
+    OverflowError if it is no int32 (as a traced one would have to be).
+    """
+    if not isinstance(item, Pick):
+        return item
+    n = shape[item.dim]
+    if not -(2**31) <= item.index < 2**31 and n < 2**31:
+        raise OverflowError(f"Python int {item.index} too large to convert to int32; the dim has size {n}.")
+    at = item.index + n if wrap and item.index < 0 else item.index
+    if 0 <= at < n:
+        return Pick(item.dim, at)
+    if clamps(mode):
+        return Pick(item.dim, min(max(at, 0), n - 1))
+    return Lookup(item.dim, np.asarray(n, np.int32))

@@ -19,14 +19,13 @@ from shardwise.base.dtypes import lattice_result_type, safe_to_cast
 from shardwise.ir import Array, Tracer
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, layout, parse
+from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, layout, parse, settled
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_to_shape, canonical_axis
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.binary import divide, power
 from shardwise.numpy.indexing import (
     index_vectors,
-    settled,
     take_index,
     traced_arrays,
     with_arrays,

@@ -12,19 +12,27 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.caches import Bounded, at_clear, recent
+from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import isdtype, key_dtype
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, layout, parse
+from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, clamps, layout, parse, settled
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
 from shardwise.numpy._promote import value as checked_value
+from shardwise.numpy.array_views import (
+    basic_data,
+    basic_form,
+    basic_view,
+    is_dense,
+    is_watched,
+    pmap_piece,
+    view_signatures,
+)
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.gather import gather_p, gather_params, gather_windows
 from shardwise.ops.rules.convert import as_array
@@ -38,35 +46,27 @@ __all__ = ["take", "take_along_axis"]
 Items = Sequence[Item]
 
 
-_COPIED = 1 << 12  # bytes
-_BOUNDS = {int, type(None)}
-_view_signatures: Bounded[Any, Signature] = (
-    Bounded()
-)  # of indexed arrays, by their signatures and the forms of the indices
-at_clear(_view_signatures.clear)
-
-
 def getitem(x: Array, index: Any) -> Array:
     """``x[index]`` as NumPy reads it; indices out of bounds clamp."""
     if type(x) is ArrayImpl and is_eager():
         kind = type(x.sharding)
         if kind is SingleDeviceSharding:
-            view = None if x._sig.aval.dtype is key_dtype and _is_watched(x) else _basic_view(x, index)
+            view = None if x._sig.aval.dtype is key_dtype and is_watched(x) else basic_view(x, index)
             if view is not None:
                 return view
         elif kind is PmapSharding:
-            piece = _pmap_piece(x, index)
+            piece = pmap_piece(x, index)
             if piece is not None:
                 return piece
-        elif (form := _basic_form(index)) is not None and not x._sig.spans and _is_dense(x):
+        elif (form := basic_form(index)) is not None and not x._sig.spans and is_dense(x):
             key = x._sig, context_token(), form
-            sig = _view_signatures.get(key)
+            sig = view_signatures.get(key)
             if sig is None:
                 y = take_index(x, index)
                 if type(y) is ArrayImpl:
-                    _view_signatures[key] = y._sig
+                    view_signatures[key] = y._sig
                 return y
-            return ArrayImpl(sig, dense=_basic_data(x, index))
+            return ArrayImpl(sig, dense=basic_data(x, index))
     if isinstance(index, (Array, np.ndarray)) and index.ndim and index.size and x.ndim and index.dtype.kind in "iu":
         vectors, wraps = index_vectors([index], x.shape[:1], index.shape, True)
         return bind(gather_p, x, vectors, **_row_params(x.shape, index.ndim, wraps))
@@ -78,86 +78,6 @@ def _row_params(shape: tuple[int, ...], rank: int, wraps: bool) -> dict[str, Any
     """The params of the gather that is ``x[index]`` for one index array of that rank."""
     numbers = GatherDimensionNumbers(tuple(range(rank, rank + len(shape) - 1)), (0,), (0,))
     return gather_params(numbers, (1, *shape[1:]), GatherScatterMode.CLIP, wrap_negative=wraps)
-
-
-def _pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
-    """``x[index]`` if that is the slice of one device of a pmap, on that device; else None."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if not all(type(p) in (int, slice) for p in parts):
-        return None
-    wanted = tuple(slice(p, p + 1) if type(p) is int else p for p in parts) + (slice(None),) * (x.ndim - len(parts))
-    for shard in x.addressable_shards:
-        if shard.index == wanted and shard.data is not None:
-            dense = shard.data.dense[(*(0 if type(p) is int else slice(None) for p in parts), ...)]
-            sharding = SingleDeviceSharding(shard.device, memory_kind=x.sharding.memory_kind)
-            aval = shard.data.aval.update(shape=dense.shape)
-            return ArrayImpl(signature(aval, sharding, False), dense=dense)
-    return None
-
-
-def _is_watched(x: Array) -> bool:
-    """Whether `x` holds keys whose reuse is checked: then parts must come from ops that name them."""
-    return x.dtype is key_dtype and config.jax_debug_key_reuse
-
-
-def _basic_view(x: ArrayImpl, index: Any) -> Array | None:
-    """``x[index]`` of a single-device array that exists, None if `index` has arrays."""
-    if type(index) is not int:
-        parts = index if isinstance(index, tuple) else (index,)
-        if not all(p is None or p is Ellipsis or type(p) is int or type(p) is slice for p in parts):
-            return None
-    data = _basic_data(x, index)
-    return ArrayImpl(signature(x.aval.update(shape=data.shape), x.sharding, x.committed), dense=data)
-
-
-def _basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:
-    """The dense value of ``x[index]`` for an index without arrays: a view, but of what is small a copy, as a view keeps all of
-    `x` in memory."""
-    if type(index) is int and x.ndim and (n := x.shape[0]) and -(2**31) <= index < 2**31:
-        data = x.dense[(min(max(index + n if index < 0 else index, 0), n - 1), ...)]
-    else:
-        items = [settled(item, x.shape, GatherScatterMode.CLIP, True) for item in parse(x.shape, index)]
-        data = x.dense[(*[_numpy_index(item) for item in items], ...)]
-    return data.copy() if data.nbytes <= _COPIED else data
-
-
-def _basic_form(index: Any) -> Any:
-    """What the type and the layout of ``x[index]`` depend on of an index without arrays, as a key; None for others."""
-    if type(index) is int:
-        return int
-    form: list[Any] = []
-    for part in index if type(index) is tuple else (index,):
-        kind = type(part)
-        if kind is int:
-            form.append(int)
-        elif kind is slice:
-            bounds = part.start, part.stop, part.step
-            if not {*map(type, bounds)} <= _BOUNDS:
-                return None
-            form.append(bounds)
-        elif part is None or part is Ellipsis:
-            form.append(part)
-        else:
-            return None
-    return tuple(form)
-
-
-def _is_dense(x: ArrayImpl) -> bool:
-    """Whether the global value of `x` is there without a copy, or small."""
-    block = x._block
-    if x._dense is not None or block is None or block.nbytes <= _COPIED:
-        return True
-    order = x._sig.form.order
-    return block.flags.c_contiguous and order == tuple(range(len(order)))
-
-
-def _numpy_index(item: Item) -> Any:
-    if isinstance(item, Pick):
-        return item.index
-    if isinstance(item, Cut):
-        stop = item.start + item.step * item.size
-        return slice(item.start, stop if stop >= 0 else None, item.step) if item.size else slice(0, 0)
-    return None
 
 
 def iterate(x: Array) -> Iterator[Array]:
@@ -223,29 +143,6 @@ def _empty_dims(x: Array, lookups: Sequence[Lookup]) -> list[int]:
     return [item.dim for item in lookups if item.dim is not None and not x.shape[item.dim]]
 
 
-def clamps(mode: GatherScatterMode) -> bool:
-    """Whether reads out of bounds give the nearest element."""
-    return mode in (GatherScatterMode.CLIP, GatherScatterMode.PROMISE_IN_BOUNDS)
-
-
-def settled(item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: bool) -> Item:
-    """`item`; a static int is counted from the front and, out of bounds, clamped or left to the mode of a gather.
-
-    OverflowError if it is no int32 (as a traced one would have to be).
-    """
-    if not isinstance(item, Pick):
-        return item
-    n = shape[item.dim]
-    if not -(2**31) <= item.index < 2**31 and n < 2**31:
-        raise OverflowError(f"Python int {item.index} too large to convert to int32; the dim has size {n}.")
-    at = item.index + n if wrap and item.index < 0 else item.index
-    if 0 <= at < n:
-        return Pick(item.dim, at)
-    if clamps(mode):
-        return Pick(item.dim, min(max(at, 0), n - 1))
-    return Lookup(item.dim, np.asarray(n, np.int32))
-
-
 def traced_arrays(items: Items) -> list[Array]:
     """The index arrays that are no host data."""
     return [item.array for item in items if isinstance(item, Lookup) and isinstance(item.array, Array)]
@@ -278,7 +175,7 @@ def cut(x: Array, items: Items) -> Array:
         return x
     if isinstance(x, ArrayImpl) and is_eager():
         x = _whole_in(x, changed)
-        if steps == [1] * x.ndim and x.sharding.num_devices == 1 and not _is_watched(x):
+        if steps == [1] * x.ndim and x.sharding.num_devices == 1 and not is_watched(x):
             # Starts are values here, not part of the op: op by op, all of them share one compiled slice.
             sizes = [b - a for a, b in zip(starts, limits, strict=True)]
             return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)

@@ -18,7 +18,8 @@ from shardwise.ops.elementwise.binary import and_p, ge_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.iota import iota_p
-from shardwise.ops.shapes.pieces import concatenate_p, slice_p
+from shardwise.ops.shapes.joining import concatenate_p
+from shardwise.ops.shapes.pieces import slice_p
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import local_shape, ways
 from shardwise.passes.views import Part, Stored, View

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 from shardwise.ir import Equation, Program, ShapedArray, Var, map_equations, map_programs
-from shardwise.ops.shapes.pieces import concatenate_p, slice_p
+from shardwise.ops.shapes.joining import concatenate_p
+from shardwise.ops.shapes.pieces import slice_p
 from shardwise.passes.parts import makers, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env

@@ -13,7 +13,7 @@ from shardwise.ops.elementwise.binary import add, bitwise_and, gt, le, lt, mul, 
 from shardwise.ops.elementwise.binary import max as maximum
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.selection import clamp
-from shardwise.ops.indexing.slicing import index_in_dim
+from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.random.random_bits import random_bits, random_split
 from shardwise.ops.random.random_floats import mul_add, unit_floats
 from shardwise.ops.rules.convert import as_array, as_value

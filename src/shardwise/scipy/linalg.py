@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy as jnp
-from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, is_eager, literal
 from shardwise.lax import adaptive as lax
@@ -25,7 +24,6 @@ from shardwise.numpy._promote import (
     broadcast_to_shape,
     convert,
     is_complex,
-    promote_dtypes,
     promote_inexact,
     strong,
 )
@@ -35,7 +33,7 @@ from shardwise.ops.linalg import matrix_functions, spectral
 from shardwise.scipy import special_matrices as _special_matrices
 from shardwise.scipy.special_matrices import *  # noqa: F403
 
-__all__ = ["block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "funm",
+__all__ = ["cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "funm",
            "hessenberg", "inv", "lu", "lu_factor", "lu_solve", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve",
            "solve_sylvester", "solve_triangular", "sqrtm", "svd"]  # fmt: skip
 __all__ += _special_matrices.__all__
@@ -487,21 +485,3 @@ def polar(
     right = side == "right"
     unitary, posdef, *_ = qdwh(x if right else ops.adjoint(x), max_iterations=max_iterations, eps=eps)
     return unitary if right else ops.adjoint(unitary), posdef
-
-
-def block_diag(*arrs: Any) -> Array:
-    """The arrays of at most two dims as blocks on the diagonal of one matrix."""
-    values = [array("block_diag", x, i) for i, x in enumerate(arrs)] or [array("block_diag", np.zeros((1, 0), "f"))]
-    for i, x in enumerate(values):
-        if x.ndim > 2:
-            raise ValueError(
-                f"Arguments to block_diag must have at most 2 dimensions, got shape {x.shape} at argument {i}."
-            )
-    blocks = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_dtypes(*values)]
-    width, column, rows = sum(b.shape[1] for b in blocks), 0, []
-    keeps_weak = len(blocks) == 1 and config.dialect.functions.block_diag_of_one_is_weak
-    for b in blocks:
-        fill = literal(0, b.dtype, b.aval.weak_type and keeps_weak)
-        rows.append(lax.pad(b, fill, [(0, 0, 0), (column, width - b.shape[1] - column, 0)]))
-        column += b.shape[1]
-    return lax.concatenate(rows, 0)

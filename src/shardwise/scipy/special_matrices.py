@@ -1,4 +1,4 @@
-"""Structured matrices: made from vectors of entries, or constant."""
+"""Structured matrices: made from vectors of entries or from blocks, or constant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
@@ -21,8 +22,8 @@ from shardwise.numpy._promote import (
 from shardwise.numpy.indexing import take
 from shardwise.ops.rules.convert import as_array
 
-__all__ = ["circulant", "companion", "convolution_matrix", "dft", "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert",
-           "hilbert", "invhilbert", "invpascal", "leslie", "pascal", "toeplitz"]  # fmt: skip
+__all__ = ["block_diag", "circulant", "companion", "convolution_matrix", "dft", "fiedler", "fiedler_companion", "hadamard", "hankel",
+           "helmert", "hilbert", "invhilbert", "invpascal", "leslie", "pascal", "toeplitz"]  # fmt: skip
 
 
 def _vectors(name: str, x: Any) -> Array:
@@ -257,3 +258,21 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     i = np.arange(n)
     out = np.exp(-2j * np.pi * (i[:, None] * i % max(n, 1)) / max(n, 1))
     return _constant(out / {None: 1, "sqrtn": np.sqrt(max(n, 1)), "n": max(n, 1)}[scale], canonicalize(wanted))
+
+
+def block_diag(*arrs: Any) -> Array:
+    """The arrays of at most two dims as blocks on the diagonal of one matrix."""
+    values = [array("block_diag", x, i) for i, x in enumerate(arrs)] or [array("block_diag", np.zeros((1, 0), "f"))]
+    for i, x in enumerate(values):
+        if x.ndim > 2:
+            raise ValueError(
+                f"Arguments to block_diag must have at most 2 dimensions, got shape {x.shape} at argument {i}."
+            )
+    blocks = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_dtypes(*values)]
+    width, column, rows = sum(b.shape[1] for b in blocks), 0, []
+    keeps_weak = len(blocks) == 1 and config.dialect.functions.block_diag_of_one_is_weak
+    for b in blocks:
+        fill = literal(0, b.dtype, b.aval.weak_type and keeps_weak)
+        rows.append(lax.pad(b, fill, [(0, 0, 0), (column, width - b.shape[1] - column, 0)]))
+        column += b.shape[1]
+    return lax.concatenate(rows, 0)

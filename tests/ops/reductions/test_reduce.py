@@ -13,7 +13,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.elementwise import binary
-from shardwise.ops.reductions import reduce, summing
+from shardwise.ops.reductions import arg_extrema, reduce, summing
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.runtime.env import SINGLE, Env
@@ -152,7 +152,7 @@ def test_argmax_values():
         x = data(dtype, (5, 6))
         if dtype_kind(dtype) == "f":
             x[2, 3] = x[4, 3] = np.nan
-        for op, name in ((reduce.argmax_p, "argmax"), (reduce.argmin_p, "argmin")):
+        for op, name in ((arg_extrema.argmax_p, "argmax"), (arg_extrema.argmin_p, "argmin")):
             for axis in (0, 1):
                 want = getattr(jax.lax, name)(x, axis, np.int32)
                 got = run(op, x, axes=(axis,), index_dtype=np.dtype("int32"))
@@ -160,10 +160,10 @@ def test_argmax_values():
                 np.testing.assert_array_equal(got, want, f"{name} of {dtype} along {axis}")
     wide = RNG.normal(size=(300, 200)).astype(np.float32)
     for axis in (0, 1):
-        got = run(reduce.argmax_p, wide, axes=(axis,), index_dtype=np.dtype("uint8"))
+        got = run(arg_extrema.argmax_p, wide, axes=(axis,), index_dtype=np.dtype("uint8"))
         np.testing.assert_array_equal(got, wide.argmax(axis).astype(np.uint8))
     wide[5, 7] = wide[9, 7] = wide[0, 8] = np.nan
-    for op, want in ((reduce.argmax_p, wide.argmax(0)), (reduce.argmin_p, wide.argmin(0))):
+    for op, want in ((arg_extrema.argmax_p, wide.argmax(0)), (arg_extrema.argmin_p, wide.argmin(0))):
         np.testing.assert_array_equal(run(op, wide, axes=(0,), index_dtype=np.dtype("int32")), want)
 
 
@@ -178,7 +178,7 @@ def test_loop_law(lead, mix):
         for axes in AXES:
             check_law(op.kernel, [block], lead, axes=axes)
     for axis in range(3):
-        check_law(reduce.argmax_p.kernel, [block], lead, axes=(axis,), index_dtype=np.dtype("int32"))
+        check_law(arg_extrema.argmax_p.kernel, [block], lead, axes=(axis,), index_dtype=np.dtype("int32"))
 
 
 def test_a_sum_over_devices_joins_the_sum():
@@ -201,8 +201,8 @@ def test_a_sum_over_devices_joins_the_sum():
 
 def test_rules():
     t = typed((4, 1, 6))
-    for op in (*(op for op, _ in OPS.values()), reduce.argmax_p):
-        index = {"index_dtype": np.dtype("int32")} if op is reduce.argmax_p else {}
+    for op in (*(op for op, _ in OPS.values()), arg_extrema.argmax_p):
+        index = {"index_dtype": np.dtype("int32")} if op is arg_extrema.argmax_p else {}
         accepted = typed((4, 1, 6), "int32")
         out = op.type_rule(accepted, axes=(0,), **index)
         rule = op.sharding_rule((t,), (out,), {"axes": (0,), **index})
@@ -216,7 +216,7 @@ def test_explicit_types():
     spec = lambda op, **params: tuple(infer_types(op, (xy,), params)[0].sharding.spec)  # noqa: E731
     assert spec(reduce.reduce_sum_p, axes=(0,)) == ("y",)
     assert spec(reduce.reduce_max_p, axes=(0, 1)) == ()
-    assert spec(reduce.argmax_p, axes=(0,), index_dtype=np.dtype("int32")) == ("y",)
+    assert spec(arg_extrema.argmax_p, axes=(0,), index_dtype=np.dtype("int32")) == ("y",)
     for want in ((None,), ("x",), ("y",)):
         assert spec(reduce.reduce_sum_p, axes=(0,), out_sharding=NamedSharding(MESH, P(*want))) == want
 
@@ -230,11 +230,11 @@ def test_explicit_types():
         (lambda x: reduce.reduce_sum(x, 0), TypeError, "sequence of ints"),
         (lambda x: reduce.reduce_sum(True, ()), TypeError, "bool"),
         (lambda x: reduce.reduce_and(x, (0,)), TypeError, "float32"),
-        (lambda x: reduce.argmax(x, -1, np.int32), ValueError, "Invalid axis -1"),
-        (lambda x: reduce.argmax(x, 2, np.int32), ValueError, "Invalid axis 2"),
-        (lambda x: reduce.argmax(x, 0, np.float32), TypeError, "integer type"),
-        (lambda x: reduce.argmax(as_value(np.zeros((0, 2))), 0, np.int32), ValueError, "at least one element"),
-        (lambda x: reduce.argmax(as_value(np.zeros(2, np.complex64)), 0, np.int32), TypeError, "complex64"),
+        (lambda x: arg_extrema.argmax(x, -1, np.int32), ValueError, "Invalid axis -1"),
+        (lambda x: arg_extrema.argmax(x, 2, np.int32), ValueError, "Invalid axis 2"),
+        (lambda x: arg_extrema.argmax(x, 0, np.float32), TypeError, "integer type"),
+        (lambda x: arg_extrema.argmax(as_value(np.zeros((0, 2))), 0, np.int32), ValueError, "at least one element"),
+        (lambda x: arg_extrema.argmax(as_value(np.zeros(2, np.complex64)), 0, np.int32), TypeError, "complex64"),
         (lambda x: reduce.reduce(x, np.ones(2, np.float32), binary.add, (0,)), ValueError, "scalar initial"),
         (lambda x: reduce.reduce(x, 0.0, binary.add, (5,)), ValueError, "out-of-bounds"),
         (lambda x: reduce.reduce((x, x), 0.0, binary.add, (0,)), ValueError, "structure"),

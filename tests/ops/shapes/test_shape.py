@@ -23,9 +23,9 @@ from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, env_of, spread
 
 # The room exports functions under the names of these modules.
-broadcast, fill, iota, pieces, reshape, transpose = (
+broadcast, fill, iota, joining, pieces, reshape, transpose = (
     importlib.import_module(f"shardwise.ops.shapes.{name}")
-    for name in ("broadcast", "fill", "iota", "pieces", "reshape", "transpose")
+    for name in ("broadcast", "fill", "iota", "joining", "pieces", "reshape", "transpose")
 )
 
 MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
@@ -72,9 +72,9 @@ MOVES = {
     "slice": (pieces.slice_p, [X], {"start_indices": (1, 0), "limit_indices": (3, 4), "strides": (1, 2)}, X[1:3, ::2]),
     "slice to nothing": (pieces.slice_p, [X], {"start_indices": (1, 0), "limit_indices": (1, 4)}, X[1:1]),
     "split": (pieces.split_p, [X], {"sizes": (1, 0, 3), "axis": 1}, (X[:, :1], X[:, :0], X[:, 1:])),
-    "concatenate": (pieces.concatenate_p, [X, X[:1], X + 1], {"dimension": 0}, np.concatenate([X, X[:1], X + 1])),
-    "concatenate columns": (pieces.concatenate_p, [X, X[:, :0]], {"dimension": 1}, X),
-    "concatenate one": (pieces.concatenate_p, [X], {"dimension": 1}, X),
+    "concatenate": (joining.concatenate_p, [X, X[:1], X + 1], {"dimension": 0}, np.concatenate([X, X[:1], X + 1])),
+    "concatenate columns": (joining.concatenate_p, [X, X[:, :0]], {"dimension": 1}, X),
+    "concatenate one": (joining.concatenate_p, [X], {"dimension": 1}, X),
 }  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def test_rules():
     assert rule.kinds == (Kind.PASS, Kind.PERMUTE) and rule.outputs == (((0,), ()), ((0,), (1,)))
     rule = rule_of(pieces.pad_p, typed((8, 4)), typed(()), padding_config=((1, -1, 0), (0, 0, 0)))
     assert rule.kinds == (Kind.PERMUTE, Kind.PASS) and rule.inputs[1] == () and rule.sizes == (8, 4)
-    rule = rule_of(pieces.concatenate_p, typed((8, 4)), typed((1, 4)), dimension=0)
+    rule = rule_of(joining.concatenate_p, typed((8, 4)), typed((1, 4)), dimension=0)
     assert rule.kinds == (Kind.REPLICATE, Kind.PASS) and rule.inputs == (((0,), (1,)), ((), (1,)))
     rule = rule_of(iota.iota_p, dtype=F32, shape=(8, 1), dimension=0)
     assert rule.inputs == () and rule.outputs == (((0,), ()),)
@@ -293,8 +293,8 @@ def test_explicit_moves():
     assert spec_of(pieces.slice_p, xy, start_indices=(0, 0), limit_indices=(4, 8)) == ("x", "y")
     assert spec_of(pieces.split_p, xy, sizes=(4, 4), axis=1) == [("x", "y")] * 2
     assert spec_of(pieces.pad_p, xy, typed(()), padding_config=((1, 1, 0), (0, 0, 0))) == ("x", "y")
-    assert spec_of(pieces.concatenate_p, xy, xy, dimension=0) == ("x", "y")
-    assert spec_of(pieces.concatenate_p, xy, typed((8, 8)), dimension=0) == ("x", "y")
+    assert spec_of(joining.concatenate_p, xy, xy, dimension=0) == ("x", "y")
+    assert spec_of(joining.concatenate_p, xy, typed((8, 8)), dimension=0) == ("x", "y")
 
 
 def test_explicit_errors():
@@ -307,7 +307,7 @@ def test_explicit_errors():
     with pytest.raises(ShardingTypeError, match="not divisible"):
         spec_of(pieces.pad_p, xy, typed(()), padding_config=((1, 0, 0), (0, 0, 0)))
     with pytest.raises(ShardingTypeError, match="one sharding"):
-        spec_of(pieces.concatenate_p, xy, xn, dimension=0)
+        spec_of(joining.concatenate_p, xy, xn, dimension=0)
 
 
 def test_out_sharding():

@@ -29,7 +29,7 @@ from shardwise.ops.control.bodies import (
 )
 from shardwise.ops.control.control_keys import scan_keys
 from shardwise.ops.control.regions import LoopKernel, layout, local_program, loop_plan, moved, no_rule, settled
-from shardwise.ops.indexing.slicing import index_in_dim
+from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.shapes import stack

@@ -12,7 +12,8 @@ from shardwise.ops.linalg.decompositions import Ints, Result, define_matrix_op, 
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine, nan_of
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.fill import full_like
-from shardwise.ops.shapes.pieces import concatenate, slice_in_dim
+from shardwise.ops.shapes.joining import concatenate
+from shardwise.ops.shapes.pieces import slice_in_dim
 
 __all__: list[str] = []
 

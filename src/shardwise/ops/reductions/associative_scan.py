@@ -7,11 +7,11 @@ from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ops.elementwise.casts import strong
-from shardwise.ops.indexing.slicing import slice_in_dim
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import dim_index
 from shardwise.ops.shapes import concatenate, rev
 from shardwise.ops.shapes.broadcast import expand_dims
+from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.reshape import reshape
 
 

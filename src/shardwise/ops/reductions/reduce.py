@@ -1,4 +1,4 @@
-"""Reductions over dims: sums, products, extrema, bits; `argmax` and `argmin`; `reduce` with any monoid.
+"""Reductions over dims: sums, products, extrema, bits; `reduce` with any monoid.
 
 Every reduced dim is a REDUCE factor: split, each device reduces its part and `reduction` says how the parts combine.
 """
@@ -33,25 +33,23 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.reductions.extremum_partition import along_split_dims
 from shardwise.ops.reductions.initial import initial_value
-from shardwise.ops.reductions.positions import extremum_positions
 from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
-from shardwise.ops.shapes.pieces import concatenate, slice_in_dim
+from shardwise.ops.shapes.joining import concatenate
+from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.transpose import squeeze, squeeze_p
-from shardwise.runtime import folds
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule, own_factors
 
-__all__ = ["argmax", "argmin", "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod",
+__all__ = ["reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod",
            "reduce_sum", "reduce_xor"]  # fmt: skip
 
 Dims = tuple[int, ...]
@@ -186,7 +184,7 @@ def _shown_sharding(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {"out_sharding": None, **shown} if config.dialect.jaxprs.reduction_shows_out_sharding else shown
 
 
-_WITH_SHARDING = Shown(change=_shown_sharding)
+WITH_SHARDING = Shown(change=_shown_sharding)
 
 
 def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
@@ -255,12 +253,12 @@ reduce_sum_p = _define(
     additive=True,
     jvp="linear",
     transpose=_sum_transpose,
-    shown=_WITH_SHARDING,
+    shown=WITH_SHARDING,
     makes_nan=True,
 )
-reduce_prod_p = _define("reduce_prod", "prod", "iufc", jvp=_product_jvp, shown=_WITH_SHARDING, makes_nan=True)
-reduce_max_p = _define("reduce_max", "max", "biufc", jvp=_extremum_jvp("reduce_max"), shown=_WITH_SHARDING)
-reduce_min_p = _define("reduce_min", "min", "biufc", jvp=_extremum_jvp("reduce_min"), shown=_WITH_SHARDING)
+reduce_prod_p = _define("reduce_prod", "prod", "iufc", jvp=_product_jvp, shown=WITH_SHARDING, makes_nan=True)
+reduce_max_p = _define("reduce_max", "max", "biufc", jvp=_extremum_jvp("reduce_max"), shown=WITH_SHARDING)
+reduce_min_p = _define("reduce_min", "min", "biufc", jvp=_extremum_jvp("reduce_min"), shown=WITH_SHARDING)
 reduce_and_p = _define("reduce_and", "and", "biu")
 reduce_or_p = _define("reduce_or", "or", "biu")
 reduce_xor_p = _define("reduce_xor", "xor", "biu")
@@ -310,86 +308,6 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
     """Exclusive or over the dims `axes`, of bools or of integers' bits."""
     return _reduced(reduce_xor_p, operand, axes)
-
-
-# -- positions of extrema --------------------------------------------------------------------------------------------
-
-
-def _arg_type(name: str) -> Callable[..., ShapedArray]:
-    def rule(x: ShapedArray, *, axes: Dims, index_dtype: Any) -> ShapedArray:
-        (axis,) = axes
-        check_kind(name, x, "biuf")
-        if not 0 <= axis < x.ndim:
-            raise ValueError(f"{name}: Invalid axis {axis} for operand shape {x.shape}.")
-        if dtype_kind(index_dtype) not in "iu":
-            raise TypeError(f"{name}: index_dtype must be an integer type, but got {index_dtype.name}.")
-        if not x.shape[axis]:
-            raise ValueError(f"{name} needs at least one element to choose from: operand.shape={x.shape} axis={axis}.")
-        return ShapedArray((*x.shape[:axis], *x.shape[axis + 1 :]), index_dtype)
-
-    return rule
-
-
-def _arg_kernel(largest: bool) -> Callable[..., Block]:
-    def kernel(env: Env, x: Block, *, axes: Dims, index_dtype: Any) -> Block:
-        return np.asarray(extremum_positions(x, env.lead + axes[0], largest)).astype(index_dtype)
-
-    return kernel
-
-
-def _arg_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """As a reduction, but positions count along the whole dim, so it must not be split."""
-    rule = reduce_rule(in_types, out_types, params)
-    kinds = tuple(Kind.REPLICATE if k is Kind.REDUCE else k for k in rule.kinds)
-    return Rule(rule.inputs, rule.outputs, rule.sizes, kinds)
-
-
-def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    (axis,) = params["axes"]
-    spec = in_types[0].spec
-    return ((*spec[:axis], *spec[axis + 1 :]),)
-
-
-argmax_p = define_op(
-    "argmax",
-    type_rule=_arg_type("argmax"),
-    kernel=_arg_kernel(largest=True),
-    rule=_arg_rule,
-    fold=folds.ARGMAX,
-    partition=along_split_dims(reduce_max_p, "max"),
-    explicit=_arg_explicit,
-    batch=shifting("argmax", "axes"),
-    shown=_WITH_SHARDING,
-)
-argmin_p = define_op(
-    "argmin",
-    type_rule=_arg_type("argmin"),
-    kernel=_arg_kernel(largest=False),
-    rule=_arg_rule,
-    fold=folds.ARGMIN,
-    partition=along_split_dims(reduce_min_p, "min"),
-    explicit=_arg_explicit,
-    batch=shifting("argmin", "axes"),
-    shown=_WITH_SHARDING,
-)
-
-
-def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """Position along `axis` of the first maximum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
-
-    ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
-    """
-    dtype = requested_dtype(index_dtype, "argmax")
-    return bind(argmax_p, _operand("argmax", operand), axes=int_tuple((axis,), "argmax axis"), index_dtype=dtype)
-
-
-def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """Position along `axis` of the first minimum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
-
-    ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
-    """
-    dtype = requested_dtype(index_dtype, "argmin")
-    return bind(argmin_p, _operand("argmin", operand), axes=int_tuple((axis,), "argmin axis"), index_dtype=dtype)
 
 
 # -- any monoid ----------------------------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ from shardwise.transforms.bodies.derived_bodies import (
     with_tangents,
 )
 from shardwise.transforms.bodies.jit_rules import Mask, remembered
+from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed
-from shardwise.transforms.interpreters.vmap import move_to_front
 
 Programs = tuple[Program, ...]
 

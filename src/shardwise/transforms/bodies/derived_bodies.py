@@ -24,6 +24,7 @@ from shardwise.ops.control.bodies import interned
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered, split_program, transposed
+from shardwise.transforms.interpreters.batch_trace import batch_program, move_to_front
 from shardwise.transforms.interpreters.jvp import (
     conformed,
     cotangent_type,
@@ -33,7 +34,6 @@ from shardwise.transforms.interpreters.jvp import (
     zeros,
 )
 from shardwise.transforms.interpreters.linearize import fitted
-from shardwise.transforms.interpreters.vmap import batch_program, move_to_front
 
 
 def alive(tangents: Sequence[Any], primals: Sequence[Any]) -> Mask:

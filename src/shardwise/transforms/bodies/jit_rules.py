@@ -26,9 +26,9 @@ from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.trace import ProgramTracer
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding
+from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear
-from shardwise.transforms.interpreters.vmap import batch_program
 
 _REMEMBERED = 1024
 Mask = tuple[bool, ...]

@@ -25,7 +25,7 @@ from shardwise.ops.reductions.reduce import reduce_sum
 from shardwise.ops.rules.convert import as_array
 from shardwise.runtime import costs
 from shardwise.transforms.bodies.derived_bodies import in_front
-from shardwise.transforms.interpreters.vmap import batch_program
+from shardwise.transforms.interpreters.batch_trace import batch_program
 
 SHORTEST = 4  # steps
 LARGEST = 1 << 20  # elements of a value for all steps together

@@ -35,8 +35,8 @@ from shardwise.transforms.bodies.derived_bodies import (
     with_tangents,
 )
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
+from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed, cotangent_type, jvp_program
-from shardwise.transforms.interpreters.vmap import move_to_front
 
 
 def _parts(items: Sequence[Any], num_consts: int, num_carry: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:

@@ -25,8 +25,8 @@ from shardwise.transforms.bodies.derived_bodies import (
 )
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
 from shardwise.transforms.bodies.scan_rules import carry_joined, carry_with_dim
+from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed
-from shardwise.transforms.interpreters.vmap import move_to_front
 
 
 def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:

@@ -15,7 +15,8 @@ from shardwise.ir import Literal
 from shardwise.ir.op import Op, Params
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.selection import select_n_p
-from shardwise.ops.reductions.reduce import argmax, reduce_or
+from shardwise.ops.reductions.arg_extrema import argmax
+from shardwise.ops.reductions.reduce import reduce_or
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.shapes import stack

@@ -20,8 +20,9 @@ from shardwise.ir import Array, Program, ShapedArray, Var, bind, define_op, lite
 from shardwise.ir.op import Params
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.selection import select_n_p
-from shardwise.ops.indexing.slicing import dynamic_index_in_dim
-from shardwise.ops.reductions.reduce import argmax, reduce_max
+from shardwise.ops.indexing.dim_slices import dynamic_index_in_dim
+from shardwise.ops.reductions.arg_extrema import argmax
+from shardwise.ops.reductions.reduce import reduce_max
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, full_in_front
 

@@ -25,9 +25,9 @@ from shardwise.transforms.derivatives.custom_rules import (
     function_name,
     zero_tangent,
 )
+from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, batch_program, lifted
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
 from shardwise.transforms.interpreters.linearize import transpose_linear
-from shardwise.transforms.interpreters.vmap import BatchTrace, BatchTracer, batch_program, lifted
 
 
 class custom_jvp(Custom):

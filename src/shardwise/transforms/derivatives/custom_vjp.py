@@ -37,8 +37,8 @@ from shardwise.transforms.derivatives.custom_rules import (
     flat_values,
     function_name,
 )
+from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, batch_program, lifted
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
-from shardwise.transforms.interpreters.vmap import BatchTrace, BatchTracer, batch_program, lifted
 
 
 class custom_vjp(Custom):

@@ -14,8 +14,9 @@ from shardwise.transforms.derivatives.autodiff import jvp, linear_transpose, lin
 from shardwise.transforms.derivatives.custom_derivatives import closure_convert
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp
 from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name
+from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import zeros
-from shardwise.transforms.interpreters.vmap import batch_program, vmap
+from shardwise.transforms.interpreters.vmap import vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
 Traced = tuple[Program, list[Any]]  # a program, and its captured values

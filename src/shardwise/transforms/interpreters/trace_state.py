@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwise.ir import ProgramTrace, Trace, current_trace, eagerly, tracing
 from shardwise.ir.axis_scope import AXIS_ENV
-from shardwise.transforms.interpreters.vmap import BatchTrace
+from shardwise.transforms.interpreters.batch_trace import BatchTrace
 
 
 class OpaqueTraceState:

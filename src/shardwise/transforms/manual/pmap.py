@@ -26,7 +26,7 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array, ShapedArray, is_eager
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ops.devices.parallel import axes_in_scope
-from shardwise.ops.indexing.slicing import index_in_dim
+from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.transpose import squeeze

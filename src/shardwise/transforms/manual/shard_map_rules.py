@@ -27,9 +27,9 @@ from shardwise.ir.trace import ProgramTracer
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.rules.derivative import do
 from shardwise.sharding import AbstractMesh, Mesh
+from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program
 from shardwise.transforms.interpreters.linearize import Linearized, linearize_flat, transpose_linear
-from shardwise.transforms.interpreters.vmap import batch_program
 from shardwise.transforms.manual.shard_map_marks import Marks, marks_of
 from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, local_type
 

@@ -20,8 +20,8 @@ from shardwise.ops.control.callback import io_callback, pure_callback
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.transpose import dim_factors
 from shardwise.sharding.rule import Kind, Rule
+from shardwise.transforms.interpreters.batch_trace import BatchTrace
 from shardwise.transforms.interpreters.jvp import zeros
-from shardwise.transforms.interpreters.vmap import BatchTrace
 
 
 class Primitive:

@@ -1,0 +1,141 @@
+"""Arrays joined along a dim: concatenate, stack; and taken apart into rows: unstack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, Box, Equation, ShapedArray, SmallForm, bind, define_op
+from shardwise.ir.explicit import type_error
+from shardwise.ir.key_uses import HANDS_ON, KeyUses, UsesOf
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.rules import batching
+from shardwise.ops.rules.derivative import do, is_linear, later
+from shardwise.ops.rules.dims import dim_index
+from shardwise.ops.rules.operands import Block, check_same_dtype, operand, operands
+from shardwise.ops.shapes.broadcast import expand_dims, stretched
+from shardwise.ops.shapes.pieces import split
+from shardwise.ops.shapes.transpose import dim_factors, squeeze
+from shardwise.runtime.copies import joined
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["concatenate", "stack", "unstack"]
+
+Boxes = tuple[tuple[Box, ...], ...]  # of each result
+_operands = operands  # functions below have a parameter of that name
+
+
+def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
+    shapes = [x.shape for x in xs]
+    first = shapes[0]
+    shown = ", ".join(map(str, shapes))
+    if any(len(s) != len(first) for s in shapes):
+        raise TypeError(f"Cannot concatenate arrays with different numbers of dimensions: got shapes {shown}.")
+    if not 0 <= dimension < len(first):
+        raise TypeError(f"concatenate dimension out of bounds: dimension {dimension} for shapes {shown}.")
+    if any(n != m for s in shapes for d, (n, m) in enumerate(zip(s, first, strict=True)) if d != dimension):
+        raise TypeError(f"concatenate along dim {dimension} takes shapes that agree in all other dims, got {shown}.")
+    check_same_dtype("concatenate", xs)
+    total = sum(s[dimension] for s in shapes)
+    return ShapedArray((*first[:dimension], total, *first[dimension + 1 :]), xs[0].dtype, all(x.weak_type for x in xs))
+
+
+def _concatenate_kernel(env: Env, *xs: Block, dimension: int) -> Block:
+    lead = env.lead
+    if len(xs) == 1:
+        return xs[0]
+    loops = {x.shape[:lead] for x in xs}
+    if len(loops) > 1:
+        common = np.broadcast_shapes(*loops)
+        xs = tuple(stretched(x, common + x.shape[lead:]) for x in xs)
+    return joined(xs, lead + dimension)
+
+
+def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    dim, out = params["dimension"], out_types[0].shape
+    kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(out)))
+    return Rule(tuple(dim_factors(t.shape) for t in in_types), (dim_factors(out),), out, kinds)
+
+
+def _concatenate_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """All operands lie alike, and so does the result; operands that no mesh holds adapt."""
+    specs = {t.spec for t in in_types if t.mesh is not None}
+    if len(specs) > 1:
+        shown = ", ".join(str(t.sharding.spec) for t in in_types)
+        raise type_error(f"concatenate takes operands of one sharding, got {shown}. Reshard some of them.")
+    return (specs.pop(),)
+
+
+def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
+    parts = do.split(ct, sizes=tuple(x.aval.shape[dimension] for x in xs), axis=dimension)
+    return [part if is_linear(x) else None for x, part in zip(xs, parts, strict=True)]
+
+
+def _concatenate_boxes(eqn: Equation) -> Boxes:
+    dim, place, found = eqn.params["dimension"], 0, []
+    for i, x in enumerate(eqn.inputs):
+        shape = x.aval.shape
+        origin = (0,) * len(shape)
+        found.append(Box(i, origin, (*origin[:dim], place, *origin[dim + 1 :]), shape))
+        place += shape[dim]
+    return (tuple(found),)
+
+
+def _concatenate_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    if len(eqn.inputs) == 1:
+        return HANDS_ON
+    return KeyUses(dict.fromkeys(range(len(eqn.inputs)), True), frozenset({0}))
+
+
+concatenate_p = define_op(
+    "concatenate",
+    type_rule=_concatenate_type,
+    kernel=_concatenate_kernel,
+    rule=_concatenate_rule,
+    explicit=_concatenate_explicit,
+    boxes=_concatenate_boxes,
+    small=SmallForm(later("shardwise.runtime.small", "concatenated")),
+    additive=True,
+    jvp="linear",
+    transpose=_concatenate_transpose,
+    batch=batching.concatenate,
+    keys=_concatenate_keys,
+)
+
+
+def concatenate(operands: Any, dimension: int) -> Array:
+    """The operands (a sequence, or the rows of one array) joined along `dimension`: f[a, n], f[b, n] -> f[a+b, n].
+
+    ValueError for no operands; TypeError unless dtypes, ranks and all other dims agree.
+    """
+    if isinstance(operands, Array):
+        operands = unstack(operands)
+    if not len(operands):
+        raise ValueError("concatenate requires a non-empty sequence of arrays, got none.")
+    return bind(concatenate_p, *_operands("concatenate", *operands), dimension=int(dimension))
+
+
+def stack(operands: Any, axis: int = 0) -> Array:
+    """The operands joined along a new dim `axis`: k of f[n] -> f[k, n]."""
+    xs = _operands("stack", *operands)
+    if len(xs) == 0:
+        raise ValueError("stack takes at least one array, got none.")
+    d = dim_index(axis, xs[0].ndim + 1, "stack")
+    return concatenate([expand_dims(x, (d,)) for x in xs], d)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The slices of `x` along `axis`, without it: f[k, n] -> k of f[n]. ShardingTypeError if the dim is explicitly split."""
+    value = operand("unstack", x)
+    if not value.ndim:
+        raise ValueError("unstack takes an array of at least one dim, got a scalar.")
+    d = dim_index(axis, value.ndim, "unstack")
+    if value.aval.spec[d]:
+        raise type_error(
+            f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
+            "that dim to None first."
+        )
+    return tuple(squeeze(part, (d,)) for part in split(value, (1,) * value.shape[d], d))

@@ -1,0 +1,336 @@
+"""The trace of `vmap`, and the op `vmapped` that runs another op with one more loop dim.
+
+An op's kernel already broadcasts over leading dims (the device grid). A batch adds one more, so ops need no batching rule
+of their own: elementwise ops apply as they are, others run inside `vmapped`, whose kernel calls theirs with one more loop
+dim. Only ops with regions and collectives have batching rules of their own (`Op.batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import (
+    Array,
+    Equation,
+    Program,
+    ShapedArray,
+    SmallForm,
+    Trace,
+    Tracer,
+    Var,
+    bind,
+    current_trace,
+    define_op,
+    eval_program,
+    infer_types,
+    tracing,
+)
+from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.key_uses import KeyUses, UsesOf, equation_uses
+from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
+from shardwise.ops.reductions.reduce import reduce_sum
+from shardwise.ops.rules.derivative import later, repeated_sharding
+from shardwise.ops.shapes.broadcast import broadcast_in_dim, expand_dims
+from shardwise.ops.shapes.transpose import transpose
+from shardwise.runtime.env import Env
+from shardwise.runtime.plan import kernel_of
+from shardwise.sharding.rule import Rule, batched_rule
+
+
+class BatchTracer(Tracer):
+    """A value with one more dim, `dim`, than it shows."""
+
+    __slots__ = ("dim", "value")
+    _kind = "BatchTracer"
+    _trace_kind = "BatchTrace"
+
+    def __init__(self, trace: BatchTrace, value: Any, dim: int) -> None:
+        self.owner = trace
+        self.value = value
+        self.dim = dim
+        aval = value.aval
+        shape = aval.shape[:dim] + aval.shape[dim + 1 :]
+        self.aval = aval.update(shape=shape, spec=aval.spec[:dim] + aval.spec[dim + 1 :])
+
+
+class BatchTrace(Trace):
+    """Applies each op to all elements of the mapped dim at once."""
+
+    __slots__ = ("axis_name", "parent", "size", "spmd")
+
+    def __init__(self, size: int, axis_name: Any, spmd: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.parent = current_trace()
+        self.size = size
+        self.axis_name = axis_name
+        self.spmd = spmd
+
+    def unwrap(self, x: Any) -> tuple[Any, int | None]:
+        """The parent's value, and its mapped dim or None."""
+        return (x.value, x.dim) if isinstance(x, BatchTracer) and x.owner is self else (x, None)
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        pairs = [self.unwrap(a) for a in args]
+        if op.inline is not None and op.batch is None:
+            called = Equation(op, tuple(Var(a.aval) for a in args), (), params)
+            results = eval_program(op.inline(called), args)
+            return results if op.multiple_results else results[0]
+        named = self.axis_name is not None and self.axis_name in (params.get("axes") or ()) and op.collective
+        with tracing(self.parent):
+            if all(d is None for _, d in pairs) and not named:
+                return bind(op, *args, **params)
+            values, dims = [v for v, _ in pairs], [d for _, d in pairs]
+            if named and op.batch is None:
+                raise NotImplementedError(
+                    f"{op.name} over {params['axes']}, of which {self.axis_name!r} is a vmap axis, has no batching rule; call it over mesh "
+                    "axes, in shard_map."
+                )
+            out_dims: Sequence[int | None]
+            if op.batch is not None:
+                with SPMD_AXES.override(self.spmd):
+                    outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
+            elif op.ufunc is not None or (op.rule is None and not op.multiple_results):
+                outs, out_dims = [_elementwise(op, values, dims, params)], [0]
+            else:
+                outs = _general(op, self.size, values, dims, params)
+                out_dims = [0] * len(outs)
+        wrapped = [o if d is None else BatchTracer(self, o, d) for o, d in zip(outs, out_dims, strict=True)]
+        return wrapped if op.multiple_results else wrapped[0]
+
+
+def move_to_front(x: Array, dim: int) -> Array:
+    """`x` with dim `dim` first."""
+    return x if dim == 0 else transpose(x, (dim, *(d for d in range(x.ndim) if d != dim)))
+
+
+def _elementwise(op: Op, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
+    """Operands of equal rank get the mapped dim first (size 1 where they are not mapped); scalars stay scalars."""
+    rank = max(v.ndim - (d is not None) for v, d in zip(values, dims, strict=True))
+    aligned = []
+    for v, d in zip(values, dims, strict=True):
+        if d is None:
+            aligned.append(v if v.ndim == 0 else expand_dims(v, (0,)))
+        else:
+            front = move_to_front(v, d)
+            aligned.append(expand_dims(front, tuple(range(1, 1 + rank))) if front.ndim == 1 and rank else front)
+    return bind(op, *aligned, **params)
+
+
+def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> list[Any]:
+    fronts = [v if d is None else move_to_front(v, d) for v, d in zip(values, dims, strict=True)]
+    return bind(
+        vmapped_op, *fronts, op=op, size=size, mapped=tuple(d is not None for d in dims), inner=tuple(params.items())
+    )
+
+
+def batch_program(
+    program: Program, size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[list[Any], list[int | None]]:
+    """Results of a program on values with a mapped dim each (or None), and the results' mapped dims, moved to the front."""
+    trace = BatchTrace(size, axis_name, SPMD_AXES.get())
+    with tracing(trace):
+        entered = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
+        outs = eval_program(program, entered)
+    trace.closed = True
+    pairs = [trace.unwrap(o) for o in outs]
+    return [v if d is None else move_to_front(v, d) for v, d in pairs], [None if d is None else 0 for _, d in pairs]
+
+
+# -- the op that runs another with one more loop dim ---------------------------------------------------------------------------
+
+
+def _inner_types(types: Sequence[ShapedArray], mapped: Sequence[bool]) -> Types:
+    return tuple(t.update(shape=t.shape[1:], spec=t.spec[1:]) if m else t for t, m in zip(types, mapped, strict=True))
+
+
+def _all_inner(types: Sequence[ShapedArray]) -> Types:
+    return _inner_types(types, [True] * len(types))
+
+
+def _type(
+    *types: ShapedArray, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
+) -> tuple[ShapedArray, ...]:
+    outs = infer_types(op, _inner_types(types, mapped), dict(inner))
+    specs = {t.spec[0] for t, m in zip(types, mapped, strict=True) if m and t.spec[0]}
+    if len(specs) > 1:
+        shown = " vs ".join(s[0] if len(s) == 1 else str(s) for s in specs)
+        raise ValueError(
+            f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}"
+        )
+    mesh = next((t.mesh for t in types if t.mesh is not None), None)
+    axes = next(iter(specs), ())
+    vma = frozenset().union(*[t.vma for t in types])
+    return tuple(o.update(shape=(size, *o.shape), spec=(axes, *o.spec), mesh=mesh, vma=o.vma | vma) for o in outs)
+
+
+def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
+    op, mapped = params["op"], params["mapped"]
+    inner_ins, inner_outs = _inner_types(in_types, mapped), _all_inner(out_types)
+    equation = Equation(op, tuple(Var(t) for t in inner_ins), tuple(Var(t) for t in inner_outs), dict(params["inner"]))
+    kernel = kernel_of(equation, env.deeper())
+    lead = env.lead
+    size = out_types[0].shape[0] if out_types else params["size"]
+
+    return _Mapped(kernel, mapped, lead, size, op.multiple_results)
+
+
+class _Mapped:
+    """A kernel of blocks that have the mapped dim as a dim of the value if `mapped` is true for them, and lack it otherwise."""
+
+    def __init__(self, kernel: Callable[..., Any], mapped: Sequence[bool], lead: int, size: int, many: bool) -> None:
+        self._kernel: Any = kernel
+        self._mapped, self._lead, self._size, self._many = mapped, lead, size, many
+        if hasattr(kernel, "over"):
+            self.over = self._over
+
+    def __call__(self, *blocks: Any) -> Any:
+        return self._full(self._kernel(*self._loops(blocks)))
+
+    def _over(self, free: Sequence[int], blocks: list[Any]) -> Any:
+        """The results, written over mapped operands of `free` that nothing but the list can reach."""
+        loops = self._loops(blocks)
+        kept = [i for i, m in enumerate(self._mapped) if not m]
+        del blocks[:]
+        return self._full(self._kernel.over([i for i in free if i not in kept], loops))
+
+    def _loops(self, blocks: Sequence[Any]) -> list[Any]:
+        lead = self._lead
+        return [
+            b if m else b.reshape(*b.shape[:lead], 1, *b.shape[lead:])
+            for b, m in zip(blocks, self._mapped, strict=True)
+        ]
+
+    def _full(self, results: Any) -> tuple[Any, ...]:
+        return tuple(_full(o, self._lead, self._size) for o in (results if self._many else (results,)))
+
+
+def _full(block: Any, lead: int, size: int) -> Any:
+    """The loop dim of vmap is a dim of the value: it has its full extent."""
+    if block.shape[lead] == size:
+        return block
+    return np.broadcast_to(block, (*block.shape[:lead], size, *block.shape[lead + 1 :]))
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    op, mapped = params["op"], params["mapped"]
+    inner = op.sharding_rule(_inner_types(in_types, mapped), _all_inner(out_types), dict(params["inner"]))
+    return batched_rule(inner, params["size"], mapped)
+
+
+def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    op = params["op"]
+    inner = dict(params["inner"])
+    if op.localize is not None:
+        inner = dict(op.localize(inner, _inner_types(in_types, params["mapped"]), _all_inner(out_types)))
+    return {**params, "inner": tuple(inner.items()), "size": out_types[0].shape[0]}
+
+
+def _place(params: Params, in_dims: Any, out_dims: Any) -> Params:
+    op = params["op"]
+    if op.place is None:
+        return params
+    ins = tuple(d[1:] if m else d for d, m in zip(in_dims, params["mapped"], strict=True))
+    inner = op.place(dict(params["inner"]), ins, tuple(d[1:] for d in out_dims))
+    return {**params, "inner": tuple(inner.items())}
+
+
+def _jvp(
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    op: Op,
+    size: int,
+    mapped: tuple[bool, ...],
+    inner: tuple[Any, ...],
+) -> tuple[Any, Any]:
+    """The map of the op's own rule."""
+    from shardwise.transforms.interpreters.jvp import apply_jvp  # start-up time
+
+    live = [t is not None for t in tangents]
+    given = [t for t in tangents if t is not None]
+    trace = BatchTrace(size, None, next((p.aval.spec[0] for p, m in zip(primals, mapped, strict=True) if m), ()))
+    wrap = lambda x, m: BatchTracer(trace, x, 0) if m else x  # noqa: E731
+    with tracing(trace):
+        ps = [wrap(p, m) for p, m in zip(primals, mapped, strict=True)]
+        source = iter(given)
+        ts = [wrap(next(source), m) if alive else None for alive, m in zip(live, mapped, strict=True)]
+        outs, touts = apply_jvp(op, ps, ts, dict(inner))
+    return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
+
+
+def lifted(trace: BatchTrace, x: Any) -> Any:
+    """A result of a mapped rule with its mapped dim first, made if it had none."""
+    value, dim = trace.unwrap(x)
+    if dim is not None:
+        return move_to_front(value, dim)
+    return repeated(trace, value)
+
+
+def repeated(trace: BatchTrace, value: Any) -> Array:
+    """`value`, the same for all elements, with the mapped dim in front."""
+    dims, sharding = tuple(range(1, value.ndim + 1)), repeated_sharding(trace.size, value.aval, trace.spmd)
+    return broadcast_in_dim(value, (trace.size, *value.shape), dims, out_sharding=sharding)
+
+
+def _transpose(
+    cts: Sequence[Any], *args: Any, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
+) -> list[Any]:
+    """The map of the op's own rule; an operand that is not mapped gets the sum over the mapped dim."""
+    from shardwise.transforms.interpreters.linearize import apply_transpose  # start-up time
+
+    trace = BatchTrace(size, None)
+
+    def enter(x: Any, m: bool) -> Any:
+        if isinstance(x, UndefinedPrimal):
+            return UndefinedPrimal(_inner_types([x.aval], [m])[0])
+        return BatchTracer(trace, x, 0) if m else x
+
+    with tracing(trace):
+        results = apply_transpose(
+            op,
+            [None if c is None else BatchTracer(trace, c, 0) for c in cts],
+            [enter(a, m) for a, m in zip(args, mapped, strict=True)],
+            dict(inner),
+        )
+    outs = []
+    for ct, m in zip(results, mapped, strict=True):
+        full = None if ct is None else lifted(trace, ct)
+        outs.append(full if full is None or m else reduce_sum(full, (0,)))
+    return outs
+
+
+def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    """The op's uses of the keys of each element."""
+    size, mapped = eqn.params["size"], eqn.params["mapped"]
+    rows = lambda v: Var(v.aval.update(shape=v.aval.shape[1:]))  # noqa: E731
+    inputs = tuple(rows(a) if m else a for a, m in zip(eqn.inputs, mapped, strict=True))
+    inner = Equation(eqn.params["op"], inputs, tuple(map(rows, eqn.outputs)), dict(eqn.params["inner"]), eqn.source)
+    uses = equation_uses(inner, uses_of)
+    sinks = {
+        i: np.broadcast_to(mask, (size, *mask.shape)) if mapped[i] and np.ndim(mask) else mask
+        for i, mask in uses.sinks.items()
+    }
+    return KeyUses(sinks, uses.sources, uses.forwards)
+
+
+vmapped_op = define_op(
+    "vmapped",
+    type_rule=_type,
+    multiple_results=True,
+    typed=True,
+    numeric=True,
+    compile=_kernel,
+    rule=_rule,
+    localize=_localize,
+    place=_place,
+    reduction=lambda params: params["op"].reduction_of(dict(params["inner"])),
+    jvp=_jvp,
+    transpose=_transpose,
+    effects=lambda params: params["op"].has_effects(dict(params["inner"])),
+    keys=_keys,
+    extracts="copies",
+    small=SmallForm(later("shardwise.runtime.small", "mapped"), later("shardwise.runtime.small", "mapped_fits")),
+)
