@@ -11,6 +11,7 @@ from shardwise import lax
 from shardwise.ir import Program, ShapedArray, trace_program, verify
 from shardwise.passes import schedule as module
 from shardwise.passes.schedule import schedule
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.plan import Plan
@@ -168,11 +169,34 @@ def test_effects_keep_their_order():
     assert seen == ["first", "second", "third"]
 
 
+def test_loops_that_a_small_program_holds_are_left_to_it():
+    def ops_inside(step, rows, columns):
+        _, out = scheduled(
+            lambda x: [lax.fori_loop(0, 3, lambda i, c: step(c), x)], ShapedArray((rows, columns), np.dtype("float32"))
+        )
+        (eqn,) = out.equations
+        return "fused" in [e.op.name for e in eqn.params["body"].equations]
+
+    def wave(c):
+        return lax.sin(lax.mul(c, 2.0))
+
+    def turned(c):
+        return lax.transpose(wave(lax.transpose(wave(c), (1, 0))), (1, 0))
+
+    assert not ops_inside(wave, 128, costs.SMALL_LARGEST_IN_LOOPS // 128)
+    assert ops_inside(wave, 128, costs.SMALL_LARGEST_IN_LOOPS // 128 + 1)
+    assert not ops_inside(turned, 128, costs.SMALL_LARGEST // 128)
+    assert ops_inside(turned, 128, costs.SMALL_LARGEST_IN_LOOPS // 128)  # its elements lie a row apart
+    assert not ops_inside(lambda c: lax.cumsum(wave(c), 0), 128, costs.SMALL_LARGEST // 128)
+    assert ops_inside(lambda c: lax.cumsum(wave(c), 1), 128, costs.SMALL_LARGEST // 128)  # its kernel goes along rows
+
+
 def test_bodies_of_loops_are_scheduled():
     def f(x):
         return [lax.fori_loop(0, 3, lambda i, c: lax.sin(lax.mul(c, 2.0)), x)]
 
-    before, out = scheduled(f, X)
+    shape = (256, 256)
+    before, out = scheduled(f, ShapedArray(shape, np.dtype("float32")))
     assert "fused" in str([e.params for e in out.equations])
-    x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     np.testing.assert_allclose(Plan(out, Env()).run(x)[0], Plan(before, Env()).run(x)[0], rtol=1e-5, atol=1e-5)

@@ -17,6 +17,7 @@ from typing import Any
 
 from shardwise.ir import Equation, Literal, Program, Var, live_equations, map_equations, map_programs
 from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.passes.small import is_small_loop
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import Space, fits, fused, joined_pieces, space_of
@@ -26,7 +27,7 @@ from shardwise.runtime.machine.llvm import available
 
 def schedule(program: Program, env: Env) -> Program:
     """`program` with its groups of fusable equations fused, where they are large enough and can be compiled."""
-    program = map_equations(live_equations(program), lambda e: map_programs(e, lambda inner: schedule(inner, env)))
+    program = map_equations(live_equations(program), lambda e: _with_groups_inside(e, env))
     kinds = _kinds(program, env)
     if not any(k is not None for k in kinds):
         return program
@@ -45,6 +46,11 @@ def schedule(program: Program, env: Env) -> Program:
         else:
             equations.extend(members)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def _with_groups_inside(eqn: Equation, env: Env) -> Equation:
+    """The equation with groups in the programs that it runs, but for loops that a later pass compiles as a whole."""
+    return eqn if is_small_loop(eqn, env) else map_programs(eqn, lambda inner: schedule(inner, env))
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------

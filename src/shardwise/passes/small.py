@@ -23,9 +23,18 @@ Group = tuple[int, ...]
 
 def find_small(program: Program, env: Env) -> Program:
     """`program` with its small regions as equations of their own, in loops and branches too."""
-    if env.extra or env.processes is not None or not available():
+    if not _compiles(env):
         return program
     return _with_regions(program, math.prod(env.axis_sizes), costs.SMALL_FEWEST)
+
+
+def is_small_loop(eqn: Equation, env: Env) -> bool:
+    """Whether the equation is a loop that a small program holds as a whole."""
+    return isinstance(region_of(eqn), Loop) and _compiles(env) and writable(eqn, math.prod(env.axis_sizes))
+
+
+def _compiles(env: Env) -> bool:
+    return not env.extra and env.processes is None and available()
 
 
 def _with_regions(program: Program, devices: int, fewest: int) -> Program:

@@ -30,8 +30,10 @@ def form_of(op: Op) -> SmallForm | None:
     return None
 
 
-def writable(eqn: Equation, devices: int, in_place: bool = False) -> bool:
-    """Whether an equation can be part of a small program on so many devices; `in_place`: its result is no new value."""
+def writable(eqn: Equation, devices: int, in_place: bool = False, largest: int = costs.SMALL_LARGEST) -> bool:
+    """Whether an equation can be part of a small program on so many devices; `in_place`: its result is no new value; `largest`: elements
+    of a value on all devices.
+    """
     op = eqn.op
     form = form_of(op)
     if (form is None and op.fold is None and op.emit is None) or op.has_effects(eqn.params):
@@ -40,7 +42,7 @@ def writable(eqn: Equation, devices: int, in_place: bool = False) -> bool:
         return False
     if form is not None and form.fits is not None and not form.fits(eqn, devices):
         return False
-    return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, devices)
+    return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, devices, largest)
 
 
 def _reads_little(eqn: Equation, devices: int) -> bool:
@@ -51,16 +53,16 @@ def _reads_little(eqn: Equation, devices: int) -> bool:
     )
 
 
-def _modest(eqn: Equation, form: SmallForm | None, devices: int) -> bool:
+def _modest(eqn: Equation, form: SmallForm | None, devices: int, largest: int) -> bool:
     """Whether dtypes are known to the op's emitter, and results are small."""
-    if any(v.aval.size * devices > costs.SMALL_LARGEST for v in eqn.outputs) or not _reads_little(eqn, devices):
+    if any(v.aval.size * devices > largest for v in eqn.outputs) or not _reads_little(eqn, devices):
         return False
     if form is not None:
-        return True
+        return all(v.aval.size * devices <= costs.SMALL_LARGEST for v in eqn.outputs) or not _turns(eqn)
     fold, emit = eqn.op.fold, eqn.op.emit
     if fold is not None:
         x, axes = eqn.inputs[0].aval, eqn.params["axes"]
-        if x.size * devices > costs.SMALL_LARGEST or eqn.params.get("sum_axes") or (fold.positions and len(axes) != 1):
+        if x.size * devices > largest or eqn.params.get("sum_axes") or (fold.positions and len(axes) != 1):
             return False
         return fits(x, fold.kinds)
     assert emit is not None
@@ -69,6 +71,16 @@ def _modest(eqn: Equation, form: SmallForm | None, devices: int) -> bool:
     # Vector code would round a result of float64 to float32 before it becomes float16.
     narrow = name_of(eqn.outputs[0].aval) in ("float16", "bfloat16")
     return not (narrow and any(name_of(a.aval) == "float64" for a in eqn.inputs))
+
+
+def _turns(eqn: Equation) -> bool:
+    """Whether the op gives a view whose dims lie in another order: of a large value each element is then in a cache line of its own."""
+    if not eqn.op.view or len(eqn.inputs) != 1:
+        return False
+    rule = eqn.op.sharding_rule([eqn.inputs[0].aval], [eqn.outputs[0].aval], eqn.params)
+    before, after = ([f for dim in dims for f in dim] for dims in (rule.inputs[0], rule.outputs[0]))
+    places = [before.index(f) for f in after if f in before]
+    return places != sorted(places)
 
 
 # -- equations that hold programs ----------------------------------------------------------------------------------------------
@@ -89,13 +101,15 @@ def _carry_fits(loop: Loop, devices: int) -> bool:
     body, first = loop.body, loop.num_consts
     touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
     for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
-        if v.aval.size * devices > costs.SMALL_LARGEST and v not in touched:
+        if v.aval.size * devices > costs.SMALL_LARGEST_IN_LOOPS and v not in touched:
             return False
-    return all(_body_fits(p, devices, touched) for p in loop.programs)
+    return all(_body_fits(p, devices, touched, costs.SMALL_LARGEST_IN_LOOPS) for p in loop.programs)
 
 
-def _body_fits(program: Program, devices: int, touched: Collection[Var] = ()) -> bool:
-    return all(writable(e, devices, any(v in touched for v in e.outputs)) for e in program.equations)
+def _body_fits(
+    program: Program, devices: int, touched: Collection[Var] = (), largest: int = costs.SMALL_LARGEST
+) -> bool:
+    return all(writable(e, devices, any(v in touched for v in e.outputs), largest) for e in program.equations)
 
 
 def mapped_fits(eqn: Equation, devices: int) -> bool:

@@ -40,8 +40,12 @@ def pointwise(
 
 
 def running_fits(eqn: Equation, devices: int) -> bool:
-    """Whether the dtype is known, and no dim is split that the reduction runs along."""
-    return fits(eqn.inputs[0].aval, "iuw") and not any(eqn.params.get("sum_axes", ()))
+    """Whether the dtype is known, no dim is split that the reduction runs along, and few elements lie apart from their neighbours."""
+    x = eqn.inputs[0].aval
+    along_rows = eqn.params["axis"] == x.ndim - 1 and x.ndim > 1
+    if along_rows and x.size * devices > costs.SMALL_RUNNING:
+        return False
+    return fits(x, "iuw") and not any(eqn.params.get("sum_axes", ()))
 
 
 def running(
