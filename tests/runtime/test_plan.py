@@ -32,6 +32,11 @@ def test_views_of_constants_belong_to_the_plan():
         product, threes = plan.run(x)
         np.testing.assert_array_equal(product, 2 * x)
         np.testing.assert_array_equal(threes, np.full((5, 7), 3, np.float32))
+    nested = plan_of(
+        lambda x: [lax.broadcast_in_dim(jnp.full((6,), 2.0), x.shape, (1,)).reshape(3, 8) * x.reshape(3, 8)], x
+    )
+    assert "broadcast" not in nested.source  # views of views, too
+    np.testing.assert_array_equal(nested.run(x)[0], (2 * x).reshape(3, 8))
     g = jax.jit(lambda x: [jnp.zeros((3, 4)), x + jnp.ones(6)], donate_argnums=0)
     assert [a.shape for a in g(jnp.asarray(x))] == [(3, 4), (4, 6)]
     donated = jax.jit(lambda z: z.at[0].set(1.0), donate_argnums=0)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.runtime import costs
 from shardwise.sharding import device
@@ -188,6 +189,7 @@ def _aligned(size: int) -> Ndarray:
     return _Buffer(size, np.uint8, raw, start)  # type: ignore[arg-type]
 
 
+@recent(256)
 def room_of(size: int) -> int:
     """The bytes of the buffer for an array of `size` bytes: one of eight steps per power of two.
 
@@ -203,26 +205,24 @@ pool = Pool()
 # -- whether anybody else can see a buffer --------------------------------------------------------------------------------
 
 
-def _references(holder: list[Ndarray], i: int) -> list[int]:
-    """The references to ``holder[i]`` and to each array below it; the last one is a lease, or owns memory of NumPy's, or the list
-    is empty.
+def _references(holder: list[Ndarray], i: int) -> tuple[list[int], Any, Any]:
+    """The references to ``holder[i]`` and to each array below it, the last of these arrays, and what that lies in: a lease, whose
+    references are the last count, or nothing.
     """
     block = holder[i]
     counts = [sys.getrefcount(block)]
-    base = block.base
+    last, base = None, block.base
     while type(base) is np.ndarray:
         counts.append(sys.getrefcount(base))
-        base = base.base
-    if base is None:
-        return counts
-    if type(base) is not _Lease:
-        return []
-    counts.append(sys.getrefcount(base))
-    return counts
+        last, base = base, base.base
+    if base is not None:
+        counts.append(sys.getrefcount(base))
+    return counts, last, base
 
 
 # How many references `_references` itself and the holder have: it differs between versions of Python.
-_TOP, _BELOW = _references([pool.empty((costs.POOLED_FROM,), np.uint8)], 0)
+_TOP, _BELOW = _references([pool.empty((costs.POOLED_FROM,), np.uint8)], 0)[0]
+_ALONE = [[_TOP] + [_BELOW] * k for k in range(8)]  # by the number of arrays below
 
 _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, counts say little
 
@@ -231,19 +231,17 @@ def alone(holder: list[Ndarray], i: int) -> bool:
     """Whether ``holder[i]`` fills a buffer, of the pool or of NumPy's, and nothing else reaches it: no array, view, memoryview or
     capsule sees what is written there. Nothing but the list may refer to the block.
     """
-    counts = _references(holder, i) if _COUNTED else []
-    if not counts or counts[0] != _TOP or any(n != _BELOW for n in counts[1:]):
+    counts, last, base = _references(holder, i)
+    if counts != _ALONE[min(len(counts), len(_ALONE)) - 1] or not _COUNTED:
         return False
-    block: Any = holder[i]
+    block = holder[i]
     if not block.flags.writeable:  # a broadcast value
         return False
-    last: Any = block
-    base: Any = block
-    while type(base) is np.ndarray:
-        last, base = base, base.base
     if base is None:
-        return last.flags.owndata and last.nbytes == block.nbytes
-    return base.base.nbytes == room_of(block.nbytes)
+        owner = block if last is None else last
+        return owner.flags.owndata and owner.nbytes == block.nbytes
+    buffer = base.base if type(base) is _Lease else None
+    return buffer is not None and buffer.nbytes == room_of(block.nbytes)
 
 
 if hasattr(os, "register_at_fork"):

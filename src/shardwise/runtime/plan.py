@@ -63,6 +63,7 @@ class Writer:
         self.constants: dict[str, Any] = {"asarray": np.asarray, "quiet": _QUIET, "errors": _ERRORS, "left": _left}
         self.places: dict[int, Any] = {}  # the user's line by ours
         self.names: dict[Var, str] = {}
+        self.views: set[Var] = set()  # of constants
         self.last_use = _last_uses(program)
         # Until the last equation that runs code of the user's, what is owned stays as it is.
         self.settled = max([i for i, e in enumerate(program.equations) if calls_user(e)], default=-1) if owned else -1
@@ -145,7 +146,7 @@ class Writer:
 
     def equation(self, eqn: Equation, dead: list[Var]) -> list[str]:
         """The lines that compute it; those of `dead` that they delete themselves are taken from that list."""
-        if eqn.op.view and eqn.op.across is None and eqn.inputs and all(isinstance(a, Literal) for a in eqn.inputs):
+        if eqn.op.view and eqn.op.across is None and eqn.inputs and all(map(self._is_constant, eqn.inputs)):
             return self._constant_view(eqn, dead)
         for var in eqn.outputs:
             self.names[var] = f"v{len(self.names)}"
@@ -180,11 +181,15 @@ class Writer:
             "    del handed",
         ]
 
+    def _is_constant(self, atom: Atom) -> bool:
+        return isinstance(atom, Literal) or atom in self.views
+
     def _constant_view(self, eqn: Equation, dead: list[Var]) -> list[str]:
         """A view of constants is made once, and belongs to the plan."""
         views = kernel_of(eqn, self.env)(*[self.constants[self.operand(a)] for a in eqn.inputs])
         for var, view in zip(eqn.outputs, views if eqn.op.multiple_results else (views,), strict=True):
             self.names[var] = self.constant(view, "c")
+            self.views.add(var)
             self.last_use[var] = len(self.program.equations)
         dead[:] = [v for v in dead if v not in eqn.outputs]
         return []

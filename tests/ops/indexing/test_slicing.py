@@ -7,11 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
+import shardwise as sw
+from shardwise import lax
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.indexing.slicing import dynamic_slice_p, dynamic_update_slice_p
 from shardwise.runtime.env import SINGLE, Env
-from shardwise.sharding import AbstractMesh, AxisType
+from shardwise.sharding import AbstractMesh, AxisType, NamedSharding
+from shardwise.sharding import PartitionSpec as P
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
 
@@ -137,3 +140,42 @@ def test_explicit_specs():
     assert updated(x, typed((4, 8), spec=("x", "y"))).spec == (("x",), ("y",))
     with pytest.raises(ShardingTypeError, match="split alike"):
         updated(x, typed((4, 8), spec=(None, None)))
+
+
+# -- windows that meet the parts of several devices ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [P(("x", "y")), P("x", "y"), P("y", "x"), P(None, ("y", "x")), P("y")])
+@pytest.mark.parametrize("sizes", [(1, 8), (3, 5), (8, 1), (8, 8), (16, 16), (0, 4)])
+def test_parts_of_a_window_go_where_they_belong(spec, sizes):
+    sharding = NamedSharding(sw.make_mesh((4, 2), ("x", "y")), spec)
+    x, update = RNG.normal(size=(16, 16)).astype(np.float32), RNG.normal(size=sizes).astype(np.float32)
+    f = sw.jit(lax.dynamic_update_slice)
+    for starts in [(0, 0), (3, 7), (15, -3), (-5, 2), (-99, 99)]:
+        want = f(x, update, starts)
+        got = f(sw.device_put(x, sharding), update, starts)
+        np.testing.assert_array_equal(got, want)
+        given = sw.device_put(x, sharding)
+        written = sw.jit(lambda x, u, starts=starts: lax.dynamic_update_slice(x, u, starts), donate_argnums=0)
+        np.testing.assert_array_equal(written(given, update), want)
+
+
+def test_a_window_over_many_parts():
+    n = 128
+    params = dict(wrap=(True, True), operand_axes=(("x",), ("y",)))
+    env = Env(("x", "y"), (n, n))
+    x, update = RNG.normal(size=(n, n)).astype(np.float32), RNG.normal(size=(100, 90)).astype(np.float32)
+    block, starts = x[:, :, None, None], [s[None, None] for s in scalars((7, 11))]
+    got = dynamic_update_slice_p.kernel(env, block, update[None, None], *starts, **params)
+    x[7:107, 11:101] = update
+    np.testing.assert_array_equal(got[:, :, 0, 0], x)
+
+
+def test_parts_of_an_operand_that_is_stored_once():
+    """A block that is the same on all devices is stored once, until a device's part of it differs."""
+    env, params = Env(("x",), (4,)), dict(wrap=(True,), operand_axes=(("x",),))
+    for update in (np.full((1, 3), 5.0), np.arange(12.0).reshape(4, 3)):
+        got = dynamic_update_slice_p.kernel(env, np.zeros((1, 2)), update, np.array([3]), **params)
+        want = np.zeros((4, 2))
+        want[1, 1], want[2] = update[1 % len(update), 0], update[2 % len(update), 1:]
+        np.testing.assert_array_equal(got, want)

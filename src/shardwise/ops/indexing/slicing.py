@@ -6,7 +6,6 @@ in `ops.shapes.pieces`.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -20,13 +19,13 @@ from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON, KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
-from shardwise.ops.indexing.windows import Block, read_windows, write_windows
+from shardwise.ops.indexing.slice_updates import UpdateKernel, clamped, first_start, update_window
+from shardwise.ops.indexing.windows import Block, read_windows
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, filled, is_linear, later, linear_jvp
 from shardwise.ops.shapes.pieces import slice_in_dim, slice_p
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.runtime.env import Env
-from shardwise.runtime.memory import alone
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["dynamic_slice", "dynamic_update_slice"]
@@ -42,19 +41,6 @@ def _check_starts(name: str, starts: Sequence[ShapedArray], ndim: int) -> None:
     if starts and (starts[0].dtype.kind not in "iu" or any(t.dtype != starts[0].dtype for t in starts)):
         kinds = ", ".join(t.dtype.name for t in starts)
         raise TypeError(f"index arguments to {name} must be integers of the same type, got {kinds}.")
-
-
-def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
-    """`start` in 0..limit; a negative one counts from the end `n` if `wrap`."""
-    return min(max(start + n if wrap and start < 0 else start, 0), limit)
-
-
-def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
-    """`clamped` for a block of starts, as intp."""
-    start = start.astype(np.intp, copy=False)
-    if wrap:
-        start = np.where(start < 0, start + n, start)
-    return np.minimum(np.maximum(start, 0), limit)
 
 
 # -- dynamic_slice -------------------------------------------------------------------------------------
@@ -266,84 +252,10 @@ def _update_type(
     return ShapedArray(operand.shape, operand.dtype)
 
 
-class UpdateKernel:
-    """The kernel with its params. It writes into an operand that dies with the call, if nobody else can see it."""
-
-    def __init__(self, env: Env, params: Params) -> None:
-        self._env, self._params = env, params
-
-    def __call__(self, *blocks: Block) -> Block:
-        return _update_kernel(self._env, *blocks, **self._params)
-
-    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
-        owned = 0 in free and alone(blocks, 0)
-        operands = list(blocks)
-        if owned:
-            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
-        return _update_kernel(self._env, *operands, **self._params, owned=owned)
-
-
 def _update_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> UpdateKernel:
-    del in_types, out_types
-    return UpdateKernel(env, params)
-
-
-def _update_kernel(
-    env: Env,
-    operand: Block,
-    update: Block,
-    *starts: Block,
-    wrap: tuple[bool, ...],
-    operand_axes: DimAxes | None,
-    owned: bool = False,
-) -> Block:
-    """`owned`: the operand may be written over."""
-    lead, shape, sizes = env.lead, operand.shape, update.shape
-    if operand_axes is not None:
-        return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
-    window: list[Any] = [slice(None)] * lead
-    for start, n, size, wraps in zip(starts, shape[lead:], sizes[lead:], wrap, strict=True):
-        if start.size != 1:
-            return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
-        if size == n:
-            window.append(slice(None))
-        else:
-            first = clamped(start.item(), n, n - size, wraps)
-            window.append(slice(first, first + size))
-    loops = shape[:lead]
-    if sizes[:lead] != loops:  # np.broadcast_shapes takes as long as the rest
-        loops = np.broadcast_shapes(loops, sizes[:lead])
-    alike = loops == shape[:lead]
-    if owned and alike:
-        out = operand
-    else:
-        out = np.array(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
-    out[tuple(window)] = update
-    return out
-
-
-def _update_parts(
-    env: Env,
-    operand: Block,
-    update: Block,
-    starts: Sequence[Block],
-    wrap: tuple[bool, ...],
-    operand_axes: DimAxes | None,
-    owned: bool = False,
-) -> Block:
-    """Starts that differ between devices, or an operand of which each device holds a part along a cut dim."""
-    lead = env.lead
-    split = operand_axes or ((),) * len(starts)
-    firsts: dict[int, Block] = {}
-    own: dict[int, tuple[Block, int]] = {}
-    for d, start in enumerate(starts):
-        part, size = operand.shape[lead + d], update.shape[lead + d]
-        n = part * math.prod(env.size(a) for a in split[d])
-        firsts[d] = first_start(start, n, n - size, wrap[d])
-        if split[d]:
-            own[d] = (env.index(split[d]) * part, part)
-    return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own, owned)
+    del out_types
+    operand, update = in_types[:2]
+    return UpdateKernel(env, operand.shape, update.shape, params["wrap"], params["operand_axes"])
 
 
 def _update_rule(ins: Types, outs: Types, params: Params) -> Rule:
@@ -414,7 +326,7 @@ dynamic_update_slice_p = define_op(
     jvp=linear_jvp("dynamic_update_slice", (0, 1)),
     transpose=_update_transpose,
     type_rule=_update_type,
-    kernel=_update_kernel,
+    kernel=update_window,
     compile=_update_compile,
     rule=_update_rule,
     place=_update_place,

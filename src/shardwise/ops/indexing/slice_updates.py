@@ -1,0 +1,189 @@
+"""Kernels of `dynamic_update_slice`: a window of an array written over, on each device the part of it that the device holds.
+
+Comes in: blocks of operand, update and starts. Goes out: a block with the window written, in the operand's own memory where that dies
+with the call. Starts that are the same on all devices, which is the rule, are numbers: the window then is a slice of the block, or a
+slice of the parts of few devices. Where they differ, windows are combined row by row (`windows.write_windows`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from shardwise.ir.types import Axes
+from shardwise.ops.indexing.windows import Block, write_windows
+from shardwise.runtime.copies import copied
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import alone
+
+DimAxes = tuple[Axes, ...]
+_MOST_PARTS = (
+    64  # parts of devices that are written one by one: 0.6 us each; rows at positions take 60 us before the first
+)
+
+
+def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
+    """`start` in 0..limit; a negative one counts from the end `n` if `wrap`."""
+    return min(max(start + n if wrap and start < 0 else start, 0), limit)
+
+
+def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
+    """`clamped` for a block of starts, as intp."""
+    start = start.astype(np.intp, copy=False)
+    if wrap:
+        start = np.where(start < 0, start + n, start)
+    return np.minimum(np.maximum(start, 0), limit)
+
+
+class UpdateKernel:
+    """The kernel for operands and updates of given shapes, without loop dims. It writes into an operand that dies with the call, if
+    nobody else can see it.
+    """
+
+    def __init__(
+        self, env: Env, shape: Sequence[int], sizes: Sequence[int], wrap: Sequence[bool], axes: DimAxes | None
+    ) -> None:
+        """`axes`: those that split dims of the operand, but not of the update."""
+        self._env, self._wrap, lead = env, wrap, env.lead
+        self._split = axes or ((),) * len(shape)
+        self._sizes = [math.prod(map(env.size, axes)) * n for axes, n in zip(self._split, shape, strict=True)]
+        cut = [d for d, n in enumerate(sizes) if n != self._sizes[d]]
+        self._own = [(d, 2 + d, self._sizes[d], self._sizes[d] - sizes[d], wrap[d]) for d in cut if not self._split[d]]
+        self._others = [2 + d for d in range(len(shape)) if d not in cut or self._split[d]]
+        self._parts = [_Part(env, d, shape[d], sizes[d], wrap[d], a) for d, a in enumerate(self._split) if a]
+        self._whole: list[slice] = [slice(None)] * (lead + len(shape))
+        loops = [1] * lead
+        for axis in itertools.chain(*self._split):
+            loops[env.dim(axis)] = env.extent(axis)
+        self._loops = tuple(loops)  # of what is written
+        self._lead = lead
+
+    def __call__(self, *blocks: Block) -> Block:
+        return self._updated(blocks, False)
+
+    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
+        """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
+        owned = 0 in free and alone(blocks, 0)
+        operands = tuple(blocks)
+        if owned:
+            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
+        return self._updated(operands, owned)
+
+    def _updated(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+        """`owned`: the operand may be written over."""
+        lead, window = self._lead, self._whole.copy()
+        operand, update = blocks[0], blocks[1]
+        for k in self._others:
+            if blocks[k].size != 1:
+                return self._at_places(blocks, owned)
+        for d, k, n, limit, wraps in self._own:
+            start = blocks[k]
+            if start.size != 1:
+                return self._at_places(blocks, owned)
+            first = start.item()
+            if first < 0:
+                first = max(first + n, 0) if wraps else 0
+            if first > limit:
+                first = limit
+            window[lead + d] = slice(first, first + self._sizes[d] - limit)
+        loops = operand.shape[:lead]
+        found: list[list[_Place]] | None = None
+        if self._parts:
+            found = [p.places(blocks[2 + p.dim].item()) for p in self._parts]
+            if math.prod(map(len, found)) > _MOST_PARTS:
+                return self._at_places(blocks, owned)
+            if loops != self._loops:
+                loops = np.broadcast_shapes(loops, self._loops)
+        if update.shape[:lead] != loops:  # np.broadcast_shapes takes as long as the rest
+            loops = np.broadcast_shapes(loops, update.shape[:lead])
+        alike = loops == operand.shape[:lead]
+        if owned and alike:
+            out = operand
+        else:
+            out = copied(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
+        if found is None:
+            out[tuple(window)] = update
+            return out
+        source = self._whole.copy()
+        for places in itertools.product(*found):
+            for place in places:
+                window[lead + place.dim], source[lead + place.dim] = place.window, place.source
+                for axis, at in place.devices:
+                    window[axis] = at
+                    if update.shape[axis] != 1:
+                        source[axis] = at
+            out[tuple(window)] = update[tuple(source)]
+        return out
+
+    def _at_places(self, blocks: Sequence[Block], owned: bool) -> Block:
+        """The result where starts differ between devices, or many of them hold parts of the window."""
+        env, lead = self._env, self._lead
+        operand, update, *starts = blocks
+        firsts: dict[int, Block] = {}
+        own: dict[int, tuple[Block, int]] = {}
+        for d, start in enumerate(starts):
+            part, size, n = operand.shape[lead + d], update.shape[lead + d], self._sizes[d]
+            firsts[d] = first_start(start, n, n - size, self._wrap[d])
+            if self._split[d]:
+                own[d] = (env.index(self._split[d]) * part, part)
+        return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own, owned)
+
+
+class _Place:
+    """Where one device's part of a dim meets the window: the device's coordinates, and slices of its part and of the update."""
+
+    __slots__ = ("devices", "dim", "source", "window")
+
+    def __init__(self, dim: int, devices: Sequence[tuple[int, slice]], begin: int, end: int, offset: int) -> None:
+        self.dim, self.devices = dim, devices
+        self.window, self.source = slice(begin, end), slice(begin + offset, end + offset)
+
+
+class _Part:
+    """A dim of which each device holds `part` elements along `axes`, and a window of `size` in it."""
+
+    def __init__(self, env: Env, dim: int, part: int, size: int, wrap: bool, axes: Axes) -> None:
+        self.dim, self._part, self._size, self._wrap = dim, part, size, wrap
+        counts = [env.size(a) for a in axes]
+        self._whole = part * math.prod(counts)
+        self._devices: list[list[tuple[int, slice]] | None] = []  # by position: leading dims and the index there
+        for position in range(math.prod(counts)):
+            held = []
+            for axis, at in zip(axes, np.unravel_index(position, counts), strict=True):
+                here = _local(env, axis, int(at))
+                if here is not None:
+                    held.append((env.dim(axis), slice(here, here + 1)))
+            self._devices.append(held if len(held) == len(axes) else None)
+
+    def places(self, start: int) -> list[_Place]:
+        """The parts of this process's devices that meet the window."""
+        part, size = self._part, self._size
+        if not part:
+            return []
+        start = clamped(start, self._whole, self._whole - size, self._wrap)
+        found: list[_Place] = []
+        for k in range(start // part, -(-(start + size) // part)):
+            devices = self._devices[k]
+            if devices is not None:
+                begin, end = max(start - k * part, 0), min(start + size - k * part, part)
+                found.append(_Place(self.dim, devices, begin, end, k * part - start))
+        return found
+
+
+def _local(env: Env, axis: str, at: int) -> int | None:
+    """Where a coordinate of an axis lies in this process's blocks."""
+    if env.processes is None:
+        return at
+    own = list(env.processes.coordinates[env.dim(axis)])
+    return own.index(at) if at in own else None
+
+
+def update_window(
+    env: Env, operand: Block, update: Block, *starts: Block, wrap: Sequence[bool], operand_axes: DimAxes | None
+) -> Block:
+    """The op's kernel on blocks of any shapes."""
+    lead = env.lead
+    return UpdateKernel(env, operand.shape[lead:], update.shape[lead:], wrap, operand_axes)(operand, update, *starts)
