@@ -5,12 +5,17 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
 
 import optree
 import pytest
 
 from shardwise.base.config import use_dialect
+from shardwise.sharding import AxisType, NamedSharding, make_mesh
 from shardwise.sharding.spec import UNCONSTRAINED, P, PartitionSpec, entry_axes, spec_axes
 
 ENTRIES = [
@@ -26,6 +31,8 @@ ENTRIES = [
     (1, 2.5, b"a"),
     ([1],),
     ({},),
+    ("", 0),
+    (("x", None),),
 ]
 # as JAX 0.5.3 prints them
 SEED = [
@@ -41,6 +48,8 @@ SEED = [
     "PartitionSpec(1, 2.5, b'a')",
     "PartitionSpec(1,)",
     "PartitionSpec(None,)",
+    "PartitionSpec(None, None)",
+    "PartitionSpec(('x', None),)",
 ]
 
 
@@ -55,7 +64,7 @@ def test_normalised_and_printed_as_the_seed_does():
     assert repr(P(P.UNCONSTRAINED, "x")) == "PartitionSpec(UNCONSTRAINED, 'x')"
 
 
-def test_normalised_and_printed_as_jax_does(latest):
+def test_normalised_and_printed_as_jax_does(latest: None):
     jax = pytest.importorskip("jax")
     for entries in ENTRIES:
         assert repr(P(*entries)) == repr(jax.P(*entries))
@@ -81,19 +90,81 @@ def test_a_tuple_under_the_seed():
     class Mine(PartitionSpec):
         pass
 
-    assert repr(Mine("x")) == "PartitionSpec('x',)"
+    assert repr(Mine("x")) == "PartitionSpec('x',)" and Mine("x") is P("x")
 
 
-def test_no_tuple_under_latest(latest):
+def test_equality_with_tuples_normalises_them_under_the_seed():
+    assert P("x") == (("x",),) and P(None) == ((),) and P(("x", "y")) == (["x", "y"],) and P("x") != ("x", None)
+
+
+def test_no_tuple_under_latest(latest: None):
+    assert not isinstance(P("x"), tuple) and type(P("x")) is PartitionSpec and not isinstance(P("x"), Sequence)
     assert P("x") != ("x",) and ("x",) != P("x") and not P("x") == ("x",)
     assert P("x") + P("y") == P("x", "y") and P("x") + ("y",) == P("x", "y") and ("y",) + P("x") == P("y", "x")
     assert P("x", unreduced={"y"}) + P("z") == P("x", "z", unreduced={"y"})
-    with pytest.raises(TypeError):
-        P("x") + ["y"]
+    for add in (lambda: P("x") + ["y"], lambda: ["y"] + P("x"), lambda: P("x") + 1):
+        with pytest.raises(NotImplementedError, match="Pass a PartitionSpec, or a tuple"):
+            add()
+    for add in (lambda: P("x", unreduced={"y"}) + ("z",), lambda: ("z",) + P("x", reduced={"y"})):
+        with pytest.raises(TypeError, match="add a PartitionSpec"):
+            add()
     with pytest.raises(ValueError, match=r"nested tuple"):
         P((("x", "y"), "z"))
+    with pytest.raises(TypeError, match="unhashable"):
+        P({"x": 1})
     with pytest.raises(TypeError, match="cannot be subclassed"):
         type("Mine", (PartitionSpec,), {})
+
+
+def test_read_as_a_sequence_under_latest(latest: None):
+    spec = P("x", None, ("y", "z"))
+    assert len(spec) == 3 and list(spec) == ["x", None, ("y", "z")] == [spec[0], *spec[1:]] and type(spec[1:]) is tuple
+    assert "x" in spec and "y" not in spec and spec[-1] == ("y", "z") and P(*spec) is spec and not P() and P(None)
+    with pytest.raises(IndexError):
+        spec[3]
+    first, *_ = spec
+    assert first == "x"
+
+
+def test_reduced_and_unreduced_axes_are_not_lost_under_latest(latest: None):
+    for spec in (P("x", unreduced={"y"}), P("x", reduced={"y"})):
+        assert len(spec) == 1 and spec.partitions == ("x",)
+        for read in (lambda s: s[0], list, lambda s: "x" in s, lambda s: P(*s)):
+            with pytest.raises(ValueError, match="lose the unreduced and reduced axes"):
+                read(spec)
+
+
+def test_specs_of_both_dialects():
+    seed = P("x", ("y", "z"), unreduced={"w"})
+    plain = P("x", None)
+    with use_dialect("latest"):
+        latest, same = P("x", ("y", "z"), unreduced={"w"}), P("x", None)
+        for a, b in [(seed, latest), (plain, same)]:
+            assert a == b and b == a and not a != b and not b != a and hash(a) == hash(b) and a is not b
+            assert isinstance(a, PartitionSpec) and isinstance(b, PartitionSpec)
+            assert type(a.update()) is type(b) is PartitionSpec and pickle.loads(pickle.dumps(a)) is b
+        assert repr(seed).startswith("PartitionSpec(") and repr(latest).startswith("P(")
+        assert P("x", None) is same
+    assert isinstance(latest.update(), tuple) and pickle.loads(pickle.dumps(same)) is plain
+
+
+def test_shardings_show_specs_of_the_dialect_in_force():
+    mesh = make_mesh((1,), ("x",), axis_types=(AxisType.Auto,))
+    sharding = NamedSharding(mesh, P("x"))
+    with use_dialect("latest"):
+        assert not isinstance(sharding.spec, tuple) and sharding.spec is P("x")
+        assert sharding is NamedSharding(mesh, P("x")), "tables that were filled before the switch find it"
+    assert sharding.spec is P("x") and isinstance(sharding.spec, tuple)
+
+
+@pytest.mark.parametrize("dialect", ["seed", "latest"])
+def test_imported_under_either_dialect(dialect: str):
+    program = (
+        "from shardwise.sharding import PartitionSpec as P; from shardwise.base.config import use_dialect\n"
+        "for name in ('seed', 'latest', 'seed'):\n"
+        "    with use_dialect(name): assert isinstance(P('x'), tuple) == (name == 'seed') and isinstance(P('x'), P)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "SHARDWISE_DIALECT": dialect})
 
 
 def test_interned_when_made_of_names():
@@ -133,11 +204,17 @@ def test_immutable_copied_and_pickled():
     assert pickle.loads(pickle.dumps(P(UNCONSTRAINED)))[0] is UNCONSTRAINED
     with pytest.raises(AttributeError, match="cannot assign to field 'foo'"):
         spec.foo = 3
+    with pytest.raises(AttributeError, match="cannot delete field 'unreduced'"):
+        del spec.unreduced
     with pytest.raises(TypeError):
-        P(foo=1)
+        P(**{"foo": frozenset()})
 
 
 def test_a_leaf_of_pytrees():
+    assert optree.tree_leaves([P("x"), (P("x", None), 3)], none_is_leaf=True) == [P("x"), P("x", None), 3]
+
+
+def test_a_leaf_of_pytrees_under_latest(latest: None):
     assert optree.tree_leaves([P("x"), (P("x", None), 3)], none_is_leaf=True) == [P("x"), P("x", None), 3]
 
 

@@ -91,10 +91,8 @@ class Meshes:
 class Shardings:
     """PartitionSpecs and NamedShardings."""
 
-    spec_name: str = differs("PartitionSpec", "P")
-    """The name of `PartitionSpec` in its repr."""
     spec_is_tuple: bool = differs(True, False)
-    """Whether a spec equals a plain tuple, `+` yields one, a tuple serves as a spec, and the class can be subclassed."""
+    """Whether a spec is a tuple, a tuple serves as a spec, and the class can be subclassed."""
     spec_entries_nest: bool = differs(True, False)
     """Whether the tuple of axes that splits one dim may hold further tuples."""
     abstract_memory_kind_checked: bool = differs(False, True)

@@ -88,7 +88,7 @@ def _explicit(
         placed = np.array(grid.devices, dtype=object).reshape(typed.axis_sizes)
         mesh = Mesh(placed, typed.axis_names, axis_types=typed.axis_types)
     spec = spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
-    entries: list[Any] = list(spec) if spec is not None else []
+    entries: list[Any] = list(spec.partitions) if spec is not None else []
     entries += [None] * (aval.ndim - len(entries))
     for d, axes in enumerate(aval.spec):  # axes of size 1 show in the type though they split nothing
         known = entries[d]

@@ -89,7 +89,7 @@ def array_type(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sh
         mesh = sharding.mesh.abstract_mesh
         explicit = set(mesh.explicit_axes)
         spec = []
-        for entry in sharding.spec:
+        for entry in sharding.spec.partitions:
             axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
             spec.append(tuple(a for a in axes if a in explicit))
         spec.extend(() for _ in range(len(shape) - len(spec)))

@@ -102,7 +102,7 @@ def encoded(value: Any, ordered: Ordered = _never) -> bytes:
         return b"complex " + struct.pack("<dd", value.real, value.imag)
     if isinstance(value, PartitionSpec):
         marks = [",".join(sorted(axes)).encode() for axes in (value.unreduced, value.reduced)]
-        return _hash(b"spec", encode(tuple(value)), *marks)
+        return _hash(b"spec", encode(value.partitions), *marks)
     if isinstance(value, (tuple, list)):
         return _hash(b"sequence", kind.__name__.encode(), *map(encode, value))
     if isinstance(value, Mapping):

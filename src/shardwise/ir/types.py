@@ -199,7 +199,7 @@ def _explicit_part(
     sharding: NamedSharding, shape: tuple[int, ...]
 ) -> tuple[AbstractMesh | None, Spec, frozenset[str], frozenset[str]]:
     """The mesh, spec and marks of a type with that sharding, as its property `sharding` gives it; ValueError if it does not fit."""
-    mesh, entries, ndim = sharding.mesh.abstract_mesh, tuple(sharding.spec), len(shape)
+    mesh, entries, ndim = sharding.mesh.abstract_mesh, sharding.spec.partitions, len(shape)
     if len(entries) > ndim:
         raise ValueError(f"a sharding of {len(entries)} dims, {sharding.spec}, does not fit a type of {ndim} dims.")
     if all(kind is AxisType.Auto for kind in mesh.axis_types or ()):

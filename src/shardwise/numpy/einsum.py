@@ -345,7 +345,7 @@ def _permuted(sharding: NamedSharding, output: str, labels: str) -> NamedShardin
     """The sharding of dims `output`, for a value whose dims are `labels`."""
     if output == labels:
         return sharding
-    entries = [*sharding.spec, *[None] * (len(output) - len(sharding.spec))]
+    entries = [*sharding.spec.partitions, *[None] * (len(output) - len(sharding.spec))]
     unreduced = getattr(sharding.spec, "unreduced", None)
     marks = {"unreduced": unreduced} if unreduced else {}
     spec = PartitionSpec(*(entries[output.index(c)] for c in labels), **marks)

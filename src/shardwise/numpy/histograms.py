@@ -83,7 +83,7 @@ def bincount(
         if w.shape != v.shape:
             raise ValueError(f"bincount: weights must match x, got {w.aval.str_short()} for {v.aval.str_short()}.")
     target = resolve_out_sharding(out_sharding, "jnp.bincount", 1)
-    if target is not None and any(entry is not None for entry in target.spec):
+    if target is not None and any(entry is not None for entry in target.spec.partitions):
         raise ShardingTypeError(f"bincount: out_sharding can only be replicated or unreduced, got {target.spec}.")
     v = lax.max(v, literal(0, v.dtype))
     zeros = lax.full((size,), 0, w.dtype)

@@ -199,7 +199,7 @@ def _whole_in(x: ArrayImpl, dims: Sequence[int]) -> ArrayImpl:
             f"x[...] cuts dims {list(dims)} of {x.aval.str_short()}, which are split. Use .at[...].get(out_sharding=), "
             "reshard those dims to None, or index under jit."
         )
-    entries = [None if d in dims else entry for d, entry in enumerate(x.aval.sharding.spec)]
+    entries = [None if d in dims else entry for d, entry in enumerate(x.aval.sharding.spec.partitions)]
     assert isinstance(x.sharding, NamedSharding)
     return reshard(x, NamedSharding(x.sharding.mesh, PartitionSpec(*entries)))
 

@@ -104,7 +104,7 @@ def _reversed_spec(out_sharding: Any, ndim: int) -> Any:
         return None
 
     spec = out_sharding.spec if isinstance(out_sharding, NamedSharding) else out_sharding
-    entries = [*spec, *[None] * (ndim - len(spec))][::-1]
+    entries = [*spec.partitions, *[None] * (ndim - len(spec))][::-1]
     turned = PartitionSpec(*entries)
     return NamedSharding(out_sharding.mesh, turned) if isinstance(out_sharding, NamedSharding) else turned
 

@@ -183,4 +183,6 @@ def extended(sharding: NamedSharding | None, leading: int = 0, trailing: int = 0
     if sharding is None:
         return None
     spec = sharding.spec
-    return NamedSharding(sharding.mesh, spec.update(partitions=((None,) * leading + tuple(spec) + (None,) * trailing)))
+    return NamedSharding(
+        sharding.mesh, spec.update(partitions=((None,) * leading + spec.partitions + (None,) * trailing))
+    )

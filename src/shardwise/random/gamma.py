@@ -179,7 +179,7 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, 
 def _ball(key: Array, p: Any, *, d: int, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
     batch = None
     if sharding is not None:
-        batch = NamedSharding(sharding.mesh, sharding.spec.update(partitions=tuple(sharding.spec)[: len(shape)]))
+        batch = NamedSharding(sharding.mesh, sharding.spec.update(partitions=sharding.spec.partitions[: len(shape)]))
     p = parameter(p, len(shape), dtype)
     key_vector, key_radius = subkeys(key, 2)
     vectors = _generalized_normal_of(key_vector, p, (*shape, d), dtype, extended(batch, trailing=1))

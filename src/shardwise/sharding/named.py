@@ -12,7 +12,7 @@ from shardwise.sharding.device import Device, default_memory_kind, memory_kinds
 from shardwise.sharding.grid import AbstractMesh, AxisType
 from shardwise.sharding.mesh import Mesh
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, rank_text
-from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
+from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, spec_class
 from shardwise.sharding.tiling import Index, Shape, Tiling
 
 _UNSET: Any = object()
@@ -33,10 +33,10 @@ class NamedSharding(ImmutableSharding):
         DuplicateSpecError: the spec uses an axis twice.
     """
 
-    __slots__ = ("_dims", "_memory_kind", "_tilings", "device_list", "mesh", "spec")  # pyright: ignore[reportIncompatibleMethodOverride]
+    __slots__ = ("_dims", "_memory_kind", "_spec", "_tilings", "device_list", "mesh")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     mesh: Mesh | AbstractMesh
-    spec: PartitionSpec
+    _spec: PartitionSpec
 
     def __new__(
         cls,
@@ -46,15 +46,21 @@ class NamedSharding(ImmutableSharding):
         memory_kind: str | None = None,
     ) -> NamedSharding:
         """Find the sharding with these parts, or make it."""
-        if spec.__class__ is not PartitionSpec:
+        if not isinstance(spec, PartitionSpec):
             spec = _as_spec(spec)
         if mesh.__class__ is not Mesh:
             memory_kind = _checked_abstract(mesh, memory_kind)
         elif memory_kind is not None:
             memory_kind = checked_memory_kind(memory_kind)
-        key = (mesh, spec, memory_kind)
+        key = (mesh, spec.partitions, spec.unreduced, spec.reduced, memory_kind)
         known = _named.get(key)
         return known if known is not None else _named.setdefault(key, _make_named(mesh, spec, memory_kind))
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """For each dim the mesh axes that split it; of the dialect in force, whichever it was made under."""
+        spec = self._spec
+        return spec if spec.__class__ is spec_class() else spec.update()
 
     @property
     def memory_kind(self) -> str | None:
@@ -78,7 +84,7 @@ class NamedSharding(ImmutableSharding):
         known = self._tilings.get(ndim)
         if known is not None:
             return known
-        if len(self.spec) > ndim:
+        if len(self._spec) > ndim:
             raise ValueError(rank_text(self, len(self.spec), ndim))
         dims = self._dims + ((),) * (ndim - len(self._dims))
         made = Tiling(self.mesh.axis_sizes, self.mesh.axis_names, dims)
@@ -87,19 +93,19 @@ class NamedSharding(ImmutableSharding):
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         """Raise ValueError if the spec is longer than the rank."""
-        if len(self.spec) > len(aval_shape):
+        if len(self._spec) > len(aval_shape):
             raise ValueError(rank_text(self, len(self.spec), len(aval_shape)))
 
     @property
     def is_fully_replicated(self) -> bool:
         """Whether no axis of size above 1 is used or unreduced."""
         sizes = self.mesh.axis_sizes
-        return not self.spec.unreduced and all(sizes[axis] == 1 for axes in self._dims for axis in axes)
+        return not self._spec.unreduced and all(sizes[axis] == 1 for axes in self._dims for axis in axes)
 
     @property
     def replicated_axes(self) -> frozenset[Any]:
         """The mesh axes that neither split a dim nor are unreduced."""
-        used = {name for names in self.dims for name in names} | self.spec.unreduced
+        used = {name for names in self.dims for name in names} | self._spec.unreduced
         return frozenset(name for name in self.mesh.axis_names if name not in used)
 
     @property
@@ -215,8 +221,6 @@ def _checked_abstract(mesh: Any, kind: str | None) -> str | None:
 
 
 def _as_spec(spec: Any) -> PartitionSpec:
-    if isinstance(spec, PartitionSpec):
-        return spec
     if spec is None:
         raise TypeError("Unexpected None passed as spec for NamedSharding. Did you mean P()?")
     if not config.dialect.shardings.spec_is_tuple:
@@ -234,7 +238,7 @@ def _make_named(mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str
     position = mesh.axis_positions
     used: set[Any] = set()
     dims = []
-    for entry in spec:
+    for entry in spec.partitions:
         axes = entry_axes(entry)
         for axis in axes:
             if axis not in position:
@@ -246,7 +250,7 @@ def _make_named(mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str
                 )
             used.add(axis)
         dims.append(tuple([position[axis] for axis in axes]))
-    if UNCONSTRAINED in spec and mesh.axis_types and AxisType.Auto not in mesh.axis_types:
+    if UNCONSTRAINED in spec.partitions and mesh.axis_types and AxisType.Auto not in mesh.axis_types:
         raise ValueError(
             f"{spec} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`. "
             f"Got mesh axis_types: {tuple.__repr__(mesh.axis_types)}"
@@ -263,7 +267,7 @@ def _make_named(mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str
     self = object.__new__(NamedSharding)
     put = object.__setattr__
     put(self, "mesh", mesh)
-    put(self, "spec", spec)
+    put(self, "_spec", spec)
     put(self, "_memory_kind", memory_kind)
     put(self, "_dims", tuple(dims))
     put(self, "_tilings", {})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
 
 from shardwise.base import config
 from shardwise.base.caches import Interned
@@ -26,12 +26,14 @@ UNCONSTRAINED = _Unconstrained()
 _EMPTY: frozenset[Any] = frozenset()
 
 
-class PartitionSpec(tuple):  # type: ignore[type-arg]
+class PartitionSpec:
     """Entries None (not split), an axis name, a tuple of names (major first) or `P.UNCONSTRAINED`; immutable.
 
     Entries are normalised: a tuple of one name is that name, an empty one is None. Nothing is checked against a mesh.
-    Under the `seed` dialect a spec equals the plain tuple of its entries and adding gives a tuple; under `latest` it
-    equals specs only and adding gives a spec. Equal specs made of names are one object.
+    Under the `seed` dialect a spec is a tuple of its entries, as which it compares and adds. Under `latest` it is none: it
+    equals specs only, adding gives a spec, and one with `unreduced` or `reduced` axes is read by `partitions` only. Specs
+    of both dialects with equal parts are equal, and `isinstance(x, PartitionSpec)` holds for both. Equal specs made of
+    names are one object.
 
     Args:
         *partitions: the entries, for the leading dims.
@@ -39,12 +41,15 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
         reduced: axes over which a value's gradient is such a sum.
 
     Raises:
-        TypeError: `unreduced` or `reduced` is no set.
+        TypeError: `unreduced` or `reduced` is no set, or (`latest`) an entry cannot be hashed.
         ValueError: an axis is in two of partitions, `unreduced` and `reduced`, or (`latest`) a tuple is nested.
     """
 
     UNCONSTRAINED = UNCONSTRAINED
+    _shown_as = "P"
 
+    partitions: tuple[Any, ...]
+    """The entries."""
     unreduced: frozenset[Any]
     reduced: frozenset[Any]
 
@@ -55,33 +60,31 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
         reduced: Iterable[Any] = _EMPTY,
     ) -> PartitionSpec:
         """Find the spec with these entries, or make it."""
+        is_tuple = config.dialect.shardings.spec_is_tuple
         plain = True
         entries = partitions
         for entry in partitions:
-            if entry.__class__ is not str and entry is not None and entry is not UNCONSTRAINED:
+            if (entry.__class__ is not str or not entry) and entry is not None and entry is not UNCONSTRAINED:
                 entries = tuple([_normalized(entry) for entry in partitions])
                 plain = all(_is_plain(entry) for entry in entries)
                 break
-        if cls is PartitionSpec and plain and unreduced is _EMPTY and reduced is _EMPTY:
-            known = _interned.get(entries)
-            if known is not None:
-                return known
-        self = tuple.__new__(cls, entries)
+        known = _tuples if is_tuple else _specs
+        if plain and unreduced is _EMPTY and reduced is _EMPTY:
+            found = known.get(entries)
+            if found is not None:
+                return found
+        if not plain and not is_tuple:
+            hash(entries)  # later, it would fail far from where the spec is written
         unreduced, reduced = _checked_sets(entries, unreduced, reduced)
-        self.__dict__["unreduced"] = unreduced
-        self.__dict__["reduced"] = reduced
-        if cls is PartitionSpec and plain and not unreduced and not reduced:
-            return _interned.keep(entries, self)
-        return self
+        self: PartitionSpec = tuple.__new__(TupleSpec, entries) if is_tuple else object.__new__(PartitionSpec)
+        self.__dict__.update(partitions=entries, unreduced=unreduced, reduced=reduced)
+        if not plain:
+            return self
+        return known.keep((entries, unreduced, reduced) if unreduced or reduced else entries, self)
 
     def __init_subclass__(cls) -> None:
-        if not config.dialect.shardings.spec_is_tuple:
+        if not config.dialect.shardings.spec_is_tuple and cls.__module__ != __name__:
             raise TypeError("PartitionSpec cannot be subclassed; make a function that returns a spec instead.")
-
-    @property
-    def partitions(self) -> tuple[Any, ...]:
-        """The entries as a plain tuple."""
-        return tuple(self)
 
     def update(
         self,
@@ -89,75 +92,97 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
         unreduced: Iterable[Any] | None = None,
         reduced: Iterable[Any] | None = None,
     ) -> PartitionSpec:
-        """A spec with some parts replaced."""
+        """A spec with some parts replaced, of the dialect in force."""
         return PartitionSpec(
-            *(self if partitions is None else partitions),
+            *(self.partitions if partitions is None else partitions),
             unreduced=self.unreduced if unreduced is None else unreduced,
             reduced=self.reduced if reduced is None else reduced,
         )
 
     def padded(self, ndim: int) -> PartitionSpec:
         """The spec with None appended up to rank `ndim`."""
-        missing = ndim - len(self)
-        return self.update(partitions=tuple(self) + (None,) * missing) if missing > 0 else self
+        missing = ndim - len(self.partitions)
+        return self.update(partitions=self.partitions + (None,) * missing) if missing > 0 else self
 
-    def index(self, value: Any, *bounds: SupportsIndex) -> int:
+    def index(self, value: Any) -> int:
         """Position of the first entry equal to `value`, which is normalised as an entry is."""
-        return tuple.index(self, _normalized(value), *bounds)
+        return self.partitions.index(_normalized(value))
 
     def count(self, value: Any) -> int:
         """Number of entries equal to `value`, which is normalised as an entry is."""
-        return tuple.count(self, _normalized(value))
+        return self.partitions.count(_normalized(value))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if isinstance(other, PartitionSpec):
-            return tuple.__eq__(self, other) and self.unreduced == other.unreduced and self.reduced == other.reduced
-        if config.dialect.shardings.spec_is_tuple and isinstance(other, tuple):
-            return tuple.__eq__(self, other) and not self.unreduced and not self.reduced
-        return NotImplemented if not isinstance(other, tuple) else False
-
-    def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
-
-    # Inherited on purpose: it hashes like the tuple (seed), and strings keep their own hashes.
-    __hash__ = tuple.__hash__
-
-    def __add__(self, other: Any) -> Any:
-        if not isinstance(other, tuple):
+        if not isinstance(other, PartitionSpec):
             return NotImplemented
-        if config.dialect.shardings.spec_is_tuple and not self.unreduced and not self.reduced:
-            return tuple(self) + tuple(other)
-        unreduced, reduced = self.unreduced, self.reduced
-        if isinstance(other, PartitionSpec):
-            unreduced, reduced = unreduced | other.unreduced, reduced | other.reduced
-        return PartitionSpec(*self, *other, unreduced=unreduced, reduced=reduced)
+        return (
+            self.partitions == other.partitions and self.unreduced == other.unreduced and self.reduced == other.reduced
+        )
 
-    def __radd__(self, other: Any) -> Any:
+    def __hash__(self) -> int:
+        return hash(self.partitions)  # as the spec of the other dialect that it equals
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._check_plain("iterated or unpacked", "*spec.partitions")
+        return iter(self.partitions)
+
+    def __getitem__(self, i: Any) -> Any:
+        self._check_plain("indexed", "spec.partitions[...]")
+        return self.partitions[i]
+
+    def _check_plain(self, use: str, instead: str) -> None:
+        if self.unreduced or self.reduced:
+            raise ValueError(
+                f"{self} cannot be {use}: its entries alone would lose the unreduced and reduced axes. Use {instead}."
+            )
+
+    def __add__(self, other: Any) -> PartitionSpec:
+        if isinstance(other, PartitionSpec):
+            return PartitionSpec(
+                *self.partitions,
+                *other.partitions,
+                unreduced=self.unreduced | other.unreduced,
+                reduced=self.reduced | other.reduced,
+            )
+        self._check_addend(other)
+        return PartitionSpec(*self.partitions, *other)
+
+    def __radd__(self, other: Any) -> PartitionSpec:
+        self._check_addend(other)
+        return PartitionSpec(*other, *self.partitions)
+
+    def _check_addend(self, other: Any) -> None:
         if not isinstance(other, tuple):
-            return NotImplemented
-        if config.dialect.shardings.spec_is_tuple and not self.unreduced and not self.reduced:
-            return other + tuple(self)
-        return PartitionSpec(*other, *self, unreduced=self.unreduced, reduced=self.reduced)
+            raise NotImplementedError(
+                f"{self} cannot be added to {other!r} of type {type(other).__name__}. Pass a PartitionSpec, or a tuple of entries."
+            )
+        if self.unreduced or self.reduced:
+            raise TypeError(
+                f"{self} has unreduced or reduced axes, so that it cannot be added to the tuple {other!r}; "
+                "add a PartitionSpec."
+            )
 
     def __repr__(self) -> str:
-        inside = tuple.__repr__(tuple(self))[1:-1]
+        inside = tuple.__repr__(self.partitions)[1:-1]
         for label, axes in (("unreduced", self.unreduced), ("reduced", self.reduced)):
             if axes:
                 inside = inside.rstrip(",") + (", " if inside else "")
                 inside += f"{label}={{{', '.join(repr(axis) for axis in sorted(axes, key=str))}}}"
-        return f"{config.dialect.shardings.spec_name}({inside})"
+        return f"{self._shown_as}({inside})"
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"cannot assign to field {name!r}: specs are immutable, make one with update().")
 
-    def __delattr__(self, name: str) -> None:
+    def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"cannot delete field {name!r}: specs are immutable.")
 
     def __reduce__(self) -> Any:
-        return (_rebuild, (type(self), tuple(self), self.unreduced, self.reduced))
+        return (_rebuild, (self.partitions, self.unreduced, self.reduced))
 
     def __copy__(self) -> PartitionSpec:
         return self
@@ -168,16 +193,62 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
 
 P = PartitionSpec
 
-_interned: Interned[tuple[Any, ...], PartitionSpec] = Interned()
+
+class TupleSpec(tuple[Any, ...], PartitionSpec):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """A `PartitionSpec` of the `seed` dialect: the tuple of its entries."""
+
+    _shown_as = "PartitionSpec"
+
+    __new__ = PartitionSpec.__new__  # pyright: ignore[reportAssignmentType]
+    __hash__ = tuple.__hash__  # strings keep their own hashes
+    __repr__ = PartitionSpec.__repr__
+    index = PartitionSpec.index  # pyright: ignore[reportAssignmentType]
+    count = PartitionSpec.count  # pyright: ignore[reportAssignmentType]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, PartitionSpec):
+            return PartitionSpec.__eq__(self, other)
+        if not isinstance(other, tuple) or self.unreduced or self.reduced:
+            return False
+        return self.partitions == other or self.partitions == tuple([_normalized(entry) for entry in other])
+
+    def __ne__(self, other: object) -> bool:
+        return not self.__eq__(other)
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, tuple):
+            return NotImplemented
+        return PartitionSpec.__add__(self, other) if self.unreduced or self.reduced else self.partitions + tuple(other)
+
+    def __radd__(self, other: Any) -> Any:
+        if not isinstance(other, tuple):
+            return NotImplemented
+        return PartitionSpec.__radd__(self, other) if self.unreduced or self.reduced else other + self.partitions
 
 
-def _rebuild(cls: type[PartitionSpec], entries: tuple[Any, ...], unreduced: Any, reduced: Any) -> PartitionSpec:
-    return cls(*entries, unreduced=unreduced, reduced=reduced)
+TupleSpec.__name__ = TupleSpec.__qualname__ = PartitionSpec.__name__
+
+# By entries, with the unreduced and reduced axes where there are any.
+_tuples: Interned[tuple[Any, ...], PartitionSpec] = Interned()
+_specs: Interned[tuple[Any, ...], PartitionSpec] = Interned()
+
+
+def spec_class() -> type[PartitionSpec]:
+    """The class of the specs that `PartitionSpec` makes under the dialect in force."""
+    return TupleSpec if config.dialect.shardings.spec_is_tuple else PartitionSpec
+
+
+def _rebuild(entries: tuple[Any, ...], unreduced: Any, reduced: Any) -> PartitionSpec:
+    return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced)
 
 
 def _normalized(entry: Any) -> Any:
+    if not entry:
+        return None
     if not isinstance(entry, (tuple, list)):
-        return None if entry.__class__ is dict and not entry else entry
+        return entry
     if not config.dialect.shardings.spec_entries_nest:
         for name in entry:
             if isinstance(name, (tuple, list)):
@@ -185,8 +256,6 @@ def _normalized(entry: Any) -> Any:
                     f"A tuple inside PartitionSpec cannot contain a nested tuple: entry {entry!r} contains {name!r}. "
                     "Give one flat tuple of axis names per dim."
                 )
-    if not entry:
-        return None
     return entry[0] if len(entry) == 1 else tuple(entry)
 
 

@@ -20,7 +20,7 @@ def spec_axes(sharding: Sharding, ndim: int) -> tuple[DimAxes, tuple[bool, ...]]
     """Per dim the mesh axes of a NamedSharding's spec, and whether the dim is left open (UNCONSTRAINED)."""
     dims: list[tuple[str, ...]] = []
     opened: list[bool] = []
-    for entry in tuple(sharding.spec) if isinstance(sharding, NamedSharding) else ():
+    for entry in sharding.spec.partitions if isinstance(sharding, NamedSharding) else ():
         free = entry is PartitionSpec.UNCONSTRAINED
         dims.append(() if entry is None or free else (entry,) if isinstance(entry, str) else tuple(entry))
         opened.append(free)
@@ -82,7 +82,7 @@ def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
             f"vmap's spmd_axis_name {split} cannot appear in the spec of a with_sharding_constraint under it, but {clash[0]!r} is "
             f"in {sharding.spec}."
         )
-    entries = list(sharding.spec) + [None] * (x.ndim - 1 - len(sharding.spec))
+    entries = list(sharding.spec.partitions) + [None] * (x.ndim - 1 - len(sharding.spec))
     entries.insert(dim, split or PartitionSpec.UNCONSTRAINED)
     return [do.sharding_constraint(x, sharding=NamedSharding(sharding.mesh, PartitionSpec(*entries)))], [dim]
 
@@ -165,7 +165,7 @@ def _on_mesh_of(concrete: Sharding | None, sharding: NamedSharding) -> Sharding 
 def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
     """The mapped dim stays split as it is; where types do not say it (axes were automatic before), as vmap's argument was."""
     ((x,), (dim,)), sharding = (values, dims), params["sharding"]
-    entries = list(sharding.spec) + [None] * (x.ndim - 1 - len(sharding.spec))
+    entries = list(sharding.spec.partitions) + [None] * (x.ndim - 1 - len(sharding.spec))
     split = tuple(a for a in SPMD_AXES.get() if a in sharding.mesh.explicit_axes)
     entries.insert(dim, x.aval.spec[dim] or split or None)
     spec = NamedSharding(sharding.mesh, sharding.spec.update(partitions=entries))

@@ -360,7 +360,7 @@ def _bits_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Param
         keys = transpose(keys, (d, *(i for i in range(keys.ndim) if i != d)))
     sharding = params["out_sharding"]
     if sharding is not None:
-        partitions = (None,) * keys.ndim + tuple(sharding.spec)[keys.ndim - 1 :]
+        partitions = (None,) * keys.ndim + sharding.spec.partitions[keys.ndim - 1 :]
         sharding = NamedSharding(sharding.mesh, sharding.spec.update(partitions=partitions))
     return [bind(random_bits_p, keys, **{**params, "out_sharding": sharding})], [0]
 

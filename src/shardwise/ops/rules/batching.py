@@ -30,7 +30,7 @@ def mapped_sharding(sharding: NamedSharding | None, x: Any) -> NamedSharding | N
     if sharding is None:
         return None
     marks = {k: set(v) for k in ("unreduced", "reduced") if (v := getattr(sharding.spec, k, None))}
-    return NamedSharding(sharding.mesh, PartitionSpec(x.aval.spec[0] or None, *sharding.spec, **marks))
+    return NamedSharding(sharding.mesh, PartitionSpec(x.aval.spec[0] or None, *sharding.spec.partitions, **marks))
 
 
 def in_front(name: str, change: Callable[..., dict[str, Any]]) -> Callable[..., Batched]:

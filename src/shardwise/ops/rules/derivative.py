@@ -89,7 +89,7 @@ def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedS
     """`sharding` of a value with its dims in another order."""
     if sharding is None:
         return None
-    entries = tuple(sharding.spec)
+    entries = sharding.spec.partitions
     marks = {k: set(v) for k in ("unreduced", "reduced") if (v := getattr(sharding.spec, k, None))}
     return NamedSharding(sharding.mesh, PartitionSpec(*[entries[d] for d in dims], **marks))
 
@@ -159,7 +159,7 @@ def repeated_sharding(size: int, aval: ShapedArray, split: tuple[str, ...]) -> N
     if size % math.prod(mesh.axis_size(a) for a in split):
         return None
     spec = aval.sharding.spec
-    return NamedSharding(mesh, spec.update(partitions=(split, *spec)))
+    return NamedSharding(mesh, spec.update(partitions=(split, *spec.partitions)))
 
 
 def with_dtype(x: Any, aval: ShapedArray) -> Any:

@@ -38,9 +38,9 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
             f"out_sharding= of {api_name} takes a NamedSharding or a PartitionSpec, got {out_sharding!r} of type "
             f"{type(out_sharding).__name__}."
         )
-    if len(spec) > ndim and any(entry is not None for entry in spec[ndim:]):
+    if len(spec) > ndim and any(entry is not None for entry in spec.partitions[ndim:]):
         raise ValueError(f"out_sharding={spec} of {api_name} has {len(spec)} entries, but the result has {ndim} dims.")
-    spec = spec.padded(ndim) if len(spec) <= ndim else spec.update(partitions=spec[:ndim])
+    spec = spec.padded(ndim) if len(spec) <= ndim else spec.update(partitions=spec.partitions[:ndim])
     sharding = NamedSharding(mesh, spec)
     _check_explicit(sharding, api_name)
     return sharding
@@ -59,7 +59,7 @@ def _check_context(mesh: AbstractMesh, sharding: NamedSharding, api_name: str) -
 
 def _check_explicit(sharding: NamedSharding, api_name: str) -> None:
     mesh = sharding.mesh
-    for entry in sharding.spec:
+    for entry in sharding.spec.partitions:
         if entry is PartitionSpec.UNCONSTRAINED:
             raise ValueError(
                 f"PartitionSpec passed to {api_name} cannot contain P.UNCONSTRAINED: the type of the result says "

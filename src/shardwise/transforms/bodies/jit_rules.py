@@ -283,6 +283,6 @@ def _with_dim(sharding: Sharding | None, ndim: int, dim: int | None, spmd: tuple
         return sharding
     if not isinstance(sharding, NamedSharding):
         return None
-    entries = list(sharding.spec) + [None] * (ndim - 1 - len(sharding.spec))
+    entries = list(sharding.spec.partitions) + [None] * (ndim - 1 - len(sharding.spec))
     entries.insert(dim, spmd or PartitionSpec.UNCONSTRAINED)
     return NamedSharding(sharding.mesh, PartitionSpec(*entries))

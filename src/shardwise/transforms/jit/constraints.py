@@ -139,7 +139,9 @@ def _resolved(target: Any) -> Sharding:
 
 
 def _open(sharding: Sharding) -> bool:
-    return isinstance(sharding, NamedSharding) and any(e is PartitionSpec.UNCONSTRAINED for e in sharding.spec)
+    return isinstance(sharding, NamedSharding) and any(
+        e is PartitionSpec.UNCONSTRAINED for e in sharding.spec.partitions
+    )
 
 
 def _explicit(sharding: NamedSharding, x: Array) -> bool:

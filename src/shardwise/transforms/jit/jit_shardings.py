@@ -58,7 +58,7 @@ def check_leaves(tree: Any, option: str) -> None:
         if isinstance(leaf, PartitionSpec):
             axes = [
                 a
-                for entry in leaf
+                for entry in leaf.partitions
                 if entry is not None and entry is not PartitionSpec.UNCONSTRAINED
                 for a in ((entry,) if isinstance(entry, str) else entry)
             ]
@@ -70,7 +70,7 @@ def check_leaves(tree: Any, option: str) -> None:
                 )
         refused = config.dialect.jit.refuses_unconstrained_shardings
         spec = getattr(leaf, "spec", None) if refused and not isinstance(leaf, PartitionSpec) else leaf
-        if isinstance(spec, PartitionSpec) and any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
+        if isinstance(spec, PartitionSpec) and any(entry is PartitionSpec.UNCONSTRAINED for entry in spec.partitions):
             raise ValueError(
                 f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
                 "Use with_sharding_constraint inside the function."

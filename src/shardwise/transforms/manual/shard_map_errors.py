@@ -66,12 +66,12 @@ def check_inferable(call: Any, mesh: Any, manual: frozenset[str]) -> None:
 def check_specs(call: Any, mesh: Any, manual: frozenset[str], side: str, specs: Sequence[PartitionSpec]) -> None:
     """Specs name manual axes of the mesh, each once."""
     for spec in specs:
-        if any(e is PartitionSpec.UNCONSTRAINED for e in spec):
+        if any(e is PartitionSpec.UNCONSTRAINED for e in spec.partitions):
             raise ValueError(
                 f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs has "
                 f"P.UNCONSTRAINED in {spec}, which only with_sharding_constraint takes."
             )
-        axes = [a for e in spec if e is not None for a in ((e,) if isinstance(e, str) else e)]
+        axes = [a for e in spec.partitions if e is not None for a in ((e,) if isinstance(e, str) else e)]
         for i, a in enumerate(axes):
             if a in axes[:i]:
                 raise DuplicateSpecError(

@@ -31,7 +31,7 @@ def manual_mesh(mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> AbstractMe
 
 def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
     """Per dim the axes that split it."""
-    dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec)
+    dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec.partitions)
     return dims + ((),) * (ndim - len(dims))
 
 

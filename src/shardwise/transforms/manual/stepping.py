@@ -205,7 +205,7 @@ class Worker(Runner):
             entry
             if entry is PartitionSpec.UNCONSTRAINED
             else tuple(a for a in axes if a in self.mesh.axis_names) or None
-            for entry, axes in zip(sharding.spec, spec_dims(sharding.spec, len(sharding.spec)), strict=True)
+            for entry, axes in zip(sharding.spec.partitions, spec_dims(sharding.spec, len(sharding.spec)), strict=True)
         ]
         return NamedSharding(self.mesh, PartitionSpec(*kept))
 
