@@ -50,18 +50,22 @@ def own_data(request: pytest.FixtureRequest) -> None:
 def shell():
     """`shell(*arguments, **environment)`: run Python on them in a process of its own, without inherited settings.
 
-    `python` names another interpreter, `cwd` the folder to run in.
+    `python` names another interpreter, `cwd` the folder to run in, `stdin` the text on standard input.
     """
 
     def run(
-        *arguments: object, python: Path | str = sys.executable, cwd: Path | None = None, **environment: str
+        *arguments: object,
+        python: Path | str = sys.executable,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
         return subprocess.run(
             [str(python), *map(str, arguments)],
             env=kept | {"PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu", "PYTHONIOENCODING": "utf-8"} | environment,
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            input=stdin or "",
             capture_output=True,
             encoding="utf-8",
             timeout=120,

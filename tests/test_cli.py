@@ -110,6 +110,58 @@ def test_what_is_not_there_says_why(run, name, missing, reason):
     assert reason in done.stdout
 
 
+def test_modules_code_and_standard_input(shell, tmp_path):
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text("from . import part")
+    (package / "part.py").write_text("import jax, sys; print(jax.__name__, __name__, jax.device_count(), sys.argv[1:])")
+
+    def run(*words, **more):
+        done = shell("-m", "shardwise", "run", *words, cwd=tmp_path, **more)
+        assert done.stderr == ""
+        return done.stdout
+
+    assert run("-m", "pack.part", "--devices", "2", "-c", "x") == "shardwise __main__ 2 ['-c', 'x']\n"
+    assert run("--devices", "2", "-m", "pack", "--", "--devices") == "shardwise pack.part 2 ['--devices']\n"
+    show = "import jax, sys; print(jax.__name__, __name__, sys.argv)"
+    assert run("-c", show, "a", "-m") == "shardwise __main__ ['-c', 'a', '-m']\n"
+    assert run("-", "a", "--dialect", "x", stdin=show) == "shardwise __main__ ['-', 'a', '--dialect', 'x']\n"
+    assert run("-mpack.part") == "shardwise __main__ 1 []\n"
+
+
+@pytest.mark.parametrize("words, stdin, name", [(("-c",), None, "<string>"), (("-",), "text", "<stdin>")])
+def test_a_failing_text_shows_its_lines(shell, tmp_path, words, stdin, name):
+    text = "def f():\n    raise KeyError('here')\n\nf()\n"
+    done = shell(
+        "-m", "shardwise", "run", *words, *([] if stdin else [text]), stdin=text if stdin else None, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert f'  File "{name}", line 2, in f\n    raise KeyError' in done.stderr
+    assert "shardwise" not in done.stderr
+
+
+def test_a_failing_module_shows_its_own_traceback_only(shell, tmp_path):
+    (tmp_path / "bad.py").write_text("raise KeyError('here')")
+    done = shell("-m", "shardwise", "run", "-m", "bad", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("File ") == 1
+    assert "runpy" not in done.stderr
+
+
+def test_version(shell):
+    assert shell("-m", "shardwise", "--version").stdout == f"shardwise {shardwise.__version__}\n"
+
+
+def test_completion_knows_commands_options_and_files(shell):
+    script = shell("-m", "shardwise", "completion", "bash").stdout
+    assert all(word in script for word in ("_shtab_shardwise_plan_option_strings", "--devices", "--on", "latest"))
+    assert "_shtab_shardwise_run_pos_0_COMPGEN=_shtab_compgen_files" in script
+    done = shell("-c", "import subprocess, sys; sys.exit(subprocess.run(['bash', '-n'], input=sys.stdin.read(), text=True).returncode)",
+                 stdin=script)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_real_jax_first_is_refused(shell):
     pytest.importorskip("jax")
     done = shell("-c", "import jax, shardwise.alias as alias; alias.install()")
@@ -124,12 +176,18 @@ def test_real_jax_first_is_refused(shell):
         (("--devices", "0", "prog.py"), "'0' is no number of devices"),
         (("--devices", "many", "prog.py"), "'many' is no number of devices"),
         (("--dialect", "0.4", "prog.py"), "invalid choice: '0.4'"),
-        ((), "PROGRAM"),
+        (("--dialect", "latst", "prog.py"), "did you mean latest?"),
+        (("--devics", "3", "prog.py"), "unrecognized arguments: --devics; did you mean --devices?"),
+        ((), "give a PROGRAM, -m MODULE or -c CODE"),
+        (("-m", "nowhere"), "there is no module nowhere"),
+        (("-m", "nowhere.part"), "there is no module nowhere.part"),
+        (("-m", "email"), "email is a package without a module __main__"),
     ],
 )
 def test_wrong_command_lines(shell, tmp_path, words, message):
     done = shell("-m", "shardwise", "run", *words, cwd=tmp_path)
     assert done.returncode == 2
+    assert done.stderr.startswith("usage: shardwise run ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -198,6 +256,11 @@ def test_info(shell):
     titles = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert titles == ["versions", "dialect", "CPU", "BLAS", "devices", "MPI", "settings"]
     assert "not known" not in done.stdout
+
+
+def test_info_as_json(shell):
+    told = json.loads(shell("-m", "shardwise", "info", "--json").stdout)
+    assert told["dialect"] == ["seed: behaves and prints as JAX 0.5.3"]
 
 
 def test_info_tells_which_settings_change_nothing(shell):

@@ -25,7 +25,7 @@ FIELDS = {f.name for f in fields(SEED)} - {"name"}  # type: ignore[arg-type]
 WHOLE = {
     "base/options.py": "the option that chooses the dialect lists them",
     "base/config.py": "follows that option",
-    "cli/run.py": "so does the option of the command line",
+    "cli/program.py": "so does the option of the command line",
     "cli/info.py": "tells the user which one is chosen",
     "runtime/processes/announce.py": "processes that compute together must have chosen the same one",
 }

@@ -6,30 +6,57 @@ In: the words of the command line. Out: an exit status; everything else is print
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
 
-from shardwise.cli import info, plan, run
+from shardwise import __version__
+from shardwise.cli import completion, info, plan, run
 from shardwise.cli.info import print_environment_info as print_environment_info
-from shardwise.cli.run import UsageError as UsageError
+from shardwise.cli.program import UsageError as UsageError
+
+_COMMANDS: tuple[ModuleType, ...] = (run, plan, info, completion)
+_WITH_PROGRAM = {command.NAME: command for command in (run, plan)}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors name the word that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        given, colon, rest = message.partition(" (choose from ")
+        if colon:
+            word = given.rpartition("invalid choice: ")[2].strip("'")
+            names = [name.strip(" ')") for name in rest.split(",")]
+        else:
+            word = message.removeprefix("unrecognized arguments: ").split(" ")[0].partition("=")[0]
+            names = [name for action in self._actions for name in action.option_strings]
+        near = difflib.get_close_matches(word, names, 1) if word else []
+        super().error(message + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="shardwise", description="JAX's array and sharding API on NumPy kernels.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"shardwise {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.register(commands)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line (`sys.argv` if none is given) and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="shardwise", description="JAX's array and sharding API on NumPy kernels.", allow_abbrev=False
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run.register(commands)
-    plan.register(commands)
-    info.register(commands)
     words, rest = list(sys.argv[1:] if arguments is None else arguments), []
-    for command in (run, plan):
-        if words[:1] == [command.NAME]:
-            words[1:], rest = command.own_words(words[1:])
-    options = parser.parse_args(words, argparse.Namespace(arguments=rest))
+    if words and words[0] in _WITH_PROGRAM:
+        words[1:], rest = _WITH_PROGRAM[words[0]].split_words(words[1:])
+    parser = _make_parser()
+    options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=rest, whole=parser))
+    if unknown:
+        options.parser.error("unrecognized arguments: " + " ".join(unknown))
     try:
         return options.carry_out(options)
     except UsageError as error:
+        options.parser.print_usage(sys.stderr)
         print(f"shardwise {options.command}: {error}", file=sys.stderr)
         return 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -19,6 +20,7 @@ from shardwise.base.options import NO_EFFECT, OPTIONS
 from shardwise.runtime.machine import kernel_store, llvm
 from shardwise.runtime.products import amx, blas, product_threads
 
+NAME = "info"
 _PACKAGES = (
     "numpy",
     "scipy",
@@ -36,14 +38,18 @@ _PROBE_SECONDS = 20
 def register(commands: Any) -> None:
     """Add the command `info` to the parser."""
     parser = commands.add_parser(
-        "info", help="print versions, CPU, BLAS, devices, MPI, settings", description="Print what shardwise finds here."
+        NAME,
+        help="print versions, CPU, BLAS, devices, MPI, settings",
+        description="Print what shardwise finds here.",
+        allow_abbrev=False,
     )
-    parser.set_defaults(carry_out=_carry_out)
+    parser.add_argument("--json", action="store_true", help="print it as JSON: a list of lines for each section")
+    parser.set_defaults(carry_out=_carry_out, parser=parser)
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
     """Print what `shardwise info` prints, or return it as a string."""
-    text = "\n".join(_report())
+    text = "\n".join(f"{title:<10}" + ("\n" + " " * 10).join(lines or ["none"]) for title, lines in _report())
     if return_string:
         return text
     print(text)
@@ -51,17 +57,20 @@ def print_environment_info(return_string: bool = False) -> str | None:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    print_environment_info()
+    if options.json:
+        print(json.dumps(dict(_report()), indent=2))
+    else:
+        print_environment_info()
     return 0
 
 
-def _report() -> Iterable[str]:
+def _report() -> Iterable[tuple[str, list[str]]]:
     for title, describe in _SECTIONS.items():
         try:
             lines = list(describe())
         except Exception as error:  # a broken driver or library is a finding, not a reason to stop
             lines = [f"not known: {type(error).__name__}: {error}"]
-        yield f"{title:<10}" + ("\n" + " " * 10).join(lines or ["none"])
+        yield title, lines
 
 
 def _versions() -> Iterable[str]:

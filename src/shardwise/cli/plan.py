@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
 import os
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from shardwise import alias
-from shardwise.cli import run as running
-from shardwise.cli.run import UsageError
+from shardwise.cli.program import Program, UsageError, add_program, own_words, report, set_dialect
 from shardwise.engine.planned import free_memory
 from shardwise.planner.result import Plan
 
@@ -36,13 +33,10 @@ def register(commands: Any) -> None:
         "what moves, and how long a step takes.",
         epilog="OPTIONS may also stand right behind PROGRAM, or begin with --on behind the program's arguments; behind a `--` all is the "
         "program's.",
-        usage="shardwise plan [OPTIONS] PROGRAM [ARGUMENTS ...] --on MACHINE",
+        usage="shardwise plan [OPTIONS] (PROGRAM | -m MODULE | -c CODE | -) [ARGUMENTS ...] --on MACHINE",
         allow_abbrev=False,
     )
-    parser.add_argument("program", metavar="PROGRAM", nargs="?", help="a .py file or an .ipynb notebook")
-    parser.add_argument(
-        "-m", dest="module", metavar="MODULE", help="a module, as `python -m` runs it, in place of PROGRAM"
-    )
+    add_program(parser)
     parser.add_argument(
         "--on",
         metavar="MACHINE",
@@ -62,13 +56,12 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--chakra", metavar="DIR", help="write its execution traces, one per device, as Chakra has them"
     )
-    running.add_dialect(parser)
-    parser.set_defaults(carry_out=_carry_out)
+    parser.set_defaults(carry_out=_carry_out, parser=parser)
 
 
-def own_words(words: list[str]) -> tuple[list[str], list[str]]:
+def split_words(words: list[str]) -> tuple[list[str], list[str]]:
     """The words of this command and those of the program; ours may also begin with ``--on`` behind the program's."""
-    own, rest = running.own_words(words, (*_OPTIONS, "-m"))
+    own, rest = own_words(words, _OPTIONS)
     named = any(w.partition("=")[0] == "--on" for w in own)
     end = words.index("--") if "--" in words else len(words)
     at = next(
@@ -80,11 +73,9 @@ def own_words(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    if (options.program is None) == (options.module is None):
-        raise UsageError("give a PROGRAM or -m MODULE, and not both")
-    path = None if options.program is None else running.checked_path(options.program)
+    program = Program.of(options)
     _check_writable(options)
-    running.take_dialect(options)
+    set_dialect(options)
     alias.install()
     from shardwise.plan import on  # start-up time: it brings the whole engine
 
@@ -95,7 +86,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     _spare_memory()
     try:
-        status = _execute(path, options)
+        status = _execute(program)
     finally:
         planned.__exit__(None, None, None)
     try:
@@ -106,7 +97,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         if status:
             return status
         raise UsageError(
-            f"{options.program or options.module} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
+            f"{program.name} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
             "compiled programs: decorate the training step with jax.jit, and call it."
         )
     _show(plans, options)
@@ -127,15 +118,12 @@ def _spare_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def _execute(path: Path | None, options: argparse.Namespace) -> int:
+def _execute(program: Program) -> int:
     """Run the program to its end, or for as many steps as are asked for; the exit status."""
     from shardwise.plan import StepsDone
 
     try:
-        if path is not None:
-            running.execute(path, options.arguments)
-        else:
-            _execute_module(options.module, options.arguments)
+        program.execute()
     except StepsDone:
         return 0
     except UsageError:
@@ -148,22 +136,14 @@ def _execute(path: Path | None, options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("shardwise plan: interrupted; this is the plan so far", file=sys.stderr)
     except MemoryError as error:
-        running.report(error)
+        report(error)
         print("shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of "
               "its data in place of values.", file=sys.stderr)  # fmt: skip
         return 1
     except Exception as error:
-        running.report(error)
+        report(error)
         return 1
     return 0
-
-
-def _execute_module(name: str, arguments: Sequence[str]) -> None:
-    sys.path[0:1] = [str(Path.cwd())]
-    if importlib.util.find_spec(name) is None:
-        raise UsageError(f"there is no module {name}")
-    sys.argv = [name, *arguments]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _check_writable(options: argparse.Namespace) -> None:

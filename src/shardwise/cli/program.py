@@ -1,0 +1,182 @@
+"""The program that a command line names: a file, a notebook, a module, code, or standard input.
+
+In: the words of the command line. Out: the program run as ``__main__``, seeing the interpreter's state that `python` would give it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import linecache
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Literal
+
+from shardwise.base import config
+from shardwise.base.dialect import DIALECTS
+from shardwise.cli import notebook
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class UsageError(Exception):
+    """An invalid command line; the message is for the user."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and the arguments that it sees. `text` is a path, the name of a module, or the code itself; of stdin it is ``-``."""
+
+    kind: Literal["file", "module", "code", "stdin"]
+    text: str
+    arguments: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Program:
+        """The one program that parsed options name (see `add_program`).
+
+        Raises:
+            UsageError: they name none, several, or one that is not there.
+        """
+        named = [name for name in ("program", "module", "code") if getattr(options, name) is not None]
+        if len(named) != 1:
+            raise UsageError("give a PROGRAM, -m MODULE or -c CODE" + (", and one of them only" if named else ""))
+        arguments = tuple(options.arguments)
+        if options.module is not None:
+            return cls("module", options.module, arguments)
+        if options.code is not None:
+            return cls("code", options.code, arguments)
+        if options.program == "-":
+            return cls("stdin", "-", arguments)
+        path = Path(options.program)
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder; give a .py file or an .ipynb notebook")
+        if not path.exists():
+            raise UsageError(f"there is no file {path}")
+        return cls("file", str(path), arguments)
+
+    @property
+    def name(self) -> str:
+        """The program as messages name it."""
+        return {"code": "-c", "stdin": "the program on standard input"}.get(self.kind, self.text)
+
+    def execute(self) -> None:
+        """Run the program as ``__main__``. Its exceptions pass through.
+
+        Raises:
+            UsageError: it is a notebook or a module that cannot be run.
+        """
+        if self.kind == "module":
+            _run_module(self.text, self.arguments)
+            return
+        path = Path(self.text)
+        in_file = self.kind == "file"
+        sys.argv = [{"code": "-c"}.get(self.kind, self.text), *self.arguments]
+        sys.path[0:1] = [str(path.resolve().parent) if in_file else ""]
+        module = ModuleType("__main__")
+        module.__dict__.update(__builtins__=__builtins__)
+        sys.modules["__main__"] = module
+        if not in_file:
+            text, name = (sys.stdin.read(), "<stdin>") if self.kind == "stdin" else (self.text, "<string>")
+            _run_text(text, name, module)
+            return
+        module.__file__ = str(path)
+        try:
+            if path.suffix == ".ipynb":
+                notebook.run(path, module.__dict__)
+            else:
+                exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+        except notebook.NotebookError as error:
+            raise UsageError(str(error)) from None
+
+
+def _run_text(text: str, name: str, module: ModuleType) -> None:
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # tracebacks show its lines
+    exec(compile(text, name, "exec", dont_inherit=True), module.__dict__)
+
+
+def _run_module(name: str, arguments: Sequence[str]) -> None:
+    sys.path[0:1] = [str(Path.cwd())]
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith(f"{error.name}."):
+            raise  # the package that holds it fails to import another
+        spec = None
+    except ValueError:  # of a module without a spec, and of a relative name
+        spec = None
+    if spec is None:
+        raise UsageError(f"there is no module {name}")
+    if spec.submodule_search_locations is not None and importlib.util.find_spec(f"{name}.__main__") is None:
+        raise UsageError(f"{name} is a package without a module __main__; name the module of it that is to run")
+    sys.argv = [name, *arguments]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def add_program(parser: argparse.ArgumentParser) -> None:
+    """Add PROGRAM, -m and -c, and the dialect to a command's parser."""
+    parser.add_argument("program", metavar="PROGRAM", nargs="?", help="a .py file, an .ipynb notebook, or - for stdin")
+    parser.add_argument("-m", dest="module", metavar="MODULE", help="a module in place of PROGRAM, as of `python -m`")
+    parser.add_argument(
+        "-c", dest="code", metavar="CODE", help="a program's text in place of PROGRAM, as of `python -c`"
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(DIALECTS),
+        help="behave and print as " + ", ".join(f"JAX {d.jax_version} ({d.name})" for d in DIALECTS.values()),
+    )
+
+
+def set_dialect(options: argparse.Namespace) -> None:
+    """Let programs have the dialect that the options name, if they do."""
+    if options.dialect is not None:
+        config.update("shardwise_dialect", options.dialect)
+
+
+def own_words(words: Sequence[str], options: Collection[str]) -> tuple[list[str], list[str]]:
+    """Split the words behind a command into its own and those of the program. `options` are its own, which take a value each.
+
+    Argparse cannot: our options may stand before PROGRAM and right behind it, while a program may have options of the
+    same names further on.
+    """
+    own: list[str] = []
+    rest, program_seen = list(words), False
+    while rest:
+        word = rest[0]
+        name = word.partition("=")[0]
+        option = word.startswith("-") and word not in ("-", "--")
+        if option and not program_seen and word[:2] in ("-m", "-c"):
+            program_seen, width = True, 2 if len(word) == 2 else 1
+        elif option and (not program_seen or name in options):
+            width = 2 if word in options else 1
+        elif program_seen:
+            break
+        else:
+            program_seen, width = True, 1
+        own += rest[:width]
+        rest = rest[width:]
+    return own, rest[1:] if rest[:1] == ["--"] else rest
+
+
+def report(error: BaseException) -> None:
+    """Show the program's failure as Python would, without the frames of this command."""
+    error.__traceback__ = _from_program(error.__traceback__)
+    if sys.excepthook is sys.__excepthook__:
+        traceback.print_exception(error)  # unlike Python's own hook, it knows the text of notebook cells
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _from_program(frames: TracebackType | None) -> TracebackType | None:
+    def ours(file: str) -> bool:
+        return os.path.dirname(os.path.abspath(file)) == _HERE or file == "<frozen runpy>"
+
+    while frames is not None and ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames
