@@ -1,7 +1,8 @@
-"""Every module can be the first that a process imports after the package itself, which any import runs."""
+"""Imports: every module can be the first after the package itself; functions import our modules only for start-up time."""
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,32 @@ def test_a_module_that_fails_is_named(shell: Any, tmp_path: Path) -> None:
     (tmp_path / "needs_more.py").write_text("raise KeyError('scatter')")
     done = shell("-c", FORKS, "needs_more", cwd=tmp_path)
     assert done.stdout == "needs_more KeyError 'scatter'\n"
+
+
+def late_imports(text: str) -> list[int]:
+    """The lines of functions that import our modules without saying that they do so for start-up time."""
+    lines, found = text.splitlines(), set[int]()
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if any(name.partition(".")[0] == "shardwise" for name in names):
+                first = node.lineno - 1
+                while lines[first - 1].lstrip().startswith(("from ", "import ")):  # the first of a group speaks for it
+                    first -= 1
+                if "# start-up time" not in lines[first]:
+                    found.add(node.lineno)
+    return sorted(found)
+
+
+def test_functions_import_our_modules_only_for_start_up_time() -> None:
+    found = {str(p.relative_to(ROOT)): lines for p in ROOT.rglob("*.py") if (lines := late_imports(p.read_text()))}
+    assert not found, f"move these imports to the top of the module, or say `# start-up time` there: {found}"
+
+
+@pytest.mark.parametrize(("comment", "lines"), [("", [2, 3]), ("  # start-up time", [])])
+def test_late_imports_are_found(comment: str, lines: list[int]) -> None:
+    text = f"def f():\n    from shardwise.plan import on{comment}\n    from shardwise import plan\n    import numpy\n"
+    assert late_imports(text) == lines

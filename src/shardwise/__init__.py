@@ -6,6 +6,7 @@
 import importlib as _importlib
 from typing import Any as _Any
 
+from shardwise import sharding as _sharding
 from shardwise.base import config as config
 from shardwise.base import errors as errors
 from shardwise.base.config import check_tracer_leaks as check_tracer_leaks
@@ -59,6 +60,7 @@ from shardwise.sharding import process_indices as process_indices
 from shardwise.sharding import set_mesh as set_mesh
 from shardwise.transforms.jit.jit import jit as jit
 from shardwise.transforms.jit.wrapped import clear_caches as clear_caches
+from shardwise.transforms.manual import explicit as _explicit
 
 __version__ = "0.1.0"
 
@@ -117,14 +119,8 @@ def __dir__() -> list[str]:
     return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES, *kept})
 
 
-def _extend_sharding() -> None:
-    """`sharding` also names the switches between modes, which need the floors above it."""
-    from shardwise import sharding
-    from shardwise.transforms.manual import explicit
-
-    for name in ("reshard", "auto_axes", "explicit_axes"):
-        setattr(sharding, name, getattr(explicit, name))
-
-
 _operators_on_demand.install()
-_extend_sharding()
+
+# `sharding` also names the switches between modes, which need the floors above it.
+for _name in ("reshard", "auto_axes", "explicit_axes"):
+    setattr(_sharding, _name, getattr(_explicit, _name))

@@ -2,12 +2,12 @@
 
 from typing import Any as _Any
 
+import shardwise as _shardwise
+
 
 def __getattr__(name: str) -> _Any:
-    import shardwise
-
     if name == "__version__":
-        return shardwise.__version__
+        return _shardwise.__version__
     if name == "__version_info__":
-        return tuple(int(part) for part in shardwise.__version__.split("."))
+        return tuple(int(part) for part in _shardwise.__version__.split("."))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import shardwise
 from shardwise.base import config
 from shardwise.base.options import NO_EFFECT, OPTIONS
 from shardwise.runtime.machine import kernel_store, llvm
@@ -148,8 +149,6 @@ def _ask(library: Path, question: str, kind: Any) -> Any:
 
 
 def _devices() -> Iterable[str]:
-    import shardwise
-
     count = shardwise.device_count()
     platforms = sorted({device.platform for device in shardwise.devices()})
     yield f"{count} {'/'.join(platforms)} ({shardwise.process_count()} process); set by --devices, JAX_NUM_CPU_DEVICES"

@@ -120,7 +120,7 @@ def _spare_memory() -> None:
 
 def _execute(program: Program) -> int:
     """Run the program to its end, or for as many steps as are asked for; the exit status."""
-    from shardwise.plan import StepsDone
+    from shardwise.plan import StepsDone  # start-up time: it brings the whole engine
 
     try:
         program.execute()
@@ -161,7 +161,7 @@ def _check_writable(options: argparse.Namespace) -> None:
 
 
 def _show(plans: Sequence[Plan], options: argparse.Namespace) -> None:
-    from shardwise.plan.report import terminal
+    from shardwise.plan.report import terminal  # start-up time: only what shows the plan
 
     largest = plans[0]
     sys.stdout.flush()
@@ -171,18 +171,18 @@ def _show(plans: Sequence[Plan], options: argparse.Namespace) -> None:
         for plan in plans[1:]:
             print(f"  {plan.name} ({plan.calls} x): {terminal.verdict(plan)}")
     if options.json:
-        from shardwise.plan.report.as_json import to_json
+        from shardwise.plan.report.as_json import to_json  # start-up time
 
         Path(options.json).write_text(to_json(largest))
     if options.html:
-        from shardwise.plan.report.html import to_html
+        from shardwise.plan.report.html import to_html  # start-up time
 
         Path(options.html).write_text(to_html(largest))
     if options.trace:
-        from shardwise.plan.report.trace import to_trace
+        from shardwise.plan.report.trace import to_trace  # start-up time
 
         Path(options.trace).write_text(to_trace(largest))
     if options.chakra:
-        from shardwise.plan.report.chakra import write_chakra
+        from shardwise.plan.report.chakra import write_chakra  # start-up time
 
         write_chakra(largest, options.chakra)

@@ -28,7 +28,7 @@ class _Waiting(importlib.abc.MetaPathFinder):
         if fullname.partition(".")[0] not in ("jax", "jaxlib"):
             return None
         sys.meta_path.remove(self)
-        from shardwise import alias
+        from shardwise import alias  # start-up time: of children that never import jax
 
         alias.install()
         del sys.modules["jax"]  # a module that appears while it is looked for would be run once more

@@ -106,7 +106,7 @@ def _finite(x: NDArray) -> bool:
 
 def cholesky(x: NDArray) -> NDArray:
     """The lower factor; only the lower triangle is read. NaN there where the matrix is not definite."""
-    from shardwise.ops.linalg import blocked_cholesky, factor_loops  # build machine code: not at start-up
+    from shardwise.ops.linalg import blocked_cholesky, factor_loops  # start-up time: they build machine code
 
     for by_loops in (factor_loops.cholesky, blocked_cholesky.cholesky):
         found = by_loops(x)
