@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-ROOMS = ["fused", "loops", "products", "small"]
+ROOMS = ["fused", "loops", "machine", "processes", "products", "small"]
 
 
 @pytest.mark.parametrize("room", ROOMS)

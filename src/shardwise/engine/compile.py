@@ -33,8 +33,7 @@ from shardwise.passes.propagate import Placement
 from shardwise.passes.transfers import Transfer, transfers_of
 from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.processes.announce import Announced
-from shardwise.runtime.processes.origin import FEW, MASK, history
+from shardwise.runtime.processes import FEW, MASK, Announced, history
 from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding import (
     Device,

@@ -26,7 +26,7 @@ from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind
 from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.copies import copied
-from shardwise.runtime.processes.comm import checksum, number_of, the_world
+from shardwise.runtime.processes import checksum, number_of, the_world
 from shardwise.sharding import (
     Device,
     Mesh,

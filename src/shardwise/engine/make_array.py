@@ -20,9 +20,7 @@ from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Tracer
 from shardwise.ir.digest import encoded
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.runtime.processes.comm import number_of
-from shardwise.runtime.processes.origin import MASK, history
-from shardwise.runtime.processes.vouch import checksum
+from shardwise.runtime.processes import MASK, checksum, history, number_of
 from shardwise.sharding import Sharding
 from shardwise.sharding.ownership import (
     local_index,

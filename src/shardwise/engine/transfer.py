@@ -15,10 +15,7 @@ from shardwise.base.dtypes import physical
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.signature import Signature
 from shardwise.ir.digest import encoded
-from shardwise.runtime.processes.comm import DivergenceError, Meeting, number_of, the_world
-from shardwise.runtime.processes.origin import MASK, history
-from shardwise.runtime.processes.routes import Route
-from shardwise.runtime.processes.vouch import checksum
+from shardwise.runtime.processes import MASK, DivergenceError, Meeting, Route, checksum, history, number_of, the_world
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import local_index
 

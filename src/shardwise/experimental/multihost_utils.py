@@ -19,9 +19,15 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import device_put
 from shardwise.engine.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.ir import Tracer
-from shardwise.runtime.processes import preemption
-from shardwise.runtime.processes.comm import DivergenceError, as_bytes, number_of, the_world, world
-from shardwise.runtime.processes.traffic import everything
+from shardwise.runtime.processes import (
+    DivergenceError,
+    as_bytes,
+    number_of,
+    preemption,
+    the_world,
+    total_traffic,
+    world,
+)
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, process_count
 
 __all__ = [
@@ -98,7 +104,7 @@ def _gathered(x: Any, tiled: bool) -> np.ndarray:
             return value if tiled else value[np.newaxis]
         return np.concatenate([value] * count) if tiled and value.ndim else np.stack([value] * count)
     _meet(f"process_allgather of {value.dtype.name}{list(value.shape)}")
-    everything.add("all_gather", value.nbytes * (processes.size - 1))
+    total_traffic.add("all_gather", value.nbytes * (processes.size - 1))
     stacked = processes.allgather(_everyone(), value)
     return stacked.reshape(-1, *value.shape[1:]) if tiled and value.ndim else stacked
 
@@ -126,7 +132,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         raise ValueError(
             f"broadcast_one_to_all: one process must say is_source=True, but these do: {sources.tolist()}."
         )
-    everything.add("broadcast", sum(v.nbytes for v in values) * (processes.size - 1) if mine else 0)
+    total_traffic.add("broadcast", sum(v.nbytes for v in values) * (processes.size - 1) if mine else 0)
     out = []
     for value in values:
         sent = value.copy() if mine else np.empty(value.shape, value.dtype)

@@ -12,7 +12,7 @@ from shardwise.passes.parts import makers, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import space_of
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import available
 
 
 def with_crossing_reductions(program: Program, env: Env) -> Program:

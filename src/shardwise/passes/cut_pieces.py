@@ -16,7 +16,7 @@ from shardwise.passes.parts import makers, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import Piece, joined_pieces
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import available
 
 
 def with_cut_pieces(program: Program, env: Env) -> Program:

@@ -21,8 +21,7 @@ from shardwise.passes.small import is_small_loop
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import Space, fits, fused, joined_pieces, space_of
-from shardwise.runtime.machine.lanes import TYPES
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import TYPES, available
 
 
 def schedule(program: Program, env: Env) -> Program:

@@ -16,7 +16,7 @@ from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.passes.parts import makers, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import available
 from shardwise.runtime.products import amx
 
 _NARROW = ("float16", "bfloat16")

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.runtime import costs
 from shardwise.runtime.hollow import hollow, is_hollow
-from shardwise.runtime.machine.threads import in_runs, thread_count
+from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 Ndarray = np.ndarray[Any, Any]
@@ -46,7 +46,7 @@ def fill(out: Ndarray, source: Ndarray) -> None:
         np.copyto(out, source, casting="unsafe")
         return
     step = max(1, costs.COPY_PART * rows // out.nbytes)
-    in_runs(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
+    run_in_parts(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
 
 
 def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
@@ -60,7 +60,7 @@ def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
         for i in range(run.start, run.stop):
             np.copyto(out[i], x[positions[i]])
 
-    in_runs(copy, len(positions), 1, thread_count() if out.nbytes >= costs.COPY_SHARED else 1)
+    run_in_parts(copy, len(positions), 1, thread_count() if out.nbytes >= costs.COPY_SHARED else 1)
     return out
 
 
@@ -77,7 +77,9 @@ def taken(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     else:
         source, target = x.reshape(x.shape[axis:]), out.reshape(out.shape[axis:])
         step = max(1, costs.COPY_PART * flat.size // size)
-        in_runs(lambda run: source.take(flat[run], 0, out=target[run], mode="clip"), flat.size, step, thread_count())
+        run_in_parts(
+            lambda run: source.take(flat[run], 0, out=target[run], mode="clip"), flat.size, step, thread_count()
+        )
     return out.reshape(shape)
 
 
@@ -104,5 +106,5 @@ def joined(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = None) -> Nda
             np.copyto(part[(*before, run)], x[(*before, run)])
 
         if x.size:
-            in_runs(copy, x.shape[cut], max(1, costs.COPY_PART * x.shape[cut] // x.nbytes), threads)
+            run_in_parts(copy, x.shape[cut], max(1, costs.COPY_PART * x.shape[cut] // x.nbytes), threads)
     return out

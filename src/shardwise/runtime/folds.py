@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir.op import Fold
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine import Lane, Lanes
 
 Accumulators = tuple[Lane, ...]
 

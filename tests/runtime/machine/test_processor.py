@@ -166,13 +166,13 @@ def test_the_level_is_fixed_once_code_is_made():
     ],
 )
 def test_what_levels_use(monkeypatch, level, feature, used):
-    monkeypatch.setattr(processor, "level", lambda: level)
+    monkeypatch.setattr(processor, "processor_level", lambda: level)
     assert processor.uses(feature) == used
 
 
 def test_kernels_of_other_levels_are_other_files(monkeypatch):
     kinds = {}
     for level in (None, "avx512", "avx2"):
-        monkeypatch.setattr(processor, "level", lambda level=level: level)
+        monkeypatch.setattr(processor, "processor_level", lambda level=level: level)
         kinds[level] = processor.processor_kind()
     assert kinds[None] is None or len(set(kinds.values())) == 3

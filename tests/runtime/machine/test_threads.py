@@ -40,7 +40,7 @@ def refused(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))  # whatever this machine has
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    own = threads.helpers, standby.standby
+    own = threads.helpers, standby.standby_threads
     for helpers in own:
         helpers.forget()
     monkeypatch.setattr(threading, "_start_new_thread", refuse)

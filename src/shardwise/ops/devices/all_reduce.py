@@ -40,7 +40,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS, Monoid
-from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes import the_world
 
 _LARGE = 1 << 20  # bytes of a block whose parts are reduced piece by piece, as they are exchanged
 _MOST = 32  # parts for which that pays

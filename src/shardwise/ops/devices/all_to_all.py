@@ -30,7 +30,7 @@ from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
-from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes import the_world
 
 
 def _type(

@@ -40,7 +40,7 @@ from shardwise.runtime import copies
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
-from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes import the_world
 
 Piece = tuple[int, int, int, int]  # source, first position of it, place in the dim, length
 Pieces = tuple[Piece, ...]  # in order, without overlap

@@ -20,7 +20,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray, expanded
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
-from shardwise.runtime.processes.comm import number_of, the_world
+from shardwise.runtime.processes import number_of, the_world
 
 Kernel = Callable[..., Ndarray]
 AnyKernel = TypeVar("AnyKernel", bound=Callable[..., Any])

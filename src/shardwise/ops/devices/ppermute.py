@@ -31,7 +31,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import chosen
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
-from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes import the_world
 
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> ShapedArray:

@@ -32,7 +32,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes import the_world
 
 
 def _type(

@@ -21,8 +21,7 @@ from shardwise.ops.devices.lines import Kernel, as_slice, block_bytes, line_of, 
 from shardwise.runtime.blocks import Ndarray, expanded
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
-from shardwise.runtime.processes.comm import the_world
-from shardwise.runtime.processes.routes import Message, Route
+from shardwise.runtime.processes import Message, Route, the_world
 from shardwise.sharding.ownership import owned_positions
 from shardwise.sharding.rule import Rule
 

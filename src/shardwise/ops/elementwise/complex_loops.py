@@ -14,10 +14,7 @@ import numpy as np
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.rules.operands import Block
 from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine import libm
-from shardwise.runtime.machine.lanes import Lane, Lanes
-from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import Lane, Lanes, available, libm, thread_count
 from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 10  # elements from which a compiled loop pays

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Emit
-from shardwise.runtime.machine import libm, libm_angles, libm_powers
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine import Lane, Lanes, libm, libm_angles, libm_powers
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
-from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.machine.threads import in_runs, thread_count
+from shardwise.runtime.machine import TYPES, Lane, Lanes, available, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
@@ -97,7 +95,7 @@ def _by_segments(loop: Loop, table: Block, position: Block, rows: Block, ufunc: 
             given = parts[k], position[some], rows[some]
             loop(1, (len(given[1]), columns, columns, size), given, 1)
 
-    in_runs(work, _SEGMENTS, 1, threads)
+    run_in_parts(work, _SEGMENTS, 1, threads)
     for part in parts:
         (np.add if ufunc is np.subtract else ufunc)(table, part, out=table)
 

@@ -12,9 +12,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.machine.threads import helpers, in_runs
+from shardwise.runtime.machine import Lane, available, helpers, run_in_parts
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import blas, product_threads
 
@@ -56,7 +54,7 @@ def _turn(source: Block, upper: Block) -> None:
             for j in range(0, i + 1, _TILE):
                 upper[j : j + _TILE, i : min(n, i + _TILE)] = source[i : i + _TILE, j : j + _TILE].T
 
-    in_runs(work, -(-n // _TILE), 1, product_threads())
+    run_in_parts(work, -(-n // _TILE), 1, product_threads())
 
 
 def _turn_back(upper: Block, target: Block) -> None:
@@ -71,7 +69,7 @@ def _turn_back(upper: Block, target: Block) -> None:
             target[i:end, i:end] = np.tril(upper[i:end, i:end].T)
             target[i:end, end:] = 0
 
-    in_runs(work, -(-n // _TILE), 1, product_threads())
+    run_in_parts(work, -(-n // _TILE), 1, product_threads())
 
 
 def _factor(upper: Block, n: int, rows: int, library: blas.Library) -> bool:

@@ -14,9 +14,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime.loops import Function, Loop, Writer, lanes_of
-from shardwise.runtime.machine.lanes import Lane, itemsize
-from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import Lane, available, itemsize, thread_count
 from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]

@@ -21,7 +21,7 @@ from shardwise.ops.rules.derivative import do, filled, scalar
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import thread_count
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["FftType", "fft", "fft_p"]

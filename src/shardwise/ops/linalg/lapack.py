@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.runtime.machine.threads import in_runs, thread_count
+from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 NDArray = np.ndarray[Any, Any]
@@ -52,7 +52,7 @@ def _gufunc(name: str, *operands: NDArray) -> Any:
             call(*(cut(x, run) for x in operands), out=tuple(cut(o, run) for o in outs))
 
     threads = thread_count()
-    in_runs(work, loops[dim], max(1, loops[dim] // (4 * threads)), threads)
+    run_in_parts(work, loops[dim], max(1, loops[dim] // (4 * threads)), threads)
     return outs if several else outs[0]
 
 

@@ -19,9 +19,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine.lanes import Lane, itemsize
-from shardwise.runtime.machine.llvm import available, target
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import Lane, available, itemsize, target, thread_count
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shardwise.runtime.machine.threads import helpers
+from shardwise.runtime.machine import helpers
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
 

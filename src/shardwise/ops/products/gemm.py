@@ -13,7 +13,7 @@ from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.ops.elementwise.casts import cast, convert_element_type_p
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.fused import GroupKernel
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import available
 from shardwise.runtime.products import DotDims, Ints, NDArray, contract, gemm_plan
 from shardwise.runtime.products.amx import granted
 

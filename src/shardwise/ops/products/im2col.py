@@ -19,7 +19,7 @@ from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dil
 from shardwise.ops.products.direct_conv import direct
 from shardwise.ops.products.few_places import few_places
 from shardwise.ops.products.gemm import compute_dtype, exact_dtype, wrapped
-from shardwise.runtime.machine.threads import helpers, in_runs, thread_count
+from shardwise.runtime.machine import helpers, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
@@ -192,7 +192,7 @@ def spread_out(
         return into
     if outer < first:
         rows = shape[outer]
-        in_runs(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= _SHARED else 1)
+        run_in_parts(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= _SHARED else 1)
     else:
         full[...] = fill
         into[tuple(target)] = given

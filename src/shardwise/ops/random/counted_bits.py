@@ -20,7 +20,7 @@ from shardwise.ops.rules.operands import Block, aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine import Lane, Lanes
 from shardwise.sharding.rule import Kind, Rule, pointwise_rule
 
 Shape = tuple[int, ...]

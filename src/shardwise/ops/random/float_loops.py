@@ -11,8 +11,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import Lane, thread_count
 
 Block = np.ndarray[Any, Any]
 

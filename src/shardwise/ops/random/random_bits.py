@@ -40,7 +40,7 @@ from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import available
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 

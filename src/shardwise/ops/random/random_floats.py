@@ -22,9 +22,7 @@ from shardwise.ops.elementwise.unary import square
 from shardwise.ops.random.float_loops import compute
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine import libm
-from shardwise.runtime.machine.lanes import Lane, Lanes
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import Lane, Lanes, available, libm
 
 _TILE = 1 << 15  # elements at a time: the steps of a kernel find them in the cache
 

@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.ops.random.counted_bits import hashed
 from shardwise.runtime import costs
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine import Lane, Lanes
 from shardwise.runtime.small import Body, Code, Shape, Value, dense, pointwise
 
 Write = Callable[[Lanes, list[Lane]], Lane]

@@ -19,10 +19,7 @@ from shardwise.ops.rules.operands import Block
 from shardwise.runtime import extrema
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine import libm
-from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
-from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import TYPES, Lane, Lanes, available, libm, thread_count
 from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 13  # elements from which a compiled loop pays

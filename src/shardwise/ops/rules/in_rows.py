@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.runtime.machine.threads import in_runs, thread_count
+from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
@@ -39,5 +39,5 @@ def in_rows(
             out[place] = part
 
     step = max(1, _CHUNK * shape[cut] // (rows * length))
-    in_runs(run, shape[cut], step, thread_count())
+    run_in_parts(run, shape[cut], step, thread_count())
     return outs

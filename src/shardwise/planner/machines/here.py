@@ -22,8 +22,7 @@ from shardwise.engine.device_put import device_put
 from shardwise.ops.elementwise import binary, transcendental, unary
 from shardwise.ops.products.contract import dot_general
 from shardwise.planner.machine import Chip, Level, Machine
-from shardwise.runtime.machine import kernel_store
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import kernel_store, thread_count
 
 Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long

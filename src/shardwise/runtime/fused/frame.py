@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops import STREAMED, Access, Function
-from shardwise.runtime.machine.lanes import Lane, itemsize
+from shardwise.runtime.machine import Lane, itemsize
 
 HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece", "padded", "slot")
 

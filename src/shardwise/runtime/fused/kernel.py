@@ -27,7 +27,7 @@ from shardwise.runtime.fused.space import Graph, Space, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
 from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, dense_strides, memory_order, place_result
-from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine import available
 from shardwise.runtime.plan import Plan
 
 Shape = tuple[int, ...]

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
 from shardwise.runtime import costs
-from shardwise.runtime.machine.lanes import TYPES
+from shardwise.runtime.machine import TYPES
 
 Shape = tuple[int, ...]
 Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape it runs along; None for size 1

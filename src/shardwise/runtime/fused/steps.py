@@ -17,8 +17,7 @@ from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.fused.writer import GroupWriter
 from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, lanes_of, streams
-from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import llvm, thread_count
 
 Shape = tuple[int, ...]
 

@@ -19,7 +19,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.loops import Layout, LayoutKernel, MemoryLoops, Met
-from shardwise.runtime.machine.threads import helpers, thread_count
+from shardwise.runtime.machine import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 
 Shape = tuple[int, ...]

@@ -33,7 +33,7 @@ from shardwise.runtime.loops import (
     regroup,
     write_nest,
 )
-from shardwise.runtime.machine.lanes import STORED, Lane, itemsize
+from shardwise.runtime.machine import STORED, Lane, itemsize
 
 _AHEAD, _ROWS_AHEAD = 2048, 8
 

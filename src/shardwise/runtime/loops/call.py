@@ -19,8 +19,7 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops.function import Function, Kernel
 from shardwise.runtime.loops.layout import Result, Shape
-from shardwise.runtime.machine.standby import standby
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import standby_threads, thread_count
 from shardwise.runtime.memory import alone, pool
 
 _COUNTERS = ctypes.c_int64 * 2  # units that were taken, and threads that came
@@ -53,7 +52,7 @@ class Call:
     def __call__(self, *addresses: int, rouse: bool = True) -> None:
         """Run it on what lies at these addresses, and wait."""
         pointers, counters = self._pointers(*addresses), _COUNTERS()
-        standby.run(
+        standby_threads.run(
             self.kernel, self._job_at, ctypes.addressof(pointers), ctypes.addressof(counters), self.threads, rouse
         )
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shardwise.runtime.loops.write import Writer
-from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.lanes import TYPES
+from shardwise.runtime.machine import TYPES, llvm
 
 Kernel = Callable[..., None]  # (job, pointers, counter): addresses
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from shardwise.ir import Emit, Fold
 from shardwise.runtime.loops.write import Shape, Steps, Writer
-from shardwise.runtime.machine.flow import is_known
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine import Lane, Lanes, is_known
 
 Held = tuple[Lane, ...]  # the accumulators of a reduction
 Values = dict[Any, Lane]

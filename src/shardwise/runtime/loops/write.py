@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from shardwise.runtime.machine.flow import is_known
-from shardwise.runtime.machine.lanes import STORED, Lane, Lanes, itemsize
+from shardwise.runtime.machine import STORED, Lane, Lanes, is_known, itemsize
 
 Shape = tuple[int, ...]
 Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number, or a register

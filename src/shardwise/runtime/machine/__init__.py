@@ -1,1 +1,40 @@
-"""Machine code: written as LLVM text, compiled, kept on disk, loaded; and the threads that run it."""
+"""Machine code: written as LLVM text, compiled, kept on disk, loaded; and the threads that run it.
+
+Besides these names it offers the modules `kernel_store`, `libm`, `libm_angles`, `libm_powers`, `llvm` and `processor`.
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.doors import open_door
+
+if TYPE_CHECKING:
+    from shardwise.runtime.machine.flow import RARE as RARE
+    from shardwise.runtime.machine.flow import Flow as Flow
+    from shardwise.runtime.machine.flow import is_known as is_known
+    from shardwise.runtime.machine.lanes import STORED as STORED
+    from shardwise.runtime.machine.lanes import TYPES as TYPES
+    from shardwise.runtime.machine.lanes import Lane as Lane
+    from shardwise.runtime.machine.lanes import Lanes as Lanes
+    from shardwise.runtime.machine.lanes import itemsize as itemsize
+    from shardwise.runtime.machine.lanes import scalar_text as scalar_text
+    from shardwise.runtime.machine.llvm import available as available
+    from shardwise.runtime.machine.llvm import target as target
+    from shardwise.runtime.machine.processor import processor_flags as processor_flags
+    from shardwise.runtime.machine.processor import processor_kind as processor_kind
+    from shardwise.runtime.machine.processor import processor_level as processor_level
+    from shardwise.runtime.machine.standby import address_of as address_of
+    from shardwise.runtime.machine.standby import standby_threads as standby_threads
+    from shardwise.runtime.machine.threads import helpers as helpers
+    from shardwise.runtime.machine.threads import run_in_parts as run_in_parts
+    from shardwise.runtime.machine.threads import start_thread as start_thread
+    from shardwise.runtime.machine.threads import thread_count as thread_count
+
+__getattr__ = open_door(
+    __name__,
+    flow="Flow RARE is_known",
+    lanes="Lane Lanes STORED TYPES itemsize scalar_text",
+    llvm="available target",
+    processor="processor_flags processor_kind processor_level",
+    standby="address_of standby_threads",
+    threads="helpers run_in_parts start_thread thread_count",
+)

@@ -47,16 +47,16 @@ def _described() -> dict[str, str]:
 
 
 @functools.cache
-def level() -> str | None:
+def processor_level() -> str | None:
     """The option, as it was when this was first asked for: code made for one kind of processor is not mixed with others'."""
     return config.shardwise_processor
 
 
 def check_level() -> None:
     """RuntimeError if the option was changed too late."""
-    if config.shardwise_processor != level():
+    if config.shardwise_processor != processor_level():
         raise RuntimeError(
-            f"shardwise_processor is now {config.shardwise_processor!r}, but code for {level()!r} has been made already: set it "
+            f"shardwise_processor is now {config.shardwise_processor!r}, but code for {processor_level()!r} has been made already: set it "
             "before the first computation, or by the environment variable SHARDWISE_PROCESSOR."
         )
 
@@ -64,7 +64,7 @@ def check_level() -> None:
 def uses(feature: str) -> bool:
     """Whether a feature, by the system's or LLVM's name, is used where the processor has it."""
     name = re.sub("[-_]", "", feature)
-    used = _USED.get(level() or "")
+    used = _USED.get(processor_level() or "")
     return used is None or name in used or not name.startswith(("avx", "amx"))
 
 
@@ -79,4 +79,6 @@ def processor_kind() -> str | None:
     described = _described()
     if not described.keys() >= _TELLING:
         return None
-    return ", ".join(f"{name} {described[name]}" for name in sorted(_TELLING)) + (f", as {level()}" if level() else "")
+    return ", ".join(f"{name} {described[name]}" for name in sorted(_TELLING)) + (
+        f", as {processor_level()}" if processor_level() else ""
+    )

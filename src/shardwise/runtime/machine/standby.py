@@ -21,7 +21,7 @@ from typing import Any
 
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.flow import Flow
-from shardwise.runtime.machine.threads import helpers, started
+from shardwise.runtime.machine.threads import helpers, start_thread
 
 Kernel = Callable[..., None]
 
@@ -220,7 +220,7 @@ class Standby:
         if self._started < most and self._most is None:
             with self._lock:
                 while self._started < most and self._most is None:
-                    if started(_serve, "shardwise-standby", self._code, self._queue, self._at):
+                    if start_thread(_serve, "shardwise-standby", self._code, self._queue, self._at):
                         self._started += 1
                     else:
                         self._most = self._started
@@ -267,4 +267,4 @@ def _sched_yield() -> int:
     return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 
 
-standby = Standby()
+standby_threads = Standby()

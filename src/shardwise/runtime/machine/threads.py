@@ -29,7 +29,7 @@ def thread_count(*variables: str) -> int:
     return allowed
 
 
-def started(target: Callable[..., object], name: str, *args: object, daemon: bool = True) -> bool:
+def start_thread(target: Callable[..., object], name: str, *args: object, daemon: bool = True) -> bool:
     """Begin a thread; False where the system gives no more of them: a limit on processes, or on memory."""
     try:
         threading.Thread(target=target, args=args, name=name, daemon=daemon).start()
@@ -105,7 +105,7 @@ class Helpers:
         if self._started < count and self._most is None:
             with self._lock:
                 while self._started < count and self._most is None:
-                    if started(self._serve, "shardwise", self._queue):
+                    if start_thread(self._serve, "shardwise", self._queue):
                         self._started += 1
                     else:
                         self._most = self._started
@@ -120,7 +120,7 @@ class Helpers:
 helpers = Helpers()
 
 
-def in_runs(work: Callable[[slice], object], count: int, step: int, threads: int) -> None:
+def run_in_parts(work: Callable[[slice], object], count: int, step: int, threads: int) -> None:
     """Call `work` for runs of `step` of the numbers below `count`, in up to so many threads at once."""
     starts = itertools.count(0, step)  # its steps are atomic
 

@@ -1,1 +1,38 @@
-"""Several processes: what they send each other, and how they stay in step."""
+"""Several processes: what they send each other, and how they stay in step.
+
+Besides these names it offers the modules `comm` and `preemption`.
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.doors import open_door
+
+if TYPE_CHECKING:
+    from shardwise.runtime.processes.announce import Announced as Announced
+    from shardwise.runtime.processes.announce import exchanges as exchanges
+    from shardwise.runtime.processes.comm import DivergenceError as DivergenceError
+    from shardwise.runtime.processes.comm import Meeting as Meeting
+    from shardwise.runtime.processes.comm import as_bytes as as_bytes
+    from shardwise.runtime.processes.comm import number_of as number_of
+    from shardwise.runtime.processes.comm import the_world as the_world
+    from shardwise.runtime.processes.comm import world as world
+    from shardwise.runtime.processes.origin import FEW as FEW
+    from shardwise.runtime.processes.origin import MASK as MASK
+    from shardwise.runtime.processes.origin import history as history
+    from shardwise.runtime.processes.routes import Message as Message
+    from shardwise.runtime.processes.routes import Route as Route
+    from shardwise.runtime.processes.traffic import Traffic as Traffic
+    from shardwise.runtime.processes.traffic import count_traffic as count_traffic
+    from shardwise.runtime.processes.traffic import total_traffic as total_traffic
+    from shardwise.runtime.processes.vouch import checksum as checksum
+    from shardwise.runtime.processes.vouch import compare_value as compare_value
+
+__getattr__ = open_door(
+    __name__,
+    announce="Announced exchanges",
+    comm="DivergenceError Meeting as_bytes number_of the_world world",
+    origin="FEW MASK history",
+    routes="Message Route",
+    traffic="Traffic count_traffic total_traffic",
+    vouch="checksum compare_value",
+)

@@ -433,15 +433,6 @@ def number_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 2 | 1
 
 
-def checksum(x: Ndarray) -> int:
-    """A 62-bit number that stands for an array's type and value."""
-    import hashlib
-
-    digest = hashlib.blake2b(f"{x.dtype.name}{x.shape}".encode(), digest_size=8)
-    digest.update(as_bytes(np.ascontiguousarray(x)).data)
-    return int.from_bytes(digest.digest(), "little") >> 2
-
-
 def user_line(frame: Any = None) -> str:
     """`file:line` of the innermost frame outside of the library."""
     frame = frame or sys._getframe(1)  # pyright: ignore[reportPrivateUsage]

@@ -10,7 +10,7 @@ import numpy as np
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.processes.link import Ndarray, as_bytes, combined, patiently
-from shardwise.runtime.processes.traffic import everything
+from shardwise.runtime.processes.traffic import total_traffic
 
 _SMALL = 1 << 15  # bytes up to which reductions that MPI lacks are done by everybody on everything
 
@@ -63,7 +63,7 @@ class NetworkLink:
             own = pool.empty(x.shape, x.dtype)
             combined(MONOIDS[kind].merger(x.dtype), (x, *more), own)
             x = own
-        everything.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
+        total_traffic.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
         op = self._reduction(kind, x.dtype)
         if op is not None:
             out = pool.empty(x.shape, x.dtype)
@@ -87,7 +87,7 @@ class NetworkLink:
 
     def reduce_scatter(self, parts: Sequence[Ndarray], out: Ndarray, kind: str, tag: int) -> None:
         """Into `out` the reduction of everybody's part for this process."""
-        everything.add("reduce_scatter", sum(p.nbytes for k, p in enumerate(parts) if k != self.me))
+        total_traffic.add("reduce_scatter", sum(p.nbytes for k, p in enumerate(parts) if k != self.me))
         op = self._reduction(kind, out.dtype)
         send = _packed(parts, out.dtype)
         if op is not None:
@@ -105,7 +105,7 @@ class NetworkLink:
 
     def all_gather(self, x: Ndarray, takes: Sequence[Ndarray], tag: int) -> None:
         """Into ``takes[k]`` the `x` of process k."""
-        everything.add("all_gather", x.nbytes * (self.size - 1))
+        total_traffic.add("all_gather", x.nbytes * (self.size - 1))
         counts = [t.nbytes for t in takes]
         if not sum(counts):
             return
@@ -128,7 +128,7 @@ class NetworkLink:
         tag: int,
     ) -> None:
         """Messages between pairs of processes."""
-        everything.add("exchange", sum(x.nbytes for _, x in sends))
+        total_traffic.add("exchange", sum(x.nbytes for _, x in sends))
         comm = self.comm
         filled = []
         requests = []

@@ -20,7 +20,7 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.processes.link import Combine, Ndarray, combined, offer, patiently, pieces
-from shardwise.runtime.processes.traffic import everything
+from shardwise.runtime.processes.traffic import total_traffic
 
 DEPTH = 6
 LATE = 3
@@ -162,7 +162,7 @@ class SharedLink:
 
     def all_reduce(self, x: Ndarray, kind: str, tag: int, *more: Ndarray) -> Ndarray:
         """The reduction of everybody's contiguous `x` and `more` of its kind."""
-        everything.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
+        total_traffic.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
         combine = MONOIDS[kind].merger(x.dtype)
         if x.nbytes <= _SMALL:
             if more:
@@ -258,7 +258,7 @@ class SharedLink:
 
     def reduce_scatter(self, parts: Sequence[Ndarray], out: Ndarray, kind: str, tag: int) -> None:
         """Into `out` the reduction of everybody's part for this process."""
-        everything.add("reduce_scatter", sum(p.nbytes for k, p in enumerate(parts) if k != self.me))
+        total_traffic.add("reduce_scatter", sum(p.nbytes for k, p in enumerate(parts) if k != self.me))
         self._enter()
         combine, me, dtype = MONOIDS[kind].merger(out.dtype), self.me, out.dtype
         room = self.room // self.size // 64 * 64
@@ -285,7 +285,7 @@ class SharedLink:
 
     def all_gather(self, x: Ndarray, takes: Sequence[Ndarray], tag: int) -> None:
         """Into ``takes[k]`` the `x` of process k."""
-        everything.add("all_gather", x.nbytes * (self.size - 1))
+        total_traffic.add("all_gather", x.nbytes * (self.size - 1))
         self._enter()
         me, dtype = self.me, x.dtype
         cuts = [pieces(t.shape, dtype.itemsize, self.room) for t in takes]
@@ -317,7 +317,7 @@ class SharedLink:
         tag: int,
     ) -> None:
         """Messages between pairs of processes."""
-        everything.add("exchange", sum(x.nbytes for _, x in sends))
+        total_traffic.add("exchange", sum(x.nbytes for _, x in sends))
         self._enter()
         me = self.me
         room = self.room // max(fan, 1) // 64 * 64

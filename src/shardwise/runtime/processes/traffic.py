@@ -36,7 +36,7 @@ class Traffic:
         self.bytes[kind] = self.bytes.get(kind, 0) + sent
 
 
-everything = Traffic()  # since the process began
+total_traffic = Traffic()  # since the process began
 
 
 @contextmanager
@@ -46,12 +46,12 @@ def count_traffic() -> Generator[Traffic]:
     Yields a `Traffic` that is filled in as the block ends: `calls` and `bytes` by kind of exchange, and `total_bytes`. With
     one process it stays empty.
     """
-    calls, sent = dict(everything.calls), dict(everything.bytes)
+    calls, sent = dict(total_traffic.calls), dict(total_traffic.bytes)
     found = Traffic()
     try:
         yield found
     finally:
-        for kind, n in everything.calls.items():
+        for kind, n in total_traffic.calls.items():
             if more := n - calls.get(kind, 0):
                 found.calls[kind] = more
-                found.bytes[kind] = everything.bytes[kind] - sent.get(kind, 0)
+                found.bytes[kind] = total_traffic.bytes[kind] - sent.get(kind, 0)

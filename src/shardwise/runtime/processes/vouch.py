@@ -1,7 +1,7 @@
 """Host values that enter a program of several processes: each process brings its own, and all must be equal.
 
 Comes in: what a process passes as replicated arguments. Goes out: nothing, or an error on every process that names the values.
-A program tells the others of its values in the number that they compare (`announce`); `vouch` compares one at once.
+A program tells the others of its values in the number that they compare (`announce`); `compare_value` compares one at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def shown(x: Ndarray, known: int) -> str:
     return f"{x.dtype.name}[{','.join(map(str, x.shape))}] {value}"
 
 
-def vouch(world: World, ranks: tuple[int, ...], name: str, label: str, value: Ndarray) -> int:
+def compare_value(world: World, ranks: tuple[int, ...], name: str, label: str, value: Ndarray) -> int:
     """Raise DivergenceError if another process of `ranks` brings another value to `name`; else the value's checksum."""
     known = checksum(value)
     told = lambda: f"{name} on values of each process's own, which must be equal: {label}: {shown(value, known)}"  # noqa: E731

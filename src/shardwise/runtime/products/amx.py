@@ -21,8 +21,7 @@ import numpy as np
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call, Function, Kernel
-from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine import Lane, llvm
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.blas import processor_flags
 

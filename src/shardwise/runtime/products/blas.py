@@ -23,9 +23,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.runtime.machine import kernel_store
-from shardwise.runtime.machine.processor import level, processor_flags, processor_kind
-from shardwise.runtime.machine.threads import started
+from shardwise.runtime.machine import kernel_store, processor_flags, processor_kind, processor_level, start_thread
 
 NDArray = np.ndarray[Any, Any]
 
@@ -110,7 +108,7 @@ def prepare() -> None:
         if kept is not None:
             _found.append(kept)
     if not _found:
-        started(library, "shardwise-blas")  # if it cannot be, the first product loads it
+        start_thread(library, "shardwise-blas")  # if it cannot be, the first product loads it
 
 
 def _kept() -> Library | None:
@@ -130,7 +128,7 @@ def _copied() -> Library | None:
             mine = Library(_loaded_copy(path, name), prefix, suffix)
             if _computes(mine):
                 # No daemon: a program that ends meanwhile waits the few milliseconds, rather than leave a part behind.
-                started(kernel_store.keep_library, "shardwise-keep", _kept_name(path, core), path, daemon=False)
+                start_thread(kernel_store.keep_library, "shardwise-keep", _kept_name(path, core), path, daemon=False)
                 return mine
     return None
 
@@ -197,7 +195,7 @@ def best_core(core: str, flags: frozenset[str] | None = None) -> str | None:
     if "OPENBLAS_CORETYPE" in os.environ:
         return None
     if core.lower() in _WIDE_CORES:  # but for one, they take instructions beyond the first of AVX-512
-        return None if level() is None else _WIDE if flags >= _WIDE_FLAGS else _NARROW
+        return None if processor_level() is None else _WIDE if flags >= _WIDE_FLAGS else _NARROW
     return _WIDE if flags >= _WIDE_FLAGS else None
 
 

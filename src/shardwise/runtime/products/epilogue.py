@@ -23,7 +23,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import fused
 from shardwise.runtime.loops import Call, Calls, Layout, LayoutKernel, Met, Result
-from shardwise.runtime.machine.standby import address_of
+from shardwise.runtime.machine import address_of
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.products import blas, shallow
 from shardwise.runtime.products.contraction import GemmPlan, gemm_plan

@@ -23,8 +23,7 @@ from shardwise.base.caches import Bounded, at_clear
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call
-from shardwise.runtime.machine.standby import address_of
-from shardwise.runtime.machine.threads import helpers, in_runs, thread_count
+from shardwise.runtime.machine import address_of, helpers, run_in_parts, thread_count
 from shardwise.runtime.products import amx, blas, shallow
 from shardwise.runtime.products.walk import task_walker
 
@@ -318,7 +317,9 @@ def _shared_by_numpy(batch: Ints, threads: int) -> Product | None:
     step = _step(size, 4 * threads) if size >= 4 * threads * _GRAIN else 1
 
     def run(a: NDArray, b: NDArray, out: NDArray) -> None:
-        in_runs(lambda run: np.matmul(_cut(a, at, run), _cut(b, at, run), out=_cut(out, at, run)), size, step, threads)
+        run_in_parts(
+            lambda run: np.matmul(_cut(a, at, run), _cut(b, at, run), out=_cut(out, at, run)), size, step, threads
+        )
 
     return run
 

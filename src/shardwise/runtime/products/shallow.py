@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Writer, module
-from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.lanes import TYPES, Lane, itemsize
+from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm
 from shardwise.runtime.products import blas
 
 _ACROSS = 2  # vectors in a row of a strip

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise.ir import Atom, Equation, Fold, Literal, Program, SmallForm, Var
 from shardwise.runtime import costs
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.forms import form_of
 from shardwise.runtime.small.group import Gathered, each, gather_each

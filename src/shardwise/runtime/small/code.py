@@ -19,8 +19,7 @@ from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Writer, dense_steps, emit_op, round_result
-from shardwise.runtime.machine.flow import RARE
-from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes, itemsize, scalar_text
+from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, itemsize, scalar_text
 
 Shape = tuple[int, ...]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise.ir import Branches, Equation, Loop, Program, Var, region_of
 from shardwise.runtime import costs
-from shardwise.runtime.machine.lanes import TYPES, Lane
+from shardwise.runtime.machine import TYPES, Lane
 from shardwise.runtime.small.code import Code, Shape, Value, lane_kind, name_of
 from shardwise.runtime.small.cost import cost
 from shardwise.runtime.small.in_place import carry_updates

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Var, is_update, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
-from shardwise.runtime.machine.lanes import TYPES
+from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
 from shardwise.runtime.small.code import name_of
 from shardwise.runtime.small.in_place import carry_updates

@@ -24,7 +24,7 @@ from shardwise.runtime.loops import (
     merge_loops,
     write_nest,
 )
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value
 
 Write = Callable[[list[Lane]], Sequence[Lane]]

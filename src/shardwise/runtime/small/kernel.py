@@ -25,8 +25,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loops import dense_steps
 from shardwise.runtime.loops import module as module_of
-from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.flow import Flow
+from shardwise.runtime.machine import Flow, llvm
 from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import Body

@@ -13,7 +13,7 @@ from shardwise.ir import Equation, Op
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import dense_steps, finish_reduction, merge_rows
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.group import each
 

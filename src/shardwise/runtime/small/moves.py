@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.ir import Equation, Literal
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, name_of
 from shardwise.runtime.small.loops import dense, store
 

@@ -17,7 +17,7 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.runtime import costs
 from shardwise.runtime.loops import lanes_of
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.loops import store
 from shardwise.runtime.small.moves import Wanted

@@ -12,7 +12,7 @@ from shardwise.ir import Equation
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import lanes_of
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.moves import Wanted
 

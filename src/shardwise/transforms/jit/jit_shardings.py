@@ -12,8 +12,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.placement import check_fits
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import ShapedArray
-from shardwise.runtime.processes.comm import the_world
-from shardwise.runtime.processes.vouch import vouch
+from shardwise.runtime.processes import compare_value, the_world
 from shardwise.sharding import (
     Mesh,
     NamedSharding,
@@ -182,7 +181,9 @@ def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     origin = 0
     if config.shardwise_check_replicas and not sig.absent:
         ranks = tuple(sorted({d.process_index for d in sig.devices}))
-        origin = vouch(the_world(), ranks, "a jitted function", f"argument of type {sig.aval.str_short()}", x.dense)
+        origin = compare_value(
+            the_world(), ranks, "a jitted function", f"argument of type {sig.aval.str_short()}", x.dense
+        )
     return ArrayImpl(sig, dense=sig.part_of(x.dense), origin=origin)
 
 

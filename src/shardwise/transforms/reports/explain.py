@@ -12,7 +12,7 @@ from shardwise.engine.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.transfers import Transfer
-from shardwise.runtime.processes.announce import exchanges
+from shardwise.runtime.processes import exchanges
 from shardwise.sharding import AbstractMesh
 
 
