@@ -24,7 +24,7 @@ from shardwise.transforms.programs.jaxpr_views import jaxprs_in_params as jaxprs
 from shardwise.transforms.programs.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
 from shardwise.transforms.programs.jaxpr_views import subjaxprs as subjaxprs
 from shardwise.transforms.programs.primitives import Primitive as Primitive
-from shardwise.transforms.tracing.blocking import ensure_compile_time_eval as ensure_compile_time_eval
+from shardwise.transforms.tracing import ensure_compile_time_eval as ensure_compile_time_eval
 
 AbstractValue = ShapedArray
 Atom = Var | Literal

@@ -23,7 +23,7 @@ from typing import Any
 
 from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_index
-from shardwise.transforms.tracing.naming import SCOPES
+from shardwise.transforms.tracing import SCOPES
 
 __all__ = [
     "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",

@@ -1,5 +1,5 @@
 """`dispatch`: waiting for started computations."""
 
-from shardwise.transforms.tracing.blocking import effects_barrier
+from shardwise.transforms.tracing import effects_barrier
 
 wait_for_tokens = effects_barrier

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise import alias
 from shardwise.cli.program import Program, UsageError, add_program, own_words, report, set_dialect
 from shardwise.engine.planned import free_memory
-from shardwise.planner.result import Plan
+from shardwise.planner import Plan
 
 try:
     import resource

@@ -26,11 +26,23 @@ from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Literal, Program, ShapedArray, subprograms, verify
 from shardwise.ir.digest import encoded
 from shardwise.ops.devices.layout import spec_axes
-from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
-from shardwise.passes.inline import inline_calls
-from shardwise.passes.pipeline import DEVICE_PROGRAM, PARTITIONING, Context, Module, run_passes, scheduled
+from shardwise.passes import (
+    DEVICE_PROGRAM,
+    PARTITIONING,
+    Context,
+    DimAxes,
+    Grid,
+    MeshKey,
+    Module,
+    PartForm,
+    Transfer,
+    inline_calls,
+    make_grid,
+    run_passes,
+    scheduled,
+    transfers_of,
+)
 from shardwise.passes.propagate import Placement
-from shardwise.passes.transfers import Transfer, transfers_of
 from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, Announced, history

@@ -15,8 +15,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.planned import Recorder, recorder
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal
-from shardwise.passes.pipeline import Context, Module
-from shardwise.passes.transfers import Transfer, transfers_of
+from shardwise.passes import Context, Module, Transfer, transfers_of
 from shardwise.runtime.hollow import hollow
 
 

@@ -20,7 +20,7 @@ from shardwise.engine.signature import Signature
 from shardwise.ir import Program, source_text
 from shardwise.ir.key_uses import KeyUses, Mask, is_key, overlap, union
 from shardwise.ir.trace import user_source
-from shardwise.passes.key_reuse import key_uses
+from shardwise.passes import key_uses
 from shardwise.sharding import Device
 
 Call = Callable[[Sequence[Any]], list[ArrayImpl]]

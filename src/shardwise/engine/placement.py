@@ -10,7 +10,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.engine.signature import Signature
 from shardwise.ir import ShapedArray
-from shardwise.passes.grid import DimAxes, Grid
+from shardwise.passes import DimAxes, Grid
 from shardwise.sharding import (
     Device,
     GSPMDSharding,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from shardwise.experimental.mesh_utils import create_device_mesh
 from shardwise.plan.session import client_of
-from shardwise.planner.machine import Machine
+from shardwise.planner import Machine
 from shardwise.planner.machines import find
 from shardwise.sharding import Device, Mesh
 from shardwise.sharding import devices as all_devices

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.base.tree import register_pytree_node
-from shardwise.transforms.tracing.naming import named_scope
+from shardwise.transforms.tracing import named_scope
 
 __all__ = ["Token", "after_all", "composite", "create_token"]
 

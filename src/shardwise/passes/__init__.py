@@ -1,1 +1,36 @@
-"""Passes: Program in, Program out. propagate gives every value a layout, partition makes communication explicit."""
+"""Passes: Program in, Program out. `pipeline` lists them; `propagate` gives every value a layout, `partition` makes communication explicit.
+
+Besides these names it offers the module `propagate`.
+"""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.doors import open_door
+
+if TYPE_CHECKING:
+    from shardwise.passes.grid import DimAxes as DimAxes
+    from shardwise.passes.grid import Grid as Grid
+    from shardwise.passes.grid import MeshKey as MeshKey
+    from shardwise.passes.grid import PartForm as PartForm
+    from shardwise.passes.grid import make_grid as make_grid
+    from shardwise.passes.inline import inline_calls as inline_calls
+    from shardwise.passes.key_reuse import key_uses as key_uses
+    from shardwise.passes.pipeline import DEVICE_PROGRAM as DEVICE_PROGRAM
+    from shardwise.passes.pipeline import PARTITIONING as PARTITIONING
+    from shardwise.passes.pipeline import Context as Context
+    from shardwise.passes.pipeline import Module as Module
+    from shardwise.passes.pipeline import run_passes as run_passes
+    from shardwise.passes.pipeline import scheduled as scheduled
+    from shardwise.passes.simplify import common_subexpressions as common_subexpressions
+    from shardwise.passes.transfers import Transfer as Transfer
+    from shardwise.passes.transfers import transfers_of as transfers_of
+
+__getattr__ = open_door(
+    __name__,
+    grid="DimAxes Grid MeshKey PartForm make_grid",
+    inline="inline_calls",
+    key_reuse="key_uses",
+    pipeline="Context DEVICE_PROGRAM Module PARTITIONING run_passes scheduled",
+    simplify="common_subexpressions",
+    transfers="Transfer transfers_of",
+)

@@ -5,4 +5,4 @@ from shardwise.plan.session import Run as Run
 from shardwise.plan.session import StepsDone as StepsDone
 from shardwise.plan.session import ValueUnknownError as ValueUnknownError
 from shardwise.plan.session import on as on
-from shardwise.planner.result import Plan as Plan
+from shardwise.planner import Plan as Plan

@@ -10,10 +10,7 @@ import numpy as np
 from shardwise.base.tree import tree_map
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.plan.session import on as planned_run
-from shardwise.planner.device_program import device_program_of
-from shardwise.planner.machine import Machine
-from shardwise.planner.plan import make_plan
-from shardwise.planner.result import Plan
+from shardwise.planner import Machine, Plan, device_program_of, make_plan
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import devices as all_devices
 from shardwise.transforms.jit.jit import jit

@@ -16,11 +16,8 @@ from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
-from shardwise.planner.device_program import device_program_of, product_flops_of
-from shardwise.planner.machine import Machine, Places
+from shardwise.planner import Machine, Places, Plan, device_program_of, make_plan, product_flops_of
 from shardwise.planner.machines import find
-from shardwise.planner.plan import make_plan
-from shardwise.planner.result import Plan
 from shardwise.sharding.device import backend, backend_initialized, install_client
 from shardwise.sharding.planned import PlannedClient
 

@@ -2,3 +2,35 @@
 
 In: a `DeviceProgram` and a `Machine`. Out: a `Plan`. Everything here works on types alone.
 """
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.doors import open_door
+
+if TYPE_CHECKING:
+    from shardwise.planner.device_program import device_program_of as device_program_of
+    from shardwise.planner.device_program import product_flops_of as product_flops_of
+    from shardwise.planner.fuse import groups as groups
+    from shardwise.planner.machine import Machine as Machine
+    from shardwise.planner.machine import Places as Places
+    from shardwise.planner.memory import memory_of as memory_of
+    from shardwise.planner.plan import make_plan as make_plan
+    from shardwise.planner.result import Buffer as Buffer
+    from shardwise.planner.result import Line as Line
+    from shardwise.planner.result import Plan as Plan
+    from shardwise.planner.result import Schedule as Schedule
+    from shardwise.planner.result import Task as Task
+    from shardwise.planner.result import Traffic as Traffic
+    from shardwise.planner.target import for_chip as for_chip
+    from shardwise.planner.target import target_of as target_of
+
+__getattr__ = open_door(
+    __name__,
+    device_program="device_program_of product_flops_of",
+    fuse="groups",
+    machine="Machine Places",
+    memory="memory_of",
+    plan="make_plan",
+    result="Buffer Line Plan Schedule Task Traffic",
+    target="for_chip target_of",
+)

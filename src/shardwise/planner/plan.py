@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise.base.collector import uncollected
 from shardwise.ir import Equation, source_text, unwrapped
-from shardwise.passes.transfers import Transfer, transfers_of
+from shardwise.passes import Transfer, transfers_of
 from shardwise.planner.advice import advise
 from shardwise.planner.axes import MeshPlacement, place_axes
 from shardwise.planner.clock import interval, schedule, shares

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardwise.ir import Atom, Equation, Program, Var
-from shardwise.passes.grid import DimAxes
+from shardwise.passes import DimAxes
 
 
 @dataclass(frozen=True, slots=True)

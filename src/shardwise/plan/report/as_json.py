@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from shardwise.planner.result import Plan
+from shardwise.planner import Plan
 
 VERSION = 1
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardwise.planner.result import Plan, Schedule, Task
+from shardwise.planner import Plan, Schedule, Task
 
 VERSION = "0.0.4"
 NODES = 2_000_000  # of a rank; a longer step is refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from shardwise.planner.result import Line
+from shardwise.planner import Line
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise.plan.report import terminal
 from shardwise.plan.report.totals import bottleneck, buffer_totals, line_totals, op_totals, traffic_totals
-from shardwise.planner.result import Buffer, Line, Plan, Schedule
+from shardwise.planner import Buffer, Line, Plan, Schedule
 
 POINTS = 1500  # of the drawing of memory over time
 TASKS = 12_000  # that are drawn as lanes; the shortest are left out

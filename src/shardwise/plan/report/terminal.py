@@ -19,7 +19,7 @@ from shardwise.plan.report.figures import (
     time_text,
 )
 from shardwise.plan.report.totals import bottleneck, buffer_totals, op_totals, traffic_totals
-from shardwise.planner.result import Plan
+from shardwise.planner import Plan
 
 ROWS = 10  # of a table; the rest is one line
 _STYLES = {"bold": "1", "faint": "2", "good": "1;32", "bad": "1;31"}

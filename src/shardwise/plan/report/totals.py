@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from shardwise.planner.result import Buffer, Line, Plan, Schedule, Task, Traffic
+from shardwise.planner import Buffer, Line, Plan, Schedule, Task, Traffic
 
 _SEVERAL = "several types"
 _NUMBER = re.compile(r"\d+")

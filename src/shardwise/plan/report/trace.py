@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from shardwise.plan.report.figures import line_text
-from shardwise.planner.result import Plan, Schedule, Task
+from shardwise.planner import Plan, Schedule, Task
 
 EVENTS = 200_000  # at most; of loops with more the first trips are drawn
 _LOOPS = "loops"

@@ -17,7 +17,7 @@ from shardwise.ops.control.bodies import interned, separate
 from shardwise.ops.control.scan import scan_p, slice_type
 from shardwise.ops.elementwise.binary import add_p
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.passes.simplify import common_subexpressions
+from shardwise.passes import common_subexpressions
 from shardwise.transforms.bodies.derived_bodies import (
     alive,
     arranged,

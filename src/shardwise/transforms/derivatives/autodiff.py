@@ -23,8 +23,7 @@ from shardwise.transforms.interpreters.linear_transpose import linear_transpose 
 from shardwise.transforms.interpreters.linearize import linearize_flat
 from shardwise.transforms.interpreters.vmap import vmap
 from shardwise.transforms.jit.jit import jit
-from shardwise.transforms.tracing.arguments import as_nums, from_beginning
-from shardwise.transforms.tracing.naming import described
+from shardwise.transforms.tracing import as_nums, described, from_beginning
 
 
 def _values(tree: Any) -> tuple[list[Any], PyTreeDef]:

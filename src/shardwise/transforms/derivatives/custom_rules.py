@@ -16,7 +16,7 @@ from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, curr
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, tangent_type, zeros
-from shardwise.transforms.tracing.arguments import from_beginning
+from shardwise.transforms.tracing import from_beginning
 
 Flat = Callable[..., Sequence[Any]]
 

@@ -17,7 +17,7 @@ from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, repeated
-from shardwise.transforms.tracing.naming import described
+from shardwise.transforms.tracing import described
 
 
 def vmap(

@@ -13,8 +13,7 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array, ShapedArray
 from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.device import default_device
-from shardwise.transforms.tracing.arguments import from_beginning
-from shardwise.transforms.tracing.bound_call import BoundCall
+from shardwise.transforms.tracing import BoundCall, from_beginning
 
 if TYPE_CHECKING:
     from shardwise.transforms.jit.wrapped import JitWrapped

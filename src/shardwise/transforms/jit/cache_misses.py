@@ -8,8 +8,7 @@ from typing import Any
 from shardwise.base.tracebacks import user_frame
 from shardwise.base.tree import equality_errors, keystr, tree_unflatten
 from shardwise.ir import ShapedArray
-from shardwise.transforms.tracing.arguments import argument_names
-from shardwise.transforms.tracing.bound_call import BoundCall
+from shardwise.transforms.tracing import BoundCall, argument_names
 
 # The places of functions traced so far, to recognise one that is redefined for each call.
 _lines: dict[str, int] = {}

@@ -16,7 +16,7 @@ from shardwise.engine.compile import Executable
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal
 from shardwise.transforms.jit.jit_shardings import moved
-from shardwise.transforms.tracing.bound_call import check_donation
+from shardwise.transforms.tracing import check_donation
 
 
 class Entry:

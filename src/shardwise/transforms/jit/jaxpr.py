@@ -22,7 +22,7 @@ from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.stages import trace_call
 from shardwise.transforms.jit.wrapped import JitWrapped
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
-from shardwise.transforms.tracing.traced import TYPES_SUFFICE, check_output
+from shardwise.transforms.tracing import TYPES_SUFFICE, check_output
 
 
 def make_jaxpr(

@@ -10,7 +10,7 @@ from shardwise.base.removed import ABSENT, old_argument
 from shardwise.sharding import Device, devices
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED, check_leaves
 from shardwise.transforms.jit.wrapped import JitOptions, JitWrapped, wrap
-from shardwise.transforms.tracing.arguments import check_compiler_options, check_function, select_arguments
+from shardwise.transforms.tracing import check_compiler_options, check_function, select_arguments
 
 
 def jit(

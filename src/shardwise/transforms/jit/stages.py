@@ -34,11 +34,16 @@ from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.entry import Entry, as_array_impl
 from shardwise.transforms.jit.jit_shardings import moved
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
-from shardwise.transforms.reports.cost import cost_of
-from shardwise.transforms.reports.explain import explain_text, grid_text, program_text, program_with_layouts
-from shardwise.transforms.reports.memory_use import MemoryStats, memory_of
-from shardwise.transforms.tracing.arguments import check_compiler_options
-from shardwise.transforms.tracing.bound_call import BoundCall
+from shardwise.transforms.reports import (
+    MemoryStats,
+    cost_of,
+    explain_text,
+    grid_text,
+    memory_of,
+    program_text,
+    program_with_layouts,
+)
+from shardwise.transforms.tracing import BoundCall, check_compiler_options
 
 if TYPE_CHECKING:
     from shardwise.transforms.jit.wrapped import JitWrapped, TracedCall
@@ -89,17 +94,17 @@ class ArgInfo:
 
 def _planned_memory(executable: DataFree) -> MemoryStats:
     """What the planner says of the machine that is planned for."""
-    from shardwise.planner.device_program import device_program_of  # start-up time: few programs are planned
-    from shardwise.planner.fuse import groups
-    from shardwise.planner.machine import Places
-    from shardwise.planner.memory import memory_of as planned_memory_of
-    from shardwise.planner.target import for_chip, target_of
+    from shardwise import planner  # start-up time: few programs are planned
 
-    program = device_program_of(executable)
+    program = planner.device_program_of(executable)
     client = executable.grid.devices[0].client
     places = client.places if isinstance(client, PlannedClient) else None
-    target = for_chip(places.machine.chip) if isinstance(places, Places) else target_of(client.platform)
-    found = planned_memory_of(program, groups(program, target), target)
+    target = (
+        planner.for_chip(places.machine.chip)
+        if isinstance(places, planner.Places)
+        else planner.target_of(client.platform)
+    )
+    found = planner.memory_of(program, planner.groups(program, target), target)
     return MemoryStats(0, found.arguments, found.results, found.aliased, found.temporaries, found.peak)
 
 

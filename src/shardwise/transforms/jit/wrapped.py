@@ -59,14 +59,22 @@ from shardwise.transforms.jit.jit_shardings import (
     flat_shardings,
     placed_signature,
 )
-from shardwise.transforms.tracing.arguments import (
+from shardwise.transforms.tracing import (
     ArgSelection,
+    BoundCall,
+    Statics,
     StaticValue,
     argument_names,
+    as_constant,
+    as_result,
+    check_donation,
+    check_output,
     from_beginning,
+    keyed,
+    keyed_tree,
+    prune,
+    typed_mesh,
 )
-from shardwise.transforms.tracing.bound_call import BoundCall, Statics, check_donation, keyed, keyed_tree
-from shardwise.transforms.tracing.traced import as_constant, as_result, check_output, prune, typed_mesh
 
 Value = ArrayImpl | Literal | Tracer
 

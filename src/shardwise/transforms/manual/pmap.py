@@ -50,7 +50,7 @@ from shardwise.transforms.jit.stages import Lowered, Traced
 from shardwise.transforms.jit.wrapped import JitWrapped, signature_of
 from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
 from shardwise.transforms.manual.shard_map import ShardMap
-from shardwise.transforms.tracing.arguments import StaticValue, argument_names, as_nums
+from shardwise.transforms.tracing import StaticValue, argument_names, as_nums
 
 HIDDEN_AXIS = "_internal_pmap_axis_name"
 

@@ -14,7 +14,7 @@ from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, V
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.programs.jaxpr_text import equation_text, jaxpr_text, primitive_name
 from shardwise.transforms.programs.primitives import Primitive, primitive_of
-from shardwise.transforms.reports.explain import program_text
+from shardwise.transforms.reports import program_text
 
 
 class EqnParams(dict[str, Any]):

@@ -1,1 +1,21 @@
 """Reports on a compiled program: its layouts and collectives, its cost, its memory."""
+
+from typing import TYPE_CHECKING
+
+from shardwise.base.doors import open_door
+
+if TYPE_CHECKING:
+    from shardwise.transforms.reports.cost import cost_of as cost_of
+    from shardwise.transforms.reports.explain import explain_text as explain_text
+    from shardwise.transforms.reports.explain import grid_text as grid_text
+    from shardwise.transforms.reports.explain import program_text as program_text
+    from shardwise.transforms.reports.explain import program_with_layouts as program_with_layouts
+    from shardwise.transforms.reports.memory_use import MemoryStats as MemoryStats
+    from shardwise.transforms.reports.memory_use import memory_of as memory_of
+
+__getattr__ = open_door(
+    __name__,
+    cost="cost_of",
+    explain="explain_text grid_text program_text program_with_layouts",
+    memory_use="MemoryStats memory_of",
+)

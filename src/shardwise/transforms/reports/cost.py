@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwise.ir import Equation, Program, rounds_of, subprograms, unwrapped
-from shardwise.passes.transfers import Transfer
+from shardwise.passes import Transfer
 from shardwise.sharding.rule import Kind
 
 

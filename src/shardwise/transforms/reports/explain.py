@@ -10,8 +10,7 @@ from typing import Any
 
 from shardwise.engine.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
-from shardwise.passes.grid import DimAxes
-from shardwise.passes.transfers import Transfer
+from shardwise.passes import DimAxes, Transfer
 from shardwise.runtime.processes import exchanges
 from shardwise.sharding import AbstractMesh
 

@@ -1,0 +1,84 @@
+"""Doors of rooms: names for type checkers are those that importing finds; what only its room imports is protected."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import grimp
+import pytest
+
+import shardwise
+
+ROOT = Path(shardwise.__file__).parent
+# Packages whose modules users import by their names, as in JAX.
+FACES = {
+    "shardwise", "shardwise._src", "shardwise._src.state", "shardwise.cli", "shardwise.example_libraries", "shardwise.experimental",
+    "shardwise.experimental.array_serialization", "shardwise.experimental.colocated_python", "shardwise.extend", "shardwise.extend.core",
+    "shardwise.interpreters", "shardwise.scipy", "shardwise.scipy.cluster", "shardwise.scipy.sparse", "shardwise.scipy.spatial",
+    "shardwise.scipy.stats",
+}  # fmt: skip
+PUBLIC = {"shardwise.lax.linalg", "shardwise.numpy.fft"}
+
+
+def doors() -> dict[str, ast.Call]:
+    """The call of `open_door` of each package that has one."""
+    found: dict[str, ast.Call] = {}
+    for path in sorted(ROOT.rglob("__init__.py")):
+        for node in ast.parse(path.read_text()).body:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(call := node.value, ast.Call)
+                and isinstance(call.func, ast.Name)
+            ) and call.func.id == "open_door":
+                found[".".join(path.parent.relative_to(ROOT.parent).parts)] = call
+    return found
+
+
+DOORS = doors()
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_a_door_gives_what_it_lists(room: str) -> None:
+    package = import_module(room)
+    listed = {
+        alias.name: node.module
+        for block in ast.parse(Path(str(package.__file__)).read_text()).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    given = {
+        name: f"{room}.{keyword.arg}"
+        for keyword in DOORS[room].keywords
+        for name in ast.literal_eval(keyword.value).split()
+    }
+    assert listed == given
+    for name, module in given.items():
+        assert getattr(package, name) is getattr(import_module(module), name)
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_other_names_are_refused(room: str) -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        import_module(room).__getattr__("nothing")
+
+
+def test_what_only_its_room_imports_is_protected() -> None:
+    """So that a room offers what others use, and nothing else."""
+    text = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())
+    contracts = text["tool"]["importlinter"]["contracts"]
+    protected = {module for c in contracts if c["type"] == "protected" for module in c["protected_modules"]}
+    graph = grimp.build_graph("shardwise", exclude_type_checking_imports=True)
+    inner: set[str] = set()
+    for module in graph.modules - {"shardwise"} - PUBLIC:
+        room = module.rpartition(".")[0]
+        if room in FACES or graph.find_children(module):
+            continue
+        users = graph.find_modules_that_directly_import(module)
+        if all(user == room or user.startswith(f"{room}.") for user in users):
+            inner.add(module)
+    assert inner <= protected, f"name these in the contract of their room's door: {sorted(inner - protected)}"
