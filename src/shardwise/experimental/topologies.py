@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.experimental.mesh_utils import create_device_mesh
-from shardwise.plan.session import client_of
+from shardwise.planner.stand_ins import client_of
 from shardwise.planner.machine import Machine
 from shardwise.planner.machines import find
 from shardwise.sharding import Device, Mesh

@@ -27,10 +27,11 @@ from shardwise.sharding import (
     Tiling,
     sharding_like,
 )
-from shardwise.sharding.device import default_backend, default_device
+from shardwise.sharding.device import Device, default_device
 from shardwise.sharding.formats import row_major
 from shardwise.sharding.planned import PlannedClient
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
+from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.entry import Entry, as_array_impl
 from shardwise.transforms.jit.jit_shardings import moved
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
@@ -200,18 +201,31 @@ class Traced(Stage):
         return self._results(struct_of)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Lay the program out over the devices of its arguments; raises if they disagree."""
-        platform = default_backend()
-        if lowering_platforms is not None and tuple(lowering_platforms) != (platform,):
-            raise NotImplementedError(
-                f"lowering_platforms={lowering_platforms!r}: programs run on {platform!r} only. Leave it out."
-            )
+        """Lay the program out over the devices of its arguments; raises if they disagree.
+
+        Args:
+            lowering_platforms: one platform. Arguments that lie on no devices are lowered for devices of that platform, of the kind that
+                their AbstractMesh names: `compile()` then says what the program needs there, and `compile(device_assignment=...)` makes
+                one that runs.
+
+        Raises:
+            ValueError: only AbstractMeshes are given, and no platform.
+            NotImplementedError: several platforms, or another one than that of the arguments' devices.
+        """
         for leaf in self._call.leaves:
             if isinstance(leaf, Tracer):
                 raise TypeError(
                     f"lower() needs arrays or ShapeDtypeStructs, got a traced array ({leaf.aval.str_short()})."
                 )
-        return Lowered(self, self._wrapped._compile(self._call, self._sigs))
+        devices = None
+        if lowering_platforms is not None:
+            named = self._wrapped.named_devices(self._sigs, self._wrapped._in_shardings(self._call))
+            devices = platform_devices(lowering_platforms, named, self._wrapped.abstract_shardings(self._call))
+        return Lowered(self, self.compiled_entry(devices))
+
+    def compiled_entry(self, devices: tuple[Device, ...] | None = None) -> Entry:
+        """The call compiled for devices that AbstractMeshes mean."""
+        return self._wrapped._compile(self._call, self._sigs, devices)
 
 
 class Lowered(Stage):
@@ -227,6 +241,7 @@ class Lowered(Stage):
             traced.fun_name,
             traced._chosen,
         )
+        self._traced = traced
         self._entry = entry
         self._names = traced._traced.names
 
@@ -263,10 +278,29 @@ class Lowered(Stage):
             self._names[i] or f"args[{i}]" for i in entry.kept
         ]
 
-    def compile(self, compiler_options: Any = None) -> Compiled:
-        """The callable for this signature."""
+    def compile(
+        self, compiler_options: Any = None, *, device_assignment: Sequence[Device] | None = None
+    ) -> Compiled:
+        """The callable for this signature.
+
+        Args:
+            compiler_options: by name; those of XLA change nothing.
+            device_assignment: the devices that AbstractMeshes mean.
+
+        Raises:
+            ValueError: the arguments lie on other devices, or an AbstractMesh has another size.
+        """
         check_compiler_options(compiler_options)
-        return Compiled(self)
+        if device_assignment is None:
+            return Compiled(self)
+        devices = tuple(device_assignment)
+        entry = self._traced.compiled_entry(devices)
+        if entry.executable.grid.devices != devices:
+            raise ValueError(
+                f"device_assignment={devices}, but the program was lowered for {entry.executable.grid.devices}. Leave it out, or give "
+                "structs over an AbstractMesh."
+            )
+        return Compiled(Lowered(self._traced, entry))
 
 
 class Compiled(Stage):
