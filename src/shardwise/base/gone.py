@@ -32,7 +32,6 @@ ABSENT: Final = {
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
     "experimental.fused": "elementwise loops are fused without being asked",
     "experimental.scheduling_groups": "programs run in order; leave the groups out",
-    "experimental.roofline": "use compiled.cost_analysis()",
     "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
     "extend.random": "there is one generator, threefry2x32; make keys and bits with random",

@@ -25,10 +25,12 @@ _MODULES = (
     "multihost_utils",
     "ode",
     "pjit",
+    "roofline",
     "shard",
     "shard_alike",
     "shard_map",
     "sparse",
+    "topologies",
     "xla_metadata",
 )
 

@@ -66,7 +66,7 @@ def platform_devices(
     if isinstance(platforms, str) or not all(isinstance(p, str) for p in platforms):
         raise ValueError(f"lowering_platforms={platforms!r}: give a tuple with one name, such as ('tpu',).")
     if len(platforms) != 1:
-        raise NotImplementedError(f"lowering_platforms={tuple(platforms)}: a program is lowered for one platform. Lower once for each.")
+        raise NotImplementedError(f"lowering_platforms={tuple(platforms)}: a program is lowered for one platform. Lower once for each, with (name,).")
     wanted = {"cuda": "gpu", "rocm": "gpu"}.get(platforms[0], platforms[0])
     if named is None and not abstract and wanted == default_backend():
         return None
