@@ -38,7 +38,11 @@ def test_products_and_elementwise_ops():  # as JAX
     structs, found = roofline(lambda a, b: jnp.sin(a @ b) + a)(struct(64, 64), struct(64, 64))
     assert structs == struct(64, 64)
     assert found == RooflineResult(
-        flops=524288, unfused_flops=532480, hbm_bytes=3 * SQUARE, peak_hbm_bytes=2 * SQUARE, unfused_hbm_bytes=8 * SQUARE
+        flops=524288,
+        unfused_flops=532480,
+        hbm_bytes=3 * SQUARE,
+        peak_hbm_bytes=2 * SQUARE,
+        unfused_hbm_bytes=8 * SQUARE,
     )
 
 
@@ -102,7 +106,9 @@ def test_the_backward_pass(mesh):  # flops, hbm_bytes, ici_bytes as JAX
 
 def test_loops_count_as_often_as_they_run():
     once = roofline(lambda a: jnp.tanh(a @ a))(struct(64, 64))[1]
-    scanned = roofline(lambda a: lax.scan(lambda c, _: (jnp.tanh(c @ c), None), a, None, length=5)[0])(struct(64, 64))[1]
+    scanned = roofline(lambda a: lax.scan(lambda c, _: (jnp.tanh(c @ c), None), a, None, length=5)[0])(struct(64, 64))[
+        1
+    ]
     assert (scanned.flops, scanned.hbm_bytes) == (5 * once.flops, 5 * once.hbm_bytes)
     assert scanned.peak_hbm_bytes <= 3 * once.peak_hbm_bytes
     endless = roofline(lambda a: lax.while_loop(lambda c: c[0, 0] > 0, lambda c: c @ c, a))(struct(64, 64))[1]

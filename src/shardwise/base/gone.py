@@ -25,7 +25,6 @@ ABSENT: Final = {
     "experimental.jax2tf": "there is no TensorFlow here; exchange arrays with dlpack",
     "experimental.host_callback": "it was replaced by pure_callback, io_callback and debug.callback",
     "experimental.maps": "xmap was replaced by shard_map",
-    "experimental.serialize_executable": "executables are Python functions of this process; compile again where they are needed",
     "experimental.compilation_cache": "there is no XLA whose results would be worth keeping; config jax_compilation_cache_dir is accepted",
     "experimental.transfer": "arrays move with device_put and distributed.initialize",
     "experimental.buffer_callback": "use pure_callback",

@@ -26,6 +26,7 @@ _MODULES = (
     "ode",
     "pjit",
     "roofline",
+    "serialize_executable",
     "shard",
     "shard_alike",
     "shard_map",

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.experimental.mesh_utils import create_device_mesh
-from shardwise.planner.stand_ins import client_of
 from shardwise.planner.machine import Machine
 from shardwise.planner.machines import find
+from shardwise.planner.stand_ins import client_of
 from shardwise.sharding import Device, Mesh
 from shardwise.sharding import devices as all_devices
 

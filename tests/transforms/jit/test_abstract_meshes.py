@@ -19,7 +19,7 @@ def mesh():
     return Mesh(np.array(jax.devices()[:4]), ("x",))
 
 
-def struct(mesh=ABSTRACT, spec=P("x"), shape=(8, 4)):
+def struct(mesh=ABSTRACT, spec=SPLIT.spec, shape=(8, 4)):
     return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
 
 

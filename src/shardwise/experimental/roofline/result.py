@@ -21,7 +21,9 @@ class RooflineShape:
     def from_aval(cls, aval: ShapedArray) -> RooflineShape:
         """That of a type. TypeError if it is no type of an array."""
         if not isinstance(aval, ShapedArray):
-            raise TypeError(f"RooflineShape.from_aval takes the type of an array, got {aval!r} of type {type(aval).__name__}.")
+            raise TypeError(
+                f"RooflineShape.from_aval takes the type of an array, got {aval!r} of type {type(aval).__name__}."
+            )
         return cls(shape=aval.shape, dtype=aval.dtype)
 
     @property
@@ -106,10 +108,12 @@ class RooflineResult:
 
     def repeated(self, times: int) -> RooflineResult:
         """One run after the other: the peak stays."""
-        return RooflineResult(**{
-            f.name: getattr(self, f.name) if f.name == "peak_hbm_bytes" else _times(getattr(self, f.name), times)
-            for f in fields(self)
-        })
+        return RooflineResult(
+            **{
+                f.name: getattr(self, f.name) if f.name == "peak_hbm_bytes" else _times(getattr(self, f.name), times)
+                for f in fields(self)
+            }
+        )
 
     def _merged(self, other: RooflineResult, merge: Any) -> RooflineResult:
         found: dict[str, Any] = {}

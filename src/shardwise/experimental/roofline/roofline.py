@@ -10,7 +10,7 @@ from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tre
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.experimental.roofline.result import RooflineResult
 from shardwise.experimental.roofline.rules import count_equation
-from shardwise.ir import Literal, Loop, Program, Var, region_of, subprograms
+from shardwise.ir import Loop, Program, Var, region_of, subprograms
 from shardwise.numpy import bfloat16, int32
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
 from shardwise.transforms.derivatives.autodiff import vjp as derivative
@@ -131,7 +131,9 @@ def count_program(
             result += count_equation(eqn, sizes, context) if counts else RooflineResult.zeros()
         else:
             parts = [count_program(body, sizes, context, backward_alone) for body in bodies]
-            inner = functools.reduce(RooflineResult.__add__ if isinstance(region, Loop) else RooflineResult.largest, parts)
+            inner = functools.reduce(
+                RooflineResult.__add__ if isinstance(region, Loop) else RooflineResult.largest, parts
+            )
             given = min(sum(v.aval.nbytes for v in body.inputs) for body in bodies)
             peak = max(peak, alive + max(own, inner.peak_hbm_bytes - given))
             result += inner.repeated((region.length or 1) if isinstance(region, Loop) else 1)

@@ -52,7 +52,9 @@ def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any])
         rule = _registered.get(shown.primitive)
         if rule is not None:
             ins, outs = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
-            context = RooflineRuleContext(primitive=shown.primitive, avals_in=ins, avals_out=outs, jaxpr_eqn_ctx=None, **ctx)
+            context = RooflineRuleContext(
+                primitive=shown.primitive, avals_in=ins, avals_out=outs, jaxpr_eqn_ctx=None, **ctx
+            )
             return rule(context, *map(RooflineShape.from_aval, ins), **shown.params)
     op, params, _ = unwrapped(eqn.op, eqn.params)
     if op.collective is not None:

@@ -21,9 +21,7 @@ def is_abstract(sharding: Any) -> bool:
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
-def named_devices(
-    sigs: Iterable[Signature], shardings: Iterable[Any], mesh: Mesh | None
-) -> tuple[Device, ...] | None:
+def named_devices(sigs: Iterable[Signature], shardings: Iterable[Any], mesh: Mesh | None) -> tuple[Device, ...] | None:
     """The devices of the first of these that names some; None if none does."""
     for sig in sigs:
         if sig.committed:
@@ -66,7 +64,9 @@ def platform_devices(
     if isinstance(platforms, str) or not all(isinstance(p, str) for p in platforms):
         raise ValueError(f"lowering_platforms={platforms!r}: give a tuple with one name, such as ('tpu',).")
     if len(platforms) != 1:
-        raise NotImplementedError(f"lowering_platforms={tuple(platforms)}: a program is lowered for one platform. Lower once for each, with (name,).")
+        raise NotImplementedError(
+            f"lowering_platforms={tuple(platforms)}: a program is lowered for one platform. Lower once for each, with (name,)."
+        )
     wanted = {"cuda": "gpu", "rocm": "gpu"}.get(platforms[0], platforms[0])
     if named is None and not abstract and wanted == default_backend():
         return None

@@ -117,7 +117,7 @@ class Stage:
 
     def __init__(
         self,
-        call: BoundCall,
+        in_tree: PyTreeDef,
         avals: Sequence[ShapedArray],
         donated: Sequence[int],
         out_tree: PyTreeDef,
@@ -125,11 +125,10 @@ class Stage:
         name: str,
         chosen: Sequence[Sharding | None],
     ) -> None:
-        self._call = call
         self._avals = tuple(avals)
         self._out_avals = tuple(out_avals)
         self._chosen = tuple(chosen)  # the out_shardings
-        self.in_tree = call.in_tree
+        self.in_tree = in_tree
         self.out_tree = out_tree
         self.donate_argnums = tuple(donated)
         self.fun_name = name
@@ -173,7 +172,7 @@ class Traced(Stage):
         outs: Sequence[Sharding | None],
     ) -> None:
         super().__init__(
-            call,
+            call.in_tree,
             [s.aval for s in placed],
             call.donated(wrapped._options.args),
             traced.out_tree,
@@ -181,6 +180,7 @@ class Traced(Stage):
             traced.program.name,
             outs,
         )
+        self._call = call
         self._wrapped = wrapped
         self._sigs = sigs
         self._traced = traced
@@ -233,7 +233,7 @@ class Lowered(Stage):
 
     def __init__(self, traced: Traced, entry: Entry) -> None:
         super().__init__(
-            traced._call,
+            traced.in_tree,
             traced._avals,
             traced.donate_argnums,
             traced.out_tree,
@@ -243,7 +243,8 @@ class Lowered(Stage):
         )
         self._traced = traced
         self._entry = entry
-        self._names = traced._traced.names
+        self._names: Sequence[str] = traced._traced.names
+        self._has_statics = bool(traced._call.statics.given)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program with the layout of every value, on the first line the mesh; `debug_info` adds source lines."""
@@ -278,9 +279,7 @@ class Lowered(Stage):
             self._names[i] or f"args[{i}]" for i in entry.kept
         ]
 
-    def compile(
-        self, compiler_options: Any = None, *, device_assignment: Sequence[Device] | None = None
-    ) -> Compiled:
+    def compile(self, compiler_options: Any = None, *, device_assignment: Sequence[Device] | None = None) -> Compiled:
         """The callable for this signature.
 
         Args:
@@ -312,7 +311,7 @@ class Compiled(Stage):
 
     def __init__(self, lowered: Lowered) -> None:
         super().__init__(
-            lowered._call,
+            lowered.in_tree,
             lowered._avals,
             lowered.donate_argnums,
             lowered.out_tree,
@@ -443,7 +442,7 @@ class Compiled(Stage):
             for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)
         ]
         listed = "\n".join(f"    * {p}" for p in problems)
-        more = self._call.statics.given and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
+        more = self._lowered._has_statics and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
         hint = "\nStatic arguments must be left out of the call." if more else ""
         return TypeError(
             "Function compiled with input pytree does not match the input pytree it was called with. "

@@ -326,7 +326,11 @@ class JitWrapped:
         ] * (len(call.leaves) - len(tree_flatten(call.dynamic)[0]))
 
     def prepare(
-        self, call: BoundCall, sigs: Sequence[Signature], devices: tuple[Device, ...] | None = None, tracing: bool = True
+        self,
+        call: BoundCall,
+        sigs: Sequence[Signature],
+        devices: tuple[Device, ...] | None = None,
+        tracing: bool = True,
     ) -> tuple[TracedCall, list[Signature], list[Sharding | None]]:
         """Resolve in_shardings, trace, and resolve out_shardings. AbstractMeshes are over `devices`, or over those that the call names;
         where there are none they stay if this is all for `tracing`, and raise ValueError if not.
@@ -411,7 +415,7 @@ class JitWrapped:
         guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
-        return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves))
+        return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves), program, outs)
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 
