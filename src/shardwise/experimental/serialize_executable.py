@@ -43,7 +43,7 @@ _PLAIN = {
 }
 
 
-def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
+def serialize(compiled: Any) -> tuple[bytes, PyTreeDef, PyTreeDef]:
     """A compiled function as bytes, and the trees of its arguments and of its results, which are handed over separately.
 
     Args:

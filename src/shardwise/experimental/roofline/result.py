@@ -18,7 +18,7 @@ class RooflineShape:
     dtype: Any
 
     @classmethod
-    def from_aval(cls, aval: ShapedArray) -> RooflineShape:
+    def from_aval(cls, aval: Any) -> RooflineShape:
         """That of a type. TypeError if it is no type of an array."""
         if not isinstance(aval, ShapedArray):
             raise TypeError(

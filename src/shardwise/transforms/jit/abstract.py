@@ -11,7 +11,7 @@ from shardwise.base.tree import tree_map
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, ShapedArray
-from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.transforms.jit.abstract_meshes import is_abstract, over_devices
 from shardwise.transforms.tracing.arguments import from_beginning
@@ -31,7 +31,7 @@ class Abstract(Array):
 
     __slots__ = ("_sig", "aval", "over")
 
-    def __init__(self, aval: ShapedArray, sig: Signature, over: NamedSharding | None = None) -> None:
+    def __init__(self, aval: ShapedArray, sig: Signature, over: Sharding | None = None) -> None:
         self.aval = aval
         self._sig = sig
         self.over = over

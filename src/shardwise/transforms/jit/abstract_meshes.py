@@ -7,7 +7,7 @@ or by the mesh in context. A call that names none can be traced, and lowered for
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from shardwise.sharding import Device, Mesh, NamedSharding, Sharding
 from shardwise.sharding.device import default_backend
 
 
-def is_abstract(sharding: Any) -> bool:
+def is_abstract(sharding: Any) -> TypeGuard[NamedSharding]:
     """Whether it is a sharding that names no devices."""
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
@@ -53,7 +53,7 @@ def over_devices(sharding: Any, devices: Sequence[Device] | None) -> Any:
 
 
 def platform_devices(
-    platforms: Sequence[str], named: tuple[Device, ...] | None, abstract: Sequence[NamedSharding]
+    platforms: Any, named: tuple[Device, ...] | None, abstract: Sequence[NamedSharding]
 ) -> tuple[Device, ...] | None:
     """Devices to lower for when `lowering_platforms` is given; None: those that the call names, or this machine's.
 
@@ -79,7 +79,7 @@ def platform_devices(
         )
     from shardwise.planner.stand_ins import stand_ins  # start-up time: few programs are planned
 
-    known = [s.mesh.abstract_device for s in abstract if s.mesh.abstract_device is not None]
+    known = [d for s in abstract if (d := s.mesh.abstract_mesh.abstract_device) is not None]
     kind = next((d.device_kind for d in known if d.platform in (wanted, *platforms)), wanted)
     return stand_ins(wanted, kind, abstract[0].mesh.size if abstract else 1)
 
