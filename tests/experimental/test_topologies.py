@@ -7,10 +7,11 @@ import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
+from shardwise.base.config import use_dialect
 from shardwise.errors import JaxRuntimeError
 from shardwise.experimental import topologies
 from shardwise.experimental.topologies import get_topology_desc
-from shardwise.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from shardwise.sharding import AbstractDevice, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,18 @@ def test_a_program_for_devices_that_are_not_here():
     assert "collectives: none" in compiled.explain()
     with pytest.raises(RuntimeError, match="can be looked at"):
         compiled(np.ones((8192, 8192), jnp.bfloat16), np.ones((8192, 4096), jnp.bfloat16))
+
+
+def test_the_abstract_mesh_of_a_description_names_its_chips():
+    with use_dialect("latest"):
+        mesh = topologies.make_mesh(get_topology_desc("v5e:4x4"), (4, 4), ("x", "y")).abstract_mesh
+        assert mesh.abstract_device == AbstractDevice("TPU v5 lite", None, "tpu")
+        f = jax.jit(lambda a, b: jnp.tanh(a @ b), donate_argnums=0)
+        args = _struct(mesh, (8192, 8192), "x", None), _struct(mesh, (8192, 4096), None, "y")
+        compiled = f.trace(*args).lower(lowering_platforms=("tpu",)).compile()
+    assert str(compiled.memory_analysis()) == str(
+        _product(topologies.make_mesh(get_topology_desc("v5e:4x4"), (4, 4), ("x", "y"))).compile().memory_analysis()
+    )
 
 
 def test_many_devices_cost_what_few_do():

@@ -34,8 +34,9 @@ def _carry_out(options: argparse.Namespace) -> int:
 def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     found: list[argparse.Action] = []
     for action in parser._actions:
-        if isinstance(action.choices, dict):
-            for command in cast("dict[str, argparse.ArgumentParser]", action.choices).values():
+        choices: object = action.choices
+        if isinstance(choices, dict):
+            for command in cast("dict[str, argparse.ArgumentParser]", choices).values():
                 found += _arguments(command)
         else:
             found.append(action)

@@ -6,6 +6,7 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.dtypes import as_dtype, canonicalize
+from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import array_type
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.axis_scope import CHECK_VMA
@@ -107,6 +108,23 @@ class ShapeDtypeStruct:
         if not self.shape:
             raise TypeError("len() of unsized object")
         return self.shape[0]
+
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """The struct of an array, tracer, scalar or struct, with its sharding if it is committed to one.
+
+        >>> import numpy as np
+        >>> ShapeDtypeStruct.like(np.ones((2, 3), np.float32))
+        ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+        """
+        aval = typeof(x)
+        placed = x.committed if isinstance(x, ArrayImpl) else isinstance(x, ShapeDtypeStruct)
+        sharding = x.sharding if placed else None
+        if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
+            sharding = aval.sharding
+        return cls(
+            aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.vma or None
+        )
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
         """A copy with some fields replaced."""

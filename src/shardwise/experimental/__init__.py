@@ -25,10 +25,13 @@ _MODULES = (
     "multihost_utils",
     "ode",
     "pjit",
+    "roofline",
+    "serialize_executable",
     "shard",
     "shard_alike",
     "shard_map",
     "sparse",
+    "topologies",
     "xla_metadata",
 )
 

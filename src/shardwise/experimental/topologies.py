@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.experimental.mesh_utils import create_device_mesh
-from shardwise.plan.session import client_of
-from shardwise.planner import Machine
+from shardwise.planner import Machine, client_of
 from shardwise.planner.machines import find
 from shardwise.sharding import Device, Mesh
 from shardwise.sharding import devices as all_devices

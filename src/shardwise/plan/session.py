@@ -16,10 +16,9 @@ from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
-from shardwise.planner import Machine, Places, Plan, device_program_of, make_plan, product_flops_of
+from shardwise.planner import Machine, Plan, client_of, device_program_of, make_plan, product_flops_of
 from shardwise.planner.machines import find
 from shardwise.sharding.device import backend, backend_initialized, install_client
-from shardwise.sharding.planned import PlannedClient
 
 READ = ("zeros", "raise")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
@@ -142,13 +141,6 @@ class Run:
         return tuple(
             make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes) for c in order
         )
-
-
-def client_of(machine: Machine) -> PlannedClient:
-    """A backend with the machine's devices."""
-    host = backend().host if backend_initialized() else None
-    chip = machine.chip
-    return PlannedClient(chip.platform, chip.kind, chip.usable_bytes, Places(machine), host)
 
 
 def _is_like(work: float, other: float) -> bool:

@@ -10,6 +10,8 @@ from shardwise.base.doors import open_door
 if TYPE_CHECKING:
     from shardwise.planner.device_program import device_program_of as device_program_of
     from shardwise.planner.device_program import product_flops_of as product_flops_of
+    from shardwise.planner.flops import product_of as product_of
+    from shardwise.planner.flops import touched_bytes as touched_bytes
     from shardwise.planner.fuse import groups as groups
     from shardwise.planner.machine import Machine as Machine
     from shardwise.planner.machine import Places as Places
@@ -21,16 +23,20 @@ if TYPE_CHECKING:
     from shardwise.planner.result import Schedule as Schedule
     from shardwise.planner.result import Task as Task
     from shardwise.planner.result import Traffic as Traffic
+    from shardwise.planner.stand_ins import client_of as client_of
+    from shardwise.planner.stand_ins import stand_in_devices as stand_in_devices
     from shardwise.planner.target import for_chip as for_chip
     from shardwise.planner.target import target_of as target_of
 
 __getattr__ = open_door(
     __name__,
     device_program="device_program_of product_flops_of",
+    flops="product_of touched_bytes",
     fuse="groups",
     machine="Machine Places",
     memory="memory_of",
     plan="make_plan",
     result="Buffer Line Plan Schedule Task Traffic",
+    stand_ins="client_of stand_in_devices",
     target="for_chip target_of",
 )

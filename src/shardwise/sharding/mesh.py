@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.config import Setting
-from shardwise.sharding.device import PLATFORM, Device, device_list
+from shardwise.sharding.device import Device, device_list
 from shardwise.sharding.device import devices as all_devices
 from shardwise.sharding.grid import AbstractDevice, AbstractMesh, AxisType, Grid, checked_names, checked_types
 from shardwise.sharding.ownership import arranged
@@ -87,7 +87,8 @@ class Mesh(Grid, ContextDecorator):
         """The grid without its devices."""
         cached, named = self._abstract, config.dialect.meshes.abstract_names_device
         if cached is None or cached[0] is not named:
-            device = AbstractDevice(PLATFORM, None, PLATFORM) if named and not self.empty else None
+            first = self.device_list[0] if named and not self.empty else None
+            device = None if first is None else AbstractDevice(first.device_kind, None, first.platform)
             mesh = AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types, abstract_device=device)
             cached = (named, mesh)
             object.__setattr__(self, "_abstract", cached)

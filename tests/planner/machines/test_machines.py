@@ -10,7 +10,7 @@ import pytest
 import shardwise.planner.machines as machines
 from shardwise.base import config
 from shardwise.planner.machine import Places
-from shardwise.planner.machines import find, here, names
+from shardwise.planner.machines import find, find_kind, here, names
 
 FILES = sorted(Path(machines.__file__).parent.glob("*.toml"))
 
@@ -183,3 +183,22 @@ def test_this_machine_is_measured_once(tmp_path, monkeypatch):
         here.this_machine.cache_clear()
         assert find("here").chip.overhead == 1.0
     here.this_machine.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("kind", "devices", "name", "there"),
+    [
+        ("TPU v5p", 100, "v5p-256", 128),
+        ("TPU v5 lite", 256, "v5e-256", 256),
+        ("TPU v5 lite", 600, "3x-v5e-256", 768),
+        ("NVIDIA H100 80GB HBM3", 16, "h100-64", 64),
+    ],
+)
+def test_the_smallest_machine_of_a_kind(kind, devices, name, there):
+    machine = find_kind(kind, devices)
+    assert (machine.name, machine.devices, machine.chip.kind) == (name, there, kind)
+    assert find(name) == machine
+
+
+def test_no_machine_has_chips_of_that_kind():
+    assert find_kind("Some later chip", 4) is None

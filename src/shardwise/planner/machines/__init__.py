@@ -54,6 +54,26 @@ def find(name: str) -> Machine:
     return make_machine(_read(files[generation.lower()]), name, size, slices)
 
 
+def find_kind(kind: str, devices: int) -> Machine | None:
+    """The smallest usual machine of chips of that `device_kind` with at least so many devices; None if no machine has such chips.
+
+    >>> find_kind("TPU v5p", 100).name
+    'v5p-256'
+    """
+    for path in sorted(set(_generations().values())):
+        table = _read(path)
+        if table["chip"]["kind"] != kind:
+            continue
+        machines = [make_machine(table, name, name.rpartition("-")[2]) for name in usual_names(table)]
+        enough = [machine for machine in machines if machine.devices >= devices]
+        if enough:
+            return enough[0]
+        largest = machines[-1]
+        slices = -(-devices // largest.devices)
+        return make_machine(table, f"{slices}x-{largest.name}", largest.name.rpartition("-")[2], slices)
+    return None
+
+
 def names() -> tuple[str, ...]:
     """The usual names of all machines; other sizes and shapes work as well."""
     return tuple(name for path in sorted(set(_generations().values())) for name in usual_names(_read(path)))

@@ -77,7 +77,7 @@ def _turns(eqn: Equation) -> bool:
     """Whether the op gives a view whose dims lie in another order: of a large value each element is then in a cache line of its own."""
     if not eqn.op.view or len(eqn.inputs) != 1:
         return False
-    rule = eqn.op.sharding_rule([eqn.inputs[0].aval], [eqn.outputs[0].aval], eqn.params)
+    rule = eqn.op.sharding_rule((eqn.inputs[0].aval,), (eqn.outputs[0].aval,), eqn.params)
     before, after = ([f for dim in dims for f in dim] for dims in (rule.inputs[0], rule.outputs[0]))
     places = [before.index(f) for f in after if f in before]
     return places != sorted(places)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.base.tree import tree_map
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.engine.signature import Signature, signature
+from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, ShapedArray
-from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
+from shardwise.transforms.jit.abstract_meshes import is_abstract, over_devices
 from shardwise.transforms.tracing import BoundCall, from_beginning
 
 if TYPE_CHECKING:
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
 
 
 class Abstract(Array):
-    """An argument without a value: its type, and perhaps its sharding."""
+    """An argument without a value: its type, and perhaps its sharding.
 
-    __slots__ = ("_sig", "aval")
+    Attributes:
+        aval: the type.
+        over: its sharding where that is over an `AbstractMesh`: the call's other arguments tell the devices.
+    """
 
-    def __init__(self, aval: ShapedArray, sig: Signature) -> None:
+    __slots__ = ("_sig", "aval", "over")
+
+    def __init__(self, aval: ShapedArray, sig: Signature, over: Sharding | None = None) -> None:
         self.aval = aval
         self._sig = sig
+        self.over = over
 
 
 def abstract_leaf(x: Any) -> Any:
@@ -39,15 +46,20 @@ def abstract_leaf(x: Any) -> Any:
         sharding = getattr(x, "sharding", None)
         struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding if isinstance(sharding, Sharding) else None)
     sharding = struct.sharding
-    if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
-        mesh = get_concrete_mesh()
-        known = not mesh.empty and mesh.abstract_mesh.shape_tuple == sharding.mesh.shape_tuple
-        sharding = NamedSharding(mesh, sharding.spec) if known else None
-    if sharding is None:
-        return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False))
-    sharding.check_compatible_aval(struct.shape)
-    sharding.shard_shape(struct.shape)  # raises if it does not divide
-    return Abstract(struct.aval, signature(struct.aval, sharding, True))
+    if sharding is not None:
+        sharding.check_compatible_aval(struct.shape)
+        sharding.shard_shape(struct.shape)  # raises if it does not divide
+        if not is_abstract(sharding):
+            return Abstract(struct.aval, signature(struct.aval, sharding, True))
+    return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False), sharding)
+
+
+def over_signature(x: Any, sig: Signature, devices: tuple[Device, ...] | None) -> Signature:
+    """The signature of a leaf, with its sharding over these devices if it is over an `AbstractMesh`."""
+    if devices is None or not isinstance(x, Abstract) or x.over is None:
+        return sig
+    sharding = over_devices(x.over, devices)
+    return signature(array_type(x.aval.shape, x.aval.dtype, x.aval.weak_type, sharding), sharding, True)
 
 
 def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:

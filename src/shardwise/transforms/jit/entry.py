@@ -14,7 +14,8 @@ from shardwise.base.tree import PyTreeDef, treedef_is_leaf
 from shardwise.engine.array import ArrayImpl, from_literal
 from shardwise.engine.compile import Executable
 from shardwise.engine.signature import Signature
-from shardwise.ir import Literal
+from shardwise.ir import Literal, Program
+from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import moved
 from shardwise.transforms.tracing import check_donation
 
@@ -33,6 +34,8 @@ class Entry:
         "kept",
         "out_tree",
         "placed",
+        "program",
+        "wanted",
     )
 
     def __init__(
@@ -44,8 +47,12 @@ class Entry:
         donated: list[tuple[int, bool]],
         out_tree: PyTreeDef,
         leaves: int,
+        program: Program,
+        wanted: Sequence[Sharding | None],
     ) -> None:
         self.executable = executable
+        self.program = program  # as it was traced
+        self.wanted = tuple(wanted)  # the results' shardings, None where propagation decides
         self.consts = consts
         self.kept = kept  # leaves that the program uses
         self.placed = placed  # (position among the kept, signature) of leaves that enter under another signature

@@ -23,6 +23,7 @@ from shardwise.sharding import (
     legacy_mesh,
 )
 from shardwise.sharding.formats import Format
+from shardwise.transforms.jit.abstract_meshes import is_abstract
 
 
 class Unspecified:
@@ -144,6 +145,9 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
     if sharding is None or sharding is sig.sharding:
         return sig
     check_fits(sharding, sig.aval, "pjit arguments", name)
+    aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding)
+    if is_abstract(sharding):
+        return signature(aval, sig.sharding, sig.committed)
     if sig.committed and not isinstance(sig.sharding, PmapSharding):
         mine, theirs = sharding.tiling(sig.aval.ndim), sig.tiling
         same = (
@@ -159,7 +163,6 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
                 f"Got {called} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
                 f"{form}: {shape}. Move the argument there with device_put, or drop its in_shardings entry."
             )
-    aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding)
     return signature(aval, sharding, True)
 
 

@@ -27,10 +27,11 @@ from shardwise.sharding import (
     Tiling,
     sharding_like,
 )
-from shardwise.sharding.device import default_backend, default_device
+from shardwise.sharding.device import Device, default_device
 from shardwise.sharding.formats import row_major
 from shardwise.sharding.planned import PlannedClient
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
+from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.entry import Entry, as_array_impl
 from shardwise.transforms.jit.jit_shardings import moved
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
@@ -121,7 +122,7 @@ class Stage:
 
     def __init__(
         self,
-        call: BoundCall,
+        in_tree: PyTreeDef,
         avals: Sequence[ShapedArray],
         donated: Sequence[int],
         out_tree: PyTreeDef,
@@ -129,11 +130,10 @@ class Stage:
         name: str,
         chosen: Sequence[Sharding | None],
     ) -> None:
-        self._call = call
         self._avals = tuple(avals)
         self._out_avals = tuple(out_avals)
         self._chosen = tuple(chosen)  # the out_shardings
-        self.in_tree = call.in_tree
+        self.in_tree = in_tree
         self.out_tree = out_tree
         self.donate_argnums = tuple(donated)
         self.fun_name = name
@@ -177,7 +177,7 @@ class Traced(Stage):
         outs: Sequence[Sharding | None],
     ) -> None:
         super().__init__(
-            call,
+            call.in_tree,
             [s.aval for s in placed],
             call.donated(wrapped._options.args),
             traced.out_tree,
@@ -185,6 +185,7 @@ class Traced(Stage):
             traced.program.name,
             outs,
         )
+        self._call = call
         self._wrapped = wrapped
         self._sigs = sigs
         self._traced = traced
@@ -205,18 +206,31 @@ class Traced(Stage):
         return self._results(struct_of)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Lay the program out over the devices of its arguments; raises if they disagree."""
-        platform = default_backend()
-        if lowering_platforms is not None and tuple(lowering_platforms) != (platform,):
-            raise NotImplementedError(
-                f"lowering_platforms={lowering_platforms!r}: programs run on {platform!r} only. Leave it out."
-            )
+        """Lay the program out over the devices of its arguments; raises if they disagree.
+
+        Args:
+            lowering_platforms: one platform. Arguments that lie on no devices are lowered for devices of that platform, of the kind that
+                their AbstractMesh names: `compile()` then says what the program needs there, and `compile(device_assignment=...)` makes
+                one that runs.
+
+        Raises:
+            ValueError: only AbstractMeshes are given, and no platform.
+            NotImplementedError: several platforms, or another one than that of the arguments' devices.
+        """
         for leaf in self._call.leaves:
             if isinstance(leaf, Tracer):
                 raise TypeError(
                     f"lower() needs arrays or ShapeDtypeStructs, got a traced array ({leaf.aval.str_short()})."
                 )
-        return Lowered(self, self._wrapped._compile(self._call, self._sigs))
+        devices = None
+        if lowering_platforms is not None:
+            named = self._wrapped.named_devices(self._sigs, self._wrapped._in_shardings(self._call))
+            devices = platform_devices(lowering_platforms, named, self._wrapped.abstract_shardings(self._call))
+        return Lowered(self, self.compiled_entry(devices))
+
+    def compiled_entry(self, devices: tuple[Device, ...] | None = None) -> Entry:
+        """The call compiled for devices that AbstractMeshes mean."""
+        return self._wrapped._compile(self._call, self._sigs, devices)
 
 
 class Lowered(Stage):
@@ -224,7 +238,7 @@ class Lowered(Stage):
 
     def __init__(self, traced: Traced, entry: Entry) -> None:
         super().__init__(
-            traced._call,
+            traced.in_tree,
             traced._avals,
             traced.donate_argnums,
             traced.out_tree,
@@ -232,8 +246,10 @@ class Lowered(Stage):
             traced.fun_name,
             traced._chosen,
         )
+        self._traced = traced
         self._entry = entry
-        self._names = traced._traced.names
+        self._names: Sequence[str] = traced._traced.names
+        self._has_statics = bool(traced._call.statics.given)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program with the layout of every value, on the first line the mesh; `debug_info` adds source lines."""
@@ -268,10 +284,27 @@ class Lowered(Stage):
             self._names[i] or f"args[{i}]" for i in entry.kept
         ]
 
-    def compile(self, compiler_options: Any = None) -> Compiled:
-        """The callable for this signature."""
+    def compile(self, compiler_options: Any = None, *, device_assignment: Sequence[Device] | None = None) -> Compiled:
+        """The callable for this signature.
+
+        Args:
+            compiler_options: by name; those of XLA change nothing.
+            device_assignment: the devices that AbstractMeshes mean.
+
+        Raises:
+            ValueError: the arguments lie on other devices, or an AbstractMesh has another size.
+        """
         check_compiler_options(compiler_options)
-        return Compiled(self)
+        if device_assignment is None:
+            return Compiled(self)
+        devices = tuple(device_assignment)
+        entry = self._traced.compiled_entry(devices)
+        if entry.executable.grid.devices != devices:
+            raise ValueError(
+                f"device_assignment={devices}, but the program was lowered for {entry.executable.grid.devices}. Leave it out, or give "
+                "structs over an AbstractMesh."
+            )
+        return Compiled(Lowered(self._traced, entry))
 
 
 class Compiled(Stage):
@@ -283,7 +316,7 @@ class Compiled(Stage):
 
     def __init__(self, lowered: Lowered) -> None:
         super().__init__(
-            lowered._call,
+            lowered.in_tree,
             lowered._avals,
             lowered.donate_argnums,
             lowered.out_tree,
@@ -414,7 +447,7 @@ class Compiled(Stage):
             for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)
         ]
         listed = "\n".join(f"    * {p}" for p in problems)
-        more = self._call.statics.given and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
+        more = self._lowered._has_statics and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
         hint = "\nStatic arguments must be left out of the call." if more else ""
         return TypeError(
             "Function compiled with input pytree does not match the input pytree it was called with. "

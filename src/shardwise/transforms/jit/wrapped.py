@@ -25,6 +25,7 @@ from shardwise.base.tree import (
     keystr,
     tree_flatten,
     tree_flatten_with_path,
+    tree_leaves,
     tree_leaves_with_path,
     tree_unflatten,
 )
@@ -48,7 +49,9 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ops.rules.convert import as_value
-from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.transforms.jit.abstract import Abstract, over_signature
+from shardwise.transforms.jit.abstract_meshes import is_abstract, named_devices, nowhere, over_devices
 from shardwise.transforms.jit.cache_misses import explained
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit.jit_op import jit_op
@@ -57,6 +60,7 @@ from shardwise.transforms.jit.jit_shardings import (
     check_outputs,
     context_mesh,
     flat_shardings,
+    is_spec_leaf,
     placed_signature,
 )
 from shardwise.transforms.tracing import (
@@ -330,11 +334,24 @@ class JitWrapped:
         ] * (len(call.leaves) - len(tree_flatten(call.dynamic)[0]))
 
     def prepare(
-        self, call: BoundCall, sigs: Sequence[Signature]
+        self,
+        call: BoundCall,
+        sigs: Sequence[Signature],
+        devices: tuple[Device, ...] | None = None,
+        tracing: bool = True,
     ) -> tuple[TracedCall, list[Signature], list[Sharding | None]]:
-        """Resolve in_shardings, trace, and resolve out_shardings."""
+        """Resolve in_shardings, trace, and resolve out_shardings. AbstractMeshes are over `devices`, or over those that the call names;
+        where there are none they stay if this is all for `tracing`, and raise ValueError if not.
+        """
         ins = self._in_shardings(call)
         api = self._options.api
+        abstract = self.abstract_shardings(call, ins)
+        if abstract:
+            devices = devices or self.named_devices(sigs, ins)
+            if devices is None and not tracing:
+                raise nowhere(abstract[0], api)
+            ins = [over_devices(s, devices) for s in ins]
+            sigs = [over_signature(x, sig, devices) for x, sig in zip(call.leaves, sigs, strict=True)]
         if any(s is not None for s in ins):
             names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
             if self._options.device is None:
@@ -346,10 +363,24 @@ class JitWrapped:
         meshes = tuple(s.sharding.mesh.abstract_mesh if isinstance(s.sharding, NamedSharding) else None for s in placed)
         traced = self._trace(call, [s.aval for s in placed], meshes if any(meshes) else ())
         _, outs = self._shardings(call, traced)
-        return traced, placed, outs
+        return traced, placed, [over_devices(s, devices) for s in outs] if abstract else outs
 
-    def _compile(self, call: BoundCall, sigs: list[Signature]) -> Entry:
-        traced, placed, outs = self.prepare(call, sigs)
+    def abstract_shardings(self, call: BoundCall, ins: Sequence[Any] | None = None) -> list[NamedSharding]:
+        """The shardings over an `AbstractMesh` that the call gives for arguments (`ins`: the resolved in_shardings) and results."""
+        ins = self._in_shardings(call) if ins is None else ins
+        given = [x.over for x in call.leaves if isinstance(x, Abstract)]
+        return [s for s in (*given, *ins, *self._out_leaves()) if is_abstract(s)]
+
+    def named_devices(self, sigs: Sequence[Signature], ins: Sequence[Any]) -> tuple[Device, ...] | None:
+        """The devices that committed arguments, shardings or the mesh in context name."""
+        return named_devices(sigs, (*ins, *self._out_leaves()), context_mesh(self._options.api))
+
+    def _out_leaves(self) -> list[Any]:
+        return tree_leaves(self._options.out_shardings, is_leaf=is_spec_leaf)
+
+    def _compile(self, call: BoundCall, sigs: list[Signature], devices: tuple[Device, ...] | None = None) -> Entry:
+        """Compile for devices that AbstractMeshes mean, and that programs go to that name none."""
+        traced, placed, outs = self.prepare(call, sigs, devices, tracing=False)
         program, kept = prune(traced.program, self._options.keep_unused)
         consts = [as_array_impl(c) for c in traced.consts]
         if any(c._sig.spans for c in consts):
@@ -363,6 +394,8 @@ class JitWrapped:
         names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
         context = context_mesh(self._options.api)
         mesh = context or typed_mesh(program, placed)
+        if mesh is None and devices is not None and len(devices) == 1:
+            mesh = Mesh(devices[0], ())
         legacy = context is not None and self._options.api == "pjit"
         given = call.donated(self._options.args)
         donated: list[tuple[int, bool]] = []
@@ -390,7 +423,7 @@ class JitWrapped:
         guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
-        return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves))
+        return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves), program, outs)
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
     from shardwise.transforms.reports.cost import cost_of as cost_of
+    from shardwise.transforms.reports.cost import equation_work as equation_work
     from shardwise.transforms.reports.explain import explain_text as explain_text
     from shardwise.transforms.reports.explain import grid_text as grid_text
     from shardwise.transforms.reports.explain import program_text as program_text
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
-    cost="cost_of",
+    cost="cost_of equation_work",
     explain="explain_text grid_text program_text program_with_layouts",
     memory_use="MemoryStats memory_of",
 )

@@ -1,0 +1,114 @@
+"""How each equation of a device program counts.
+
+In: an equation with local types, and the sizes of the mesh axes. Out: its `RooflineResult`, by what its op declares, or by a rule that
+the user registered for its primitive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from shardwise.experimental.roofline import network
+from shardwise.experimental.roofline.result import RooflineResult, RooflineRuleContext, RooflineShape
+from shardwise.ir import Atom, Equation, Var, unwrapped
+from shardwise.planner import product_of, touched_bytes
+from shardwise.transforms.programs.jaxpr_views import JaxprEqn
+from shardwise.transforms.programs.primitives import Primitive
+from shardwise.transforms.reports import equation_work
+
+Rule = TypeVar("Rule", bound=Callable[..., RooflineResult])
+_registered: dict[Primitive, Callable[..., RooflineResult]] = {}
+
+
+def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
+    """Count equations of a primitive by ``rule(ctx, *shapes, **params)``, which gives a `RooflineResult`, and not as usual.
+
+    Raises:
+        NotImplementedError: it is the user's own primitive. Programs hold what that computes, which is counted.
+    """
+    if not prim.is_ours:
+        raise NotImplementedError(
+            f"register_roofline({prim.name}): a primitive of your own is counted by the ops that it is made of. Register rules for those."
+        )
+
+    def register(rule: Rule) -> Rule:
+        _registered[prim] = rule
+        return rule
+
+    return register
+
+
+def register_standard_roofline(prim: Primitive) -> None:
+    """Count equations of a primitive as nothing."""
+    register_roofline(prim)(lambda ctx, *shapes, **params: RooflineResult.zeros())
+
+
+def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any]) -> RooflineResult:
+    """What a device does for an equation that holds no program. `ctx`: fields of the rules' context that are the same for all."""
+    if _registered:
+        shown = JaxprEqn(eqn)
+        rule = _registered.get(shown.primitive)
+        if rule is not None:
+            ins, outs = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
+            context = RooflineRuleContext(
+                primitive=shown.primitive, avals_in=ins, avals_out=outs, jaxpr_eqn_ctx=None, **ctx
+            )
+            return rule(context, *map(RooflineShape.from_aval, ins), **shown.params)
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    if op.collective is not None:
+        return _collective(eqn, params, sizes)
+    if op.product:
+        return _product(eqn, ctx["pin_lhs_in_vmem"], ctx["pin_rhs_in_vmem"])
+    flops = 0
+    if op.fold is not None:
+        flops = sum(a.aval.size for a in eqn.inputs) - sum(v.aval.size for v in eqn.outputs)
+    elif op.emit is not None:
+        flops = 0 if op.emit.moves else sum(v.aval.size for v in eqn.outputs)
+    elif not op.view and op.boxes is None:
+        work = equation_work(eqn)
+        flops = int(work.flops + work.transcendentals)
+    moves = op.view or op.boxes is not None or (op.emit is not None and op.emit.moves)
+    return RooflineResult(unfused_flops=flops, unfused_hbm_bytes=0 if moves else _unfused_bytes(eqn))
+
+
+def _unfused_bytes(eqn: Equation) -> int:
+    reads: list[Atom] = list(eqn.inputs)
+    touched = touched_bytes((eqn,), reads, eqn.outputs)
+    literals = sum(a.aval.nbytes for a in reads if not isinstance(a, Var))
+    again = sum(touched[a] for i, a in enumerate(reads) if isinstance(a, Var) and a in reads[:i])
+    return sum(touched.values()) + literals + again
+
+
+def _product(eqn: Equation, pin_lhs: bool, pin_rhs: bool) -> RooflineResult:
+    lhs, rhs, out = eqn.inputs[0].aval.nbytes, eqn.inputs[1].aval.nbytes, eqn.outputs[0].aval.nbytes
+    flops = int(product_of(eqn).flops)
+    moved = (0 if pin_lhs else lhs + out) + (0 if pin_rhs else rhs)
+    return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=moved, unfused_hbm_bytes=moved)
+
+
+def _collective(eqn: Equation, params: Mapping[str, Any], sizes: Mapping[str, int]) -> RooflineResult:
+    collective = unwrapped(eqn.op, eqn.params)[0].collective
+    assert collective is not None
+    axes: Sequence[str] = params["axes"]
+    if not collective.counted or not axes:
+        return RooflineResult.zeros()
+    extents = [sizes.get(a, 1) for a in axes]
+    count, nbytes = math.prod(extents), sum(a.aval.nbytes for a in eqn.inputs)
+    if count == 1:
+        traffic = 0, 0
+    elif collective.pattern == "gather":
+        traffic = network.ring(nbytes, extents)
+    elif collective.pattern in ("scatter", "reduce"):
+        carried, hops = network.ring(nbytes / count, extents)
+        both = 2 if collective.pattern == "reduce" else 1  # first each device combines a part, then all get all parts
+        traffic = both * carried, both * hops
+    elif collective.pattern == "transpose":
+        traffic = network.transpose(nbytes, extents)
+    elif "perm" in params:
+        traffic = network.permutation(nbytes, params["perm"], extents)
+    else:  # rows for the neighbours
+        traffic = collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, sizes), 1
+    carried, hops = network.per_axis(traffic, axes)
+    return RooflineResult(ici_bytes=carried, ici_latency=hops)

@@ -1,0 +1,35 @@
+"""Devices of machines that one does not have, as the engine takes them.
+
+In: a machine, or only a platform and how many devices there are. Out: a `PlannedClient` with such devices.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from shardwise.planner.machine import Machine, Place, Places
+from shardwise.planner.machines import find_kind
+from shardwise.sharding import Device
+from shardwise.sharding.device import backend, backend_initialized
+from shardwise.sharding.planned import PlannedClient
+
+
+def client_of(machine: Machine) -> PlannedClient:
+    """A backend with the machine's devices."""
+    host = backend().host if backend_initialized() else None
+    chip = machine.chip
+    return PlannedClient(chip.platform, chip.kind, chip.usable_bytes, Places(machine), host)
+
+
+@lru_cache(maxsize=16)  # equal calls give the same devices, so that what is compiled for them is compiled once
+def stand_in_devices(platform: str, kind: str, count: int) -> tuple[Device, ...]:
+    """So many devices of a platform.
+
+    Of a kind that some machine has they are that machine's; of others only the platform is known, and no memory or bandwidth.
+    """
+    machine = find_kind(kind, count)
+    if machine is not None and machine.chip.platform == platform:
+        return tuple(client_of(machine).devices()[:count])
+    host = backend().host if backend_initialized() else None
+    places = [Place(i, kind, platform, 0, i, None, 0, 0) for i in range(count)]
+    return tuple(PlannedClient(platform, kind, 0, places, host).devices())
