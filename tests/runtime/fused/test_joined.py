@@ -136,6 +136,18 @@ def test_pieces_that_loops_cannot_read(axis, pieces):
     assert joined(lambda *xs: [lax.concatenate(xs, axis) * 2 + 1], *pieces) == [None]
 
 
+@pytest.mark.parametrize("strides", [(2, 3), (3, 1), (2, 2)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_pieces_with_strides_of_their_own(axis, strides):
+    """A piece is never read with the strides of another."""
+    first, second = (some(300, 300 * step) for step in strides)
+
+    def f(x, y):
+        return [jnp.sin(lax.concatenate([x[:, :: strides[0]], y[:, :: strides[1]]], axis)) * 2]
+
+    check(f, first, second)
+
+
 def test_what_is_joined_may_be_a_result():
     x = some(200, 300)
     check(lambda x: (shifted(x, 3, 0), shifted(x, 3, 0) + x, shifted(x, 7, 1)), x)

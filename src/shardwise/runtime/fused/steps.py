@@ -246,9 +246,9 @@ class Arrangement:
 
 
 def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], width: int) -> bool:
-    """Whether loops can read pieces where they lie: all those of a value alike, and by whole vectors for the most part."""
+    """Whether loops can read pieces where they lie: all those of a value in the same steps, and by whole vectors for the most part."""
     for eqn in graph.joins:
-        if len({access[k] for k in graph.operands[eqn] if isinstance(k, int)}) > 1:
+        if len({(access[k], loops.strides[k][-1]) for k in graph.operands[eqn] if isinstance(k, int)}) > 1:
             return False
     cuts = _cuts(graph, loops)
     ends = [0, *cuts, loops.extents[-1]]
