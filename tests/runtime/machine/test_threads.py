@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -82,6 +83,25 @@ def test_helpers_that_could_be_started_help(monkeypatch):
         helpers.run(work, 4)
         assert len(seen) == 2
     assert helpers._queue.empty()
+
+
+def test_work_that_is_done_is_not_kept_for_a_helper_that_comes_late():
+    helpers, goes_on = threads.Helpers(), threading.Event()
+
+    class Value:
+        pass
+
+    value = Value()
+    kept = weakref.ref(value)
+    busy = threading.Thread(target=lambda: helpers.run(lambda: goes_on.wait(10), 2))
+    busy.start()
+    while not helpers._queue.empty():
+        pass
+    helpers.run(lambda value=value: None, 2)  # its job waits in the queue
+    del value
+    assert kept() is None
+    goes_on.set()
+    busy.join()
 
 
 def test_devices_that_need_threads_say_so(refused):

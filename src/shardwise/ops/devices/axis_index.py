@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Collective, Equation, ShapedArray, Shown
+from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import AXIS_ENV, SPMD_AXES
 from shardwise.ir.op import Params
 from shardwise.ops.devices.batching import Batched
 from shardwise.ops.devices.declare import define_collective
-from shardwise.ops.rules.derivative import do, repeated_sharding
+from shardwise.ops.rules.derivative import do, later, repeated_sharding
 from shardwise.ops.rules.out_sharding import in_context
 from shardwise.sharding.rule import Rule
 
@@ -55,4 +55,5 @@ axis_index_op = define_collective(
     batch=_batch,
     collective=Collective("axis_index", alone=lambda position, operands, params: np.asarray(position, np.int32)),
     shown=Shown(renamed={"axes": "axis_name"}, change=_shown),
+    small=SmallForm(later("shardwise.runtime.small", "constant")),
 )

@@ -68,6 +68,11 @@ class _Job:
             self.closed = True
         for _ in range(self.inside):
             self.left.acquire()
+        self.work = _nothing  # a helper that comes late finds the job in the queue, which must not keep the work's arrays until then
+
+
+def _nothing() -> None:
+    pass
 
 
 class Helpers:

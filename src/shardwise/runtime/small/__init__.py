@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.code import Value as Value
     from shardwise.runtime.small.code import name_of as name_of
     from shardwise.runtime.small.control import mapped as mapped
+    from shardwise.runtime.small.devices import all_reduce_fits as all_reduce_fits
+    from shardwise.runtime.small.devices import all_reduced as all_reduced
     from shardwise.runtime.small.forms import mapped_fits as mapped_fits
     from shardwise.runtime.small.forms import writable as writable
     from shardwise.runtime.small.kernel import available as available
@@ -46,6 +48,7 @@ __getattr__ = open_door(
     body="Body",
     code="Code Shape Value name_of",
     control="mapped",
+    devices="all_reduce_fits all_reduced",
     forms="mapped_fits writable",
     kernel="available small",
     loops="dense pointwise running running_fits store",

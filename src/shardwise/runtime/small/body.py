@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Fold, Literal, Program, SmallForm, Var
 from shardwise.runtime import costs
 from shardwise.runtime.machine import Lane
+from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
+from shardwise.runtime.small.devices import over_devices
 from shardwise.runtime.small.forms import form_of
-from shardwise.runtime.small.group import Gathered, each, gather_each
+from shardwise.runtime.small.group import Gathered, along_all, each, gather_each
+from shardwise.runtime.small.leads import axes_reduced
 from shardwise.runtime.small.loops import reduced, store
 
 
@@ -92,13 +94,16 @@ class Body:
             return
         if any(a in self.gathering for a in eqn.inputs):
             self._flush()
-        if eqn.op.fold is not None and self._gather(eqn):
+        crossed = axes_reduced(eqn) if eqn.op.collective is None else ()
+        if eqn.op.fold is not None and not crossed and self._gather(eqn):
             return
         if any(a in self.waiting for a in eqn.inputs):
             self._make_room(eqn, form)
             self._flush()
         operands = [self.value(a) for a in eqn.inputs]
-        if eqn.op.fold is not None:
+        if crossed:
+            results = [self._over_devices(eqn, operands, form, crossed)]
+        elif eqn.op.fold is not None:
             results = [reduced(self.code, eqn, self.code.settled(operands[0]))]
         else:
             assert form is not None
@@ -107,6 +112,18 @@ class Body:
             self._define(var, value)
         self._used(eqn)
         self.code.tidy()
+
+    def _over_devices(
+        self, eqn: Equation, operands: Sequence[Value], form: SmallForm | None, axes: Sequence[str]
+    ) -> Value:
+        """The result of an op that reduces over mesh axes, too: its own dims at once, else after it."""
+        (out,), code = eqn.outputs, self.code
+        monoid, dtype, wanted = MONOIDS[eqn.op.reduction_of(eqn.params)], name_of(out.aval), self.wanted.get(out)
+        if form is None:
+            dims = tuple(a + code.lead for a in eqn.params["axes"])
+            return over_devices(code, monoid, operands[0], axes, dims, dtype, wanted)
+        (part,) = form.write(self, eqn, operands, [None])
+        return over_devices(code, monoid, part, axes, (), dtype, wanted)
 
     def _make_room(self, eqn: Equation, form: SmallForm | None) -> None:
         """Let operand 1 be computed where the equation puts it, if only that is still to come."""
@@ -211,7 +228,7 @@ class Body:
         given = [self.values[v] for v in operands]
         if gathering:
             gathered = [
-                Gathered(_fold(e), name_of(e.inputs[0].aval), _along_all(v, shape, axes))
+                Gathered(_fold(e), name_of(e.inputs[0].aval), along_all(v, shape, axes))
                 for e, v in zip(gathering.values(), made, strict=True)
             ]
             gather_each(code, shape, axes, given, write, into, gathered)
@@ -261,9 +278,3 @@ def _one(code: Code, value: Value) -> Lane:
         return code.constant(value.constant, value.dtype)
     assert value.lane is not None
     return value.lane
-
-
-def _along_all(value: Value, shape: Shape, axes: Shape) -> Value:
-    """The memory of a reduction's result, along which the loops over its operand do not move in reduced dims."""
-    steps = iter(value.steps)
-    return replace(value, shape=shape, steps=tuple(0 if d in axes else next(steps) for d in range(len(shape))))

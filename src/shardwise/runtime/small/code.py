@@ -18,6 +18,7 @@ from shardwise.base.dtypes import physical
 from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
 from shardwise.runtime import costs
+from shardwise.runtime.env import Env
 from shardwise.runtime.loops import Writer, dense_steps, emit_op, round_result
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, itemsize, scalar_text
 
@@ -88,11 +89,11 @@ def lane_kind(value: Value) -> str:
 
 
 class Code(Writer):
-    """Writes one function for values with `lead` leading dims."""
+    """Writes one function for values on the device grid of `env`, with its leading dims."""
 
-    def __init__(self, lead: int, wide: bool) -> None:
+    def __init__(self, env: Env, wide: bool) -> None:
         super().__init__(1, wide)
-        self.lead = lead
+        self.env, self.lead = env, env.lead
         self.arena = 0  # bytes of scratch memory
         self.polls = False
         self.met: dict[Any, int] = {}  # how often the program has an op

@@ -110,11 +110,11 @@ def _counted_loop(body: Body, loop: Loop, length: int, values: list[Value], want
     """A loop of known length."""
     code, inner, lead = body.code, loop.body, body.code.lead
     consts, rows, n = values[loop.consts], values[loop.rows], loop.num_carry
-    shapes = carry_shapes(loop, values, lead)
+    shapes = carry_shapes(loop, values, code.env)
     outs = out_leads(
         inner,
         [v.shape[:lead] for v in consts] + [s[:lead] for s in shapes] + [v.shape[:lead] for v in rows],
-        lead,
+        code.env,
     )
     carries = _Carries(code, loop, values[loop.carry], shapes, wanted)
     xs = [x if x.even else code.in_memory(x) for x in rows]
@@ -259,7 +259,7 @@ def _loop_until(body: Body, loop: Loop, values: list[Value], wanted: list[Value 
     code, test = body.code, loop.test
     assert test is not None
     consts, test_consts = values[loop.consts], values[loop.test_consts]
-    carries = _Carries(code, loop, values[loop.carry], carry_shapes(loop, values, code.lead), wanted)
+    carries = _Carries(code, loop, values[loop.carry], carry_shapes(loop, values, code.env), wanted)
     every = _poll_every(loop.body, None)
 
     def going(refs: list[str]) -> str:
@@ -298,7 +298,7 @@ def _branches(
     leads = [v.shape[:lead] for v in operands]
     shapes = [
         np.broadcast_shapes(*each_lead) + v.aval.shape
-        for v, *each_lead in zip(eqn.outputs, *[out_leads(b, leads, lead) for b in branches], strict=True)
+        for v, *each_lead in zip(eqn.outputs, *[out_leads(b, leads, code.env) for b in branches], strict=True)
     ]
     made: list[Value | None] = []
     for shape, v, into in zip(shapes, eqn.outputs, wanted, strict=True):

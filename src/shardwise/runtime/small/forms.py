@@ -15,6 +15,7 @@ from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
 from shardwise.runtime.small.code import name_of
 from shardwise.runtime.small.in_place import carry_updates
+from shardwise.runtime.small.leads import axes_reduced
 
 
 def form_of(op: Op) -> SmallForm | None:
@@ -62,7 +63,8 @@ def _modest(eqn: Equation, form: SmallForm | None, devices: int, largest: int) -
     fold, emit = eqn.op.fold, eqn.op.emit
     if fold is not None:
         x, axes = eqn.inputs[0].aval, eqn.params["axes"]
-        if x.size * devices > largest or eqn.params.get("sum_axes") or (fold.positions and len(axes) != 1):
+        crossed = axes_reduced(eqn)
+        if x.size * devices > largest or (fold.positions and (len(axes) != 1 or crossed)):
             return False
         return fits(x, fold.kinds)
     assert emit is not None

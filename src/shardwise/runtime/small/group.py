@@ -205,3 +205,9 @@ def _lane_loop(loops: MemoryLoops, sizes: Sequence[int]) -> int:
         return sum(own[d] not in (0, size) for own, size in zip(loops.strides, sizes, strict=False))
 
     return min(range(len(loops.extents)), key=lambda d: (apart(d), -loops.extents[d]))
+
+
+def along_all(value: Value, shape: Shape, axes: Shape) -> Value:
+    """The memory of a reduction's result, along which the loops over its operand do not move in reduced dims."""
+    steps = iter(value.steps)
+    return replace(value, shape=shape, steps=tuple(0 if d in axes else next(steps) for d in range(len(shape))))

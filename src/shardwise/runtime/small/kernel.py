@@ -140,7 +140,7 @@ class SmallKernel:
 
     def _compiled(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
         try:
-            function = compiled(self.program, leads, self._env.lead)
+            function = compiled(self.program, leads, self._env)
         except Unwritable:
             return Plan(self.program, self._env).run
         self._updates[tuple(leads)] = function.updates
@@ -201,12 +201,12 @@ def _copy(shape: Shape, dtype: np.dtype[Any], x: Ndarray) -> Ndarray:
     return out
 
 
-def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Function:
+def compiled(program: Program, leads: Sequence[Shape], env: Env) -> Function:
     """The program as a function of blocks with these leading extents. Unwritable if it has no form for them."""
-    outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, lead), strict=True)]
+    outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, env), strict=True)]
     found = _updated(program, leads, outs)
     text, scratch = module(
-        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, lead, found
+        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, env, found
     )
     function = llvm.compile_function("kernel", text).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
@@ -214,7 +214,7 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Function:
     space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "array": np.array,
                              "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
     lines = [f"def run({', '.join([*names, *(f'r{j}=None' for j in found)])}):"]
-    if not lead:  # NumPy's functions of 0-d arrays give scalars
+    if not env.lead:  # NumPy's functions of 0-d arrays give scalars
         lines += [
             f"    if type({n}) is not ndarray: {n} = asarray({n})"
             for n, v in zip(names, program.inputs, strict=True)
@@ -245,7 +245,7 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Function:
 
 
 def module(
-    program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], lead: int, updated: _Updates
+    program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], env: Env, updated: _Updates
 ) -> tuple[str, int]:
     """The LLVM module with `i32 kernel(tuple of arrays, functions of Python)`, and the bytes of scratch memory that it needs.
 
@@ -253,7 +253,7 @@ def module(
     too, whose elements they hold. The function gives 1 if an operand does not lie as needed, without having done anything, and 2 if
     a signal's handler raised.
     """
-    code = Code(lead, llvm.target().wide)
+    code = Code(env, llvm.target().wide)
     code.met = _met(program)
     long = cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
     arrays = len(inputs) + len(outputs)

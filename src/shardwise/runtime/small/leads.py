@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardwise.ir import Branches, Equation, Literal, Loop, Program, region_of
+from shardwise.runtime.env import Env
 from shardwise.runtime.small.code import Shape, Value
 
 
-def out_leads(program: Program, leads: Sequence[Shape], lead: int) -> list[Shape]:
+def out_leads(program: Program, leads: Sequence[Shape], env: Env) -> list[Shape]:
     """The leading extents of a program's outputs, for those of its inputs."""
+    lead = env.lead
     if not lead:
         return [()] * len(program.outputs)
     known: dict[object, Shape] = dict(zip(program.inputs, leads, strict=True))
@@ -21,39 +23,54 @@ def out_leads(program: Program, leads: Sequence[Shape], lead: int) -> list[Shape
 
     for eqn in program.equations:
         given = [of(a) for a in eqn.inputs]
-        for var, ext in zip(eqn.outputs, _leads_through(eqn, given, lead), strict=True):
+        for var, ext in zip(eqn.outputs, _leads_through(eqn, given, env), strict=True):
             known[var] = ext
     return [of(a) for a in program.outputs]
 
 
-def _leads_through(eqn: Equation, given: list[Shape], lead: int) -> list[Shape]:
+def _leads_through(eqn: Equation, given: list[Shape], env: Env) -> list[Shape]:
     region = region_of(eqn)
     if isinstance(region, Branches):
         return [
-            np.broadcast_shapes(*e) for e in zip(*[out_leads(p, given[1:], lead) for p in region.programs], strict=True)
+            np.broadcast_shapes(*e) for e in zip(*[out_leads(p, given[1:], env) for p in region.programs], strict=True)
         ]
     if isinstance(region, Loop):
         consts, rows = given[region.consts], given[region.rows]
-        carry = _settled_leads(region.body, consts, given[region.carry], rows, lead)
-        return [*carry, *out_leads(region.body, [*consts, *carry, *rows], lead)[len(carry) :]]
+        carry = _settled_leads(region.body, consts, given[region.carry], rows, env)
+        return [*carry, *out_leads(region.body, [*consts, *carry, *rows], env)[len(carry) :]]
     if eqn.op.hands_on:
         return given
-    return [np.broadcast_shapes((1,) * lead, *given)] * len(eqn.outputs)
+    if eqn.op.collective is not None and not given:
+        assert eqn.op.kernel is not None
+        return [eqn.op.kernel(env, **eqn.params).shape[: env.lead]]
+    whole = list(np.broadcast_shapes((1,) * env.lead, *given))
+    for axis in axes_reduced(eqn):
+        whole[env.dim(axis)] = 1
+    return [tuple(whole)] * len(eqn.outputs)
 
 
-def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], rows: list[Shape], lead: int) -> list[Shape]:
+def axes_reduced(eqn: Equation) -> tuple[str, ...]:
+    """The mesh axes over which an equation reduces: a collective's own, or those of a reduction that another op absorbed."""
+    collective = eqn.op.collective
+    if collective is None:
+        return tuple(eqn.params.get("sum_axes") or ()) if eqn.op.absorbs is not None or eqn.op.crosses else ()
+    return eqn.params["axes"] if collective.absorbed is not None and collective.absorbed(eqn.params) is not None else ()
+
+
+def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], rows: list[Shape], env: Env) -> list[Shape]:
     while True:
-        after = out_leads(body, [*consts, *carry, *rows], lead)[: len(carry)]
+        after = out_leads(body, [*consts, *carry, *rows], env)[: len(carry)]
         wider = [np.broadcast_shapes(a, b) for a, b in zip(carry, after, strict=True)]
         if wider == carry:
             return carry
         carry = wider
 
 
-def carry_shapes(loop: Loop, values: Sequence[Value], lead: int) -> list[Shape]:
+def carry_shapes(loop: Loop, values: Sequence[Value], env: Env) -> list[Shape]:
     """The shapes of a loop's carries in all rounds: leading extents grow until no round changes them."""
+    lead = env.lead
     given = [v.shape[:lead] for v in values]
     first = given[loop.carry]
-    leads = _settled_leads(loop.body, given[loop.consts], first, given[loop.rows], lead) if lead else first
+    leads = _settled_leads(loop.body, given[loop.consts], first, given[loop.rows], env) if lead else first
     variables = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
     return [ext + v.aval.shape for ext, v in zip(leads, variables, strict=True)]

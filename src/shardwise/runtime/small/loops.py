@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardwise.ir import Equation, Op
+from shardwise.ir import Equation, Fold, Op
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import dense_steps, finish_reduction, merge_rows
@@ -125,10 +125,14 @@ def dense(code: Code, value: Value) -> Value:
 
 
 def reduced(code: Code, eqn: Equation, x: Value) -> Value:
-    """The result of a reduction of a value that fits into a register: rows of lanes are merged until one is left."""
-    fold, out = eqn.op.fold, name_of(eqn.outputs[0].aval)
-    assert fold is not None
+    """The result of a reduction of a value that fits into a register."""
+    assert eqn.op.fold is not None
     axes = tuple(a + code.lead for a in eqn.params["axes"])
+    return reduce_lanes(code, eqn.op.fold, x, axes, name_of(eqn.outputs[0].aval))
+
+
+def reduce_lanes(code: Code, fold: Fold, x: Value, axes: Shape, dtype: str) -> Value:
+    """A value in a register without its dims `axes`: rows of lanes are merged until one is left."""
     kept = tuple(d for d in range(len(x.shape)) if d not in axes)
     shape = tuple(x.shape[d] for d in kept)
     n = math.prod(shape)
@@ -139,4 +143,4 @@ def reduced(code: Code, eqn: Equation, x: Value) -> Value:
     numbers = code.known(np.repeat(np.arange(rows, dtype=np.int32), n), "int32")
     held = fold.step(code, fold.start(code, x.dtype), lane, code.lane_of(numbers) if fold.positions else None)
     held = merge_rows(code, fold, held, rows, n)
-    return code.of_lane(finish_reduction(code.at(n), fold, held, out), shape, out)
+    return code.of_lane(finish_reduction(code.at(n), fold, held, dtype), shape, dtype)

@@ -15,7 +15,6 @@ import numpy as np
 
 from shardwise.ir import Equation, Literal
 from shardwise.runtime import costs
-from shardwise.runtime.env import Env
 from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, name_of
 from shardwise.runtime.small.loops import dense, store
@@ -29,10 +28,9 @@ Wanted = Sequence[Value | None]  # the memory where results are wanted
 
 def _kernel(code: Code, eqn: Equation) -> Kernel:
     """The op's kernel on arrays with the leading dims at hand."""
-    env = Env((), (), code.lead)
     kernel = eqn.op.kernel
     assert kernel is not None
-    return lambda *arrays: kernel(env, *arrays, **eqn.params)
+    return lambda *arrays: kernel(code.env, *arrays, **eqn.params)
 
 
 def view(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:

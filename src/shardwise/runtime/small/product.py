@@ -39,9 +39,9 @@ class _Matrix:
 
 
 def product_fits(eqn: Equation, devices: int) -> bool:
-    """Whether operands are floats of the result's type, no contracted dim is split, and the product is small."""
+    """Whether operands are floats of the result's type, and the product is small."""
     params, dtype = eqn.params, name_of(eqn.outputs[0].aval)
-    if params.get("sum_axes") or dtype not in ("float32", "float64"):
+    if dtype not in ("float32", "float64"):
         return False
     if any(name_of(a.aval) != dtype for a in eqn.inputs):
         return False
