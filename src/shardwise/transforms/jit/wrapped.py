@@ -19,7 +19,7 @@ from shardwise.base import caches, config
 from shardwise.base.caches import Bounded
 from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
-from shardwise.base.tracebacks import filtered, is_users_code
+from shardwise.base.tracebacks import filtered
 from shardwise.base.tree import (
     PyTreeDef,
     keystr,
@@ -94,6 +94,8 @@ class JitOptions:
     keep_unused: bool = False
     device: Device | None = None
     inline: bool = False
+    asked_for: bool = False
+    """Whether the user made this program; else it is part of a function of ours, as a helper of `random` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +417,7 @@ class JitWrapped:
             default_mesh=mesh,
             legacy=legacy,
             owned=owned if given else None,
-            jitted=is_users_code(getattr(self._fun, "__code__", None)),
+            jitted=self._options.asked_for,
         )
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)
