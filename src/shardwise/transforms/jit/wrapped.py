@@ -29,7 +29,7 @@ from shardwise.base.tree import (
     tree_leaves_with_path,
     tree_unflatten,
 )
-from shardwise.base.wrapping import copy_identity
+from shardwise.base.wrapping import copy_identity, name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
 from shardwise.engine.eager import literal_signature
@@ -276,7 +276,7 @@ class JitWrapped:
         fun = self._fun
         if config.jax_no_tracing:
             raise RuntimeError(f"re-tracing function {fun} for {self._options.api}, but no_tracing is set")
-        name = getattr(fun, "__name__", type(fun).__name__)
+        name = name_of(fun)
         names = argument_names(fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
         out_tree: PyTreeDef | None = None
 

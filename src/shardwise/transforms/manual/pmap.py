@@ -19,6 +19,7 @@ from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.guards import guard_moves
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -331,6 +332,7 @@ class PmapWrapped:
             return tree_unflatten(out_tree, outs)
 
         functools.update_wrapper(whole, fun, updated=())
+        whole.__name__ = name_of(fun)
         del vars(whole)["__wrapped__"]  # its signature is that of `fun` without the static arguments
         return whole
 
