@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise.base.wrapping import name_of
 from shardwise.numpy import named_ufuncs
 
 X = np.array([0.5, 2.0, 3.0], np.float32)
@@ -74,9 +77,9 @@ def test_partial_functions_have_the_name_of_the_function_inside():
 
     made = functools.partial(functools.partial(step), 2.0)
     assert name_of(made) == sw.jit(made).__name__ == "step"
-    assert sw.jit(made).lower(1.0).compile()._executable.name == "step"
+    assert sw.jit(made).trace(1.0).fun_name == "step"
     mapped = sw.pmap(made)
-    assert mapped.lower(np.ones((1, 2))).compile()._executable.name == "step"
+    assert mapped.trace(np.ones((1, 2))).fun_name == "step"
 
     class Scale:
         def __call__(self, x):
