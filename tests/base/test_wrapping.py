@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise.base.wrapping import name_of
 from shardwise.numpy import named_ufuncs
 
 X = np.array([0.5, 2.0, 3.0], np.float32)
@@ -66,3 +69,20 @@ def test_transformations_of_ufunc_objects(name):
         np.testing.assert_allclose(sw.jit(bound)(x, *rest), bound(x, *rest), rtol=1e-6)
     at = sw.jit(fun.at, static_argnames="inplace")
     np.testing.assert_allclose(at(x, 1, x[0], inplace=False), fun.at(x, 1, x[0], inplace=False), rtol=1e-6)
+
+
+def test_partial_functions_have_the_name_of_the_function_inside():
+    def step(scale, x):
+        return scale * x
+
+    made = functools.partial(functools.partial(step), 2.0)
+    assert name_of(made) == sw.jit(made).__name__ == "step"
+    assert sw.jit(made).trace(1.0).fun_name == "step"
+    mapped = sw.pmap(made)
+    assert mapped.trace(np.ones((1, 2))).fun_name == "step"
+
+    class Scale:
+        def __call__(self, x):
+            return x
+
+    assert name_of(Scale()) == "Scale"

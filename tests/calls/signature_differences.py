@@ -40,6 +40,7 @@ DIFFERENT = [
     (r"seed lax\.optimization_barrier: .*", "by position only, as of today"),
 ]  # fmt: skip
 LACKING = [
+    (r"experimental\.array_serialization\.serialization\.(AsyncManager|BarrierTimeoutError|Format|\w*async_\w+|is_\w+|run_\w+)", _INSIDE),
     (r"experimental\.(jet|ode|shard_map|multihost_utils|pjit)\.|example_libraries\.", "what JAX's module imports or keeps for itself"),
     (r"experimental\.(EArray|cur_qdd|primal_tangent_dtype|layout\.|compute_on\.|colocated_python\.)", _INSIDE),
     (r"(ref\.)?AbstractRef\.|(ref\.)?Ref\.|Device\.|tree_util\.(PyTreeDef|build_tree)", _INSIDE),

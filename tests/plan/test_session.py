@@ -113,6 +113,28 @@ def test_a_program_that_is_called_again_adds_to_its_count():
     assert [(t.kind, t.axes, t.nbytes) for t in plan.traffic] == [("all_gather", ("x",), 127 * 1024 * 1024 * 4 // 128)]
 
 
+def test_transformed_functions_and_maps_over_devices_are_programs_of_the_user():
+    x = np.ones((64, 64), np.float32)
+    with shardwise.plan.on("v5e-8") as run:
+        mesh = mesh_of(run, x=8)
+        loss = lambda v: (v @ v).sum()  # noqa: E731
+        calls = {
+            "grad": jax.jit(jax.grad(loss)),
+            "vmap": jax.jit(jax.vmap(lambda v: v @ jnp.ones((64, 8)))),
+            "shard_map": jax.jit(jax.shard_map(lambda v: v @ v.T, mesh=mesh, in_specs=P("x"), out_specs=P("x"))),
+            "function of numpy": jax.jit(jnp.matmul, donate_argnums=()),
+            "pmap": jax.pmap(lambda v: jax.lax.pmean(v @ v.T, "batch"), "batch"),
+        }
+        counts = []
+        for name, f in calls.items():
+            f(*(x, x) if name == "function of numpy" else (x.reshape(8, 8, 64),) if name == "pmap" else (x,))
+            counts.append(sum(p.calls for p in run.plans()))
+        assert counts == [1, 2, 3, 4, 5]
+        jax.random.normal(jax.random.key(0), (64, 64))  # compiled by us
+        assert sum(p.calls for p in run.plans()) == 5
+        assert {p.devices for p in run.plans()} == {1, 8}
+
+
 def test_first_steps_that_lie_otherwise_are_one_program():
     with shardwise.plan.on("v5p-256") as run:
         mesh = mesh_of(run, x=128)

@@ -248,6 +248,10 @@ class Arrays:
     """Whether `process_allgather` takes an array over several processes with `tiled=True` only."""
     broadcast_bools_are_ints: bool = differs(True, False)
     """Whether `broadcast_one_to_all` gives int32 for bool."""
+    checkpoint_driver: str = differs("zarr", "zarr3")
+    """The TensorStore driver of an array in a checkpoint."""
+    checkpoints_share_store: bool = differs(False, True)
+    """Whether the arrays of a folder share one OCDBT store; else each has a folder of its own."""
 
 
 @table

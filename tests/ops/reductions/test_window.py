@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -173,12 +175,35 @@ def test_sharding_never_changes_values(spec):
             np.testing.assert_allclose(np.asarray(sw.jit(f)(split)), np.asarray(f(x)), rtol=5e-6, atol=5e-6)
 
 
-def test_the_identity_of_a_sum_may_have_any_dtype():
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("name", "init"),
+    [
+        ("add", 0.0),
+        ("add", 1.0),
+        ("max", -np.inf),
+        ("max", np.float32(-np.inf)),
+        ("max", np.array(-np.inf)),
+        ("max", -(2**31)),
+        ("max", -100.0),
+        ("min", np.inf),
+        ("mul", 1.0),
+    ],
+)
+def test_the_identity_of_a_reduction_may_have_any_dtype(name: str, init: Any, dtype: str):
+    """Under mixed precision, pooling begins the maximum of bfloat16 values with the Python number -inf."""
     jax = pytest.importorskip("jax")
-    x = np.ones((3, 4), np.int8)
-    got = window.reduce_window(x, 0.0, core.add, (1, 2))
-    want = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2), (1, 1), "VALID")
-    assert got.dtype == want.dtype == np.int8
-    np.testing.assert_array_equal(np.asarray(got), want)
-    with pytest.raises(TypeError, match="inconsistent dtypes"):
-        window.reduce_window(x, np.int32(-128), core.max, (1, 2))
+    x = np.arange(12).reshape(3, 4).astype(jax.numpy.dtype(dtype))
+    for api, ours, theirs, args in [
+        ("reduce_window", core.reduce_window, jax.lax.reduce_window, ((1, 2), (1, 1), "VALID")),
+        ("reduce", core.reduce, jax.lax.reduce, ((1,),)),
+    ]:
+        try:
+            want = theirs(x, init, getattr(jax.lax, name), *args)
+        except TypeError:
+            with pytest.raises(TypeError, match=f"{api}.*inconsistent dtypes"):
+                ours(x, init, getattr(core, name), *args)
+            continue
+        got = ours(x, init, getattr(core, name), *args)
+        assert got.dtype == want.dtype == dtype
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(want))

@@ -1,1 +1,1 @@
-"""`shardwise.experimental.array_serialization`: the base of checkpoint libraries' managers."""
+"""`shardwise.experimental.array_serialization`: arrays in checkpoints, and the base of libraries' managers."""

@@ -6,17 +6,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from shardwise.ir import Literal, literal
 from shardwise.ops.elementwise import binary
 from shardwise.ops.rules.operands import Value, operands
 from shardwise.runtime.monoids import MONOIDS
 
 # The functions of `lax` whose identity may come in any dtype.
-_SUM: dict[Any, str] = {binary.add: "sum"}
+_ORDERED: dict[Any, str] = {binary.add: "sum", binary.max: "max", binary.min: "min"}
 _MONOIDS = {
-    "reduce": _SUM
+    "reduce": _ORDERED
     | {binary.mul: "prod", binary.bitwise_and: "and", binary.bitwise_or: "or", binary.bitwise_xor: "xor"},
-    "reduce_window": _SUM,
+    "reduce_window": _ORDERED,
 }
 
 
@@ -25,16 +27,18 @@ def initial_value(
 ) -> Value:
     """An initial value in the operand's dtype; raises `no_scalar` unless it is a scalar, TypeError where it has another dtype.
 
-    The identity of a known reduction (0 of `lax.add`, for example) may have any dtype.
+    The identity of a known reduction may have any dtype: 0 of `lax.add`, for example, or -inf of `lax.max`, also for integers.
     """
-    init = operands(api, x, value)[1]
+    init = operands(api, x, value[()] if isinstance(value, np.ndarray) and not value.shape else value)[1]
     if init.shape:
         raise no_scalar(f"{api} takes scalar initial values, got shape {init.shape}.")
     if init.dtype == x.dtype:
         return init
     reduction = _MONOIDS[api].get(inspect.unwrap(computation)) if isinstance(init, Literal) else None
-    if reduction is not None and isinstance(init, Literal) and init.value[()] == MONOIDS[reduction].identity(x.dtype):
-        return literal(init.value[()], x.dtype)
+    if reduction is not None and isinstance(init, Literal):
+        identity = MONOIDS[reduction].identity
+        if init.value[()] == identity(init.dtype):
+            return literal(identity(x.dtype), x.dtype)
     raise TypeError(
         f"{api} operand dtypes should match corresponding initial value dtypes; got inconsistent dtypes for operands and "
         f"init_values: {x.dtype.name} and {init.dtype.name}."

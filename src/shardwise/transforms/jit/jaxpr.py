@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.base import config
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.base.wrapping import name_of
 from shardwise.ir import trace_program
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ops.devices.parallel import AXIS_ENV
@@ -52,7 +53,7 @@ def make_jaxpr(
     def make(*args: Any, **kwargs: Any) -> Any:
         call = bind_abstract(wrapped, args, kwargs)
         out_tree: PyTreeDef | None = None
-        name = getattr(fun, "__name__", type(fun).__name__)
+        name = name_of(fun)
 
         def flat(*tracers: Any) -> list[Any]:
             nonlocal out_tree

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from shardwise.base.removed import ABSENT, old_argument
+from shardwise.base.tracebacks import is_users_code
 from shardwise.sharding import Device, devices
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED, check_leaves
 from shardwise.transforms.jit.wrapped import JitOptions, JitWrapped, wrap
@@ -124,7 +126,9 @@ def make_jit(
             check_leaves(tree, option)
     target = _deprecated_target(device, backend, in_shardings, out_shardings)
     chosen = select_arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    return wrap(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline))
+    # By the caller: grad(f), vmap(f), shard_map(f) and functions of numpy are code of ours.
+    asked_for = is_users_code(getattr(fun, "__code__", None)) or is_users_code(sys._getframe(2).f_code)
+    return wrap(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline, asked_for))
 
 
 def _deprecated_target(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Device | None:

@@ -19,7 +19,7 @@ from shardwise.base import caches, config
 from shardwise.base.caches import Bounded
 from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
-from shardwise.base.tracebacks import filtered, is_users_code
+from shardwise.base.tracebacks import filtered
 from shardwise.base.tree import (
     PyTreeDef,
     keystr,
@@ -29,7 +29,7 @@ from shardwise.base.tree import (
     tree_leaves_with_path,
     tree_unflatten,
 )
-from shardwise.base.wrapping import copy_identity
+from shardwise.base.wrapping import copy_identity, name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
 from shardwise.engine.eager import literal_signature
@@ -94,6 +94,8 @@ class JitOptions:
     keep_unused: bool = False
     device: Device | None = None
     inline: bool = False
+    asked_for: bool = False
+    """Whether the user made this program; else it is part of a function of ours, as a helper of `random` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +276,7 @@ class JitWrapped:
         fun = self._fun
         if config.jax_no_tracing:
             raise RuntimeError(f"re-tracing function {fun} for {self._options.api}, but no_tracing is set")
-        name = getattr(fun, "__name__", type(fun).__name__)
+        name = name_of(fun)
         names = argument_names(fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
         out_tree: PyTreeDef | None = None
 
@@ -415,7 +417,7 @@ class JitWrapped:
             default_mesh=mesh,
             legacy=legacy,
             owned=owned if given else None,
-            jitted=is_users_code(getattr(self._fun, "__code__", None)),
+            jitted=self._options.asked_for,
         )
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)

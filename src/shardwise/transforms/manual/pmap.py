@@ -19,6 +19,7 @@ from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.guards import guard_moves
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -45,12 +46,11 @@ from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.interpreters.vmap import vmap
 from shardwise.transforms.jit.abstract import struct_of
 from shardwise.transforms.jit.entry import Entry
-from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.stages import Lowered, Traced
-from shardwise.transforms.jit.wrapped import JitWrapped, signature_of
+from shardwise.transforms.jit.wrapped import JitOptions, JitWrapped, signature_of, wrap
 from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
 from shardwise.transforms.manual.shard_map import ShardMap
-from shardwise.transforms.tracing import StaticValue, argument_names, as_nums
+from shardwise.transforms.tracing import StaticValue, argument_names, as_nums, select_arguments
 
 HIDDEN_AXIS = "_internal_pmap_axis_name"
 
@@ -295,7 +295,9 @@ class PmapWrapped:
         inner = self._compiled.get(key)
         if inner is None:
             donated = self._donated(len(call.args) + len(call.statics), {i for i, _ in call.statics})
-            inner = self._compiled[key] = jit(self._mapped(call), donate_argnums=donated)
+            mapped = self._mapped(call)
+            chosen = select_arguments(mapped, None, None, donated, None)
+            inner = self._compiled[key] = wrap(mapped, JitOptions(args=chosen, asked_for=True))
         return inner
 
     def _donated(self, count: int, static: set[int]) -> tuple[int, ...]:
@@ -330,6 +332,7 @@ class PmapWrapped:
             return tree_unflatten(out_tree, outs)
 
         functools.update_wrapper(whole, fun, updated=())
+        whole.__name__ = name_of(fun)
         del vars(whole)["__wrapped__"]  # its signature is that of `fun` without the static arguments
         return whole
 
