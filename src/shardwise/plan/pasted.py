@@ -25,7 +25,7 @@ class _Code(str):
 
 def spec_code(dims: DimAxes) -> str:
     """``P('data', None, ('x', 'y'))``."""
-    return f"P({', '.join(map(repr, spec_of(dims)))})"
+    return f"P({', '.join(map(repr, spec_of(dims).partitions))})"
 
 
 def code_of(step: Step, layout: Layout) -> str:

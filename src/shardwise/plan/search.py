@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
 from shardwise.engine.data_free import DataFree
+from shardwise.plan.alternatives import distance, others, shapes, whole_layouts, with_dims
 from shardwise.plan.api import executable_of
 from shardwise.plan.pasted import code_of
 from shardwise.plan.points import Point
 from shardwise.plan.pool import Pool
-from shardwise.plan.roles import Argument
 from shardwise.plan.session import on as planned_run
-from shardwise.plan.step import DimAxes, Layout, Sizes, Step
+from shardwise.plan.step import Layout, Sizes, Step
 from shardwise.planner import Machine
 from shardwise.planner.machines import find, neighbours
 
@@ -30,7 +31,7 @@ LAYOUTS = 200  # planned, if the caller does not say how many
 BEST = 4  # layouts that a round begins with
 SMALL = 0.003  # of the bytes of all arguments: what is smaller keeps its layout
 LARGEST = 64  # multiple of the batch
-WORTH = 0.02  # of the memory: what saves less is no other choice
+WORTH = 0.02  # of memory and time: what saves less is no other choice
 ROUNDS = 4  # of changes of single arguments
 
 
@@ -158,7 +159,11 @@ def front_of(points: Iterable[Point]) -> tuple[Point, ...]:
     for p in sorted(points, key=lambda p: (float(f"{p.per_batch:.3g}"), len(p.layout.dims), p.peak)):
         if not front or p.peak < (1 - WORTH) * front[-1].peak:
             front.append(p)
-    return tuple(front)
+    kept: list[Point] = []
+    for p in reversed(front):
+        if not kept or p.per_batch < (1 - WORTH) * kept[-1].per_batch:
+            kept.append(p)
+    return tuple(reversed(kept))
 
 
 class _Search:
@@ -176,6 +181,7 @@ class _Search:
         machines: Iterable[str] | None,
     ) -> None:
         self.step, self.pool, self.left = step, pool, layouts
+        self.held = 0  # layouts for later rounds
         self.given_meshes = None if meshes is None else [_sizes(m, step.sizes) for m in meshes]
         self.given_specs = None if specs is None else [step.dims_of_tree(tree) for tree in specs]
         self.given_remat = remat
@@ -194,20 +200,25 @@ class _Search:
     def run(self) -> None:
         """All rounds."""
         self._plan([self.own])
-        if self.step.fixed:
-            self.kept.append(f"the mesh and the specs: {self.step.fixed}")
-        else:
+        movable = not self.step.fixed
+        for_machines = min(2 * BEST * len(self.machines), self.left // 4) if movable else 0
+        self.held = for_machines + (min(3 * BEST, self.left // 4) if self.given_batch != [] else 0)
+        if movable:
             self._meshes()
+        else:
+            self.kept.append(f"the mesh and the specs: {self.step.fixed}")
         self._policies()
-        if not self.step.fixed and self.given_specs is None:
+        if movable and self.given_specs is None:
             self._arguments()
+        self.held = for_machines
         self._batches()
-        if not self.step.fixed:
-            self._others()
+        self.held = 0
+        if movable:
+            self._other_machines()
 
     def _plan(self, layouts: Iterable[Layout]) -> list[Point]:
         """Plan those that are new, as many as are left."""
-        new = [k for k in dict.fromkeys(layouts) if k not in self.points][: self.left]
+        new = [k for k in dict.fromkeys(layouts) if k not in self.points][: max(self.left - self.held, 0)]
         self.left -= len(new)
         found = self.pool.plan(new)
         self.points.update(zip(new, found, strict=True))
@@ -228,7 +239,7 @@ class _Search:
         meshes = self.given_meshes
         if meshes is None:
             meshes = sorted(
-                _shapes(step.sizes, math.prod(n for _, n in step.sizes)), key=lambda m: _distance(m, step.sizes)
+                shapes(step.sizes, math.prod(n for _, n in step.sizes)), key=lambda m: distance(m, step.sizes)
             )
         layouts = [Layout(mesh) for mesh in meshes]
         if self.given_specs is not None:
@@ -246,8 +257,8 @@ class _Search:
         good = [p.layout.mesh for p in sorted(first, key=lambda p: (not p.fits, p.per_batch)) if not p.error]
         wholes = dict.fromkeys((step.sizes, *good)) if self.given_meshes is None else dict.fromkeys(meshes)
         self._plan(
-            [Layout(mesh, dims) for mesh in list(wholes)[: 2 * BEST] for dims in _whole_layouts(step, mesh)][
-                : max(self.left // 2, 1)
+            [Layout(mesh, dims) for mesh in list(wholes)[: 2 * BEST] for dims in whole_layouts(step, mesh)][
+                : max((self.left - self.held) // 2, 1)
             ]
         )
 
@@ -273,21 +284,19 @@ class _Search:
         if not large:
             return
         self.varied.append(f"the axes that split each dim of {len(large)} kinds of arguments")
-        reserve = (0 if self.given_batch == [] else 3 * BEST) + 4 * BEST * len(self.machines)
         seen: set[Layout] = set()
         for _ in range(ROUNDS):
             start = next((p for p in self._best() if p.layout not in seen), None)
-            if start is None or self.left <= reserve:
+            if start is None or self.left <= self.held:
                 return
             seen.add(start.layout)
-            room, self.left = reserve, self.left - reserve
             moved: dict[int, Point] = {}
             now = dict(start.layout.dims)
             for i in sorted(large, key=lambda i: -step.arguments[i].nbytes):
                 tried = self._plan(
                     [
                         with_dims(step, start.layout, i, d)
-                        for d in _others(step.arguments[i], now.get(i), start.layout.mesh)
+                        for d in others(step.arguments[i], now.get(i), start.layout.mesh)
                     ]
                 )
                 better = min((p for p in tried if _better(p, start)), key=_rank, default=None)
@@ -299,7 +308,6 @@ class _Search:
                 together = with_dims(step, together, i, dict(p.layout.dims).get(i, step.arguments[i].dims))
                 steps.append(together)
             self._plan(steps)
-            self.left += room
 
     def _batches(self) -> None:
         step = self.step
@@ -314,7 +322,7 @@ class _Search:
             return
         tried: list[Point] = []
         moving = self._best()
-        while moving and self.left > 0:
+        while moving and self.left > self.held:
             wanted = [(p, k) for p in moving if (k := _next_batch(p)) is not None and k not in self.points]
             found = self._plan([k for _, k in wanted])
             tried += found
@@ -325,22 +333,23 @@ class _Search:
         elif tried:
             self.kept.append(f"the batch: {tried[0].error}")
 
-    def _others(self) -> None:
+    def _other_machines(self) -> None:
         """The best layouts on other machines: for this batch, and for as many examples per device."""
         step = self.step
         count = math.prod(n for _, n in step.sizes)
+        has_batch = self.given_batch != [] and any(a.batch_dim is not None for a in step.arguments)
+        starts = [p for p in self._best(len(self.points)) if p.layout.batch == 1][:2] or self._best(2)
+        wanted: list[list[Layout]] = []
         for name in self.machines:
-            devices = find(name).devices
-            factor = Fraction(devices, step.machine.devices)
-            shapes = list(_shapes(step.sizes, int(count * factor)))
-            layouts = []
-            has_batch = self.given_batch != [] and any(a.batch_dim is not None for a in step.arguments)
-            own = [p for p in self._best(len(self.points)) if p.layout.batch == 1][:2]
-            for p in own or self._best(2):
-                near = sorted(shapes, key=lambda m: _distance(m, p.layout.mesh))[: len(step.sizes)]
+            factor = Fraction(find(name).devices, step.machine.devices)
+            sizes = list(shapes(step.sizes, int(count * factor)))
+            there: list[Layout] = []
+            for p in starts:
+                near = sorted(sizes, key=lambda m: distance(m, p.layout.mesh))[: len(step.sizes)]
                 batches = (p.layout.batch, p.layout.batch * factor) if has_batch else (p.layout.batch,)
-                layouts += [replace(p.layout, mesh=mesh, batch=b, machine=name) for mesh in near for b in batches]
-            self._plan(layouts)
+                there += [replace(p.layout, mesh=mesh, batch=b, machine=name) for mesh in near for b in batches]
+            wanted.append(there)
+        self._plan([k for row in zip_longest(*wanted) for k in row if k is not None])
         if self.machines:
             self.varied.append(f"the machine ({', '.join(self.machines)})")
 
@@ -351,9 +360,6 @@ class _Search:
             if p.layout.machine and not p.error:
                 found.setdefault((p.layout.machine, p.layout.batch), p)
         return tuple(sorted(found.values(), key=lambda p: (self.machines.index(p.layout.machine), p.layout.batch)))
-
-
-# -- layouts -----------------------------------------------------------------------------------------------------------------
 
 
 def _rank(p: Point) -> tuple[bool, float, int]:
@@ -388,92 +394,3 @@ def _sizes(given: Mapping[str, int] | Sequence[int], own: Sizes) -> Sizes:
             f"the mesh {tuple(given)} has {len(given)} axes, the program's {len(names)}: {', '.join(names)}."
         )
     return tuple(zip(names, given, strict=True))
-
-
-def _shapes(own: Sizes, count: int) -> Iterator[Sizes]:
-    """All sizes of the axes whose product is `count`."""
-    names = [name for name, _ in own]
-
-    def cut(count: int, axes: int) -> Iterator[tuple[int, ...]]:
-        if axes == 1:
-            yield (count,)
-            return
-        for n in range(1, count + 1):
-            if count % n == 0:
-                for rest in cut(count // n, axes - 1):
-                    yield (n, *rest)
-
-    for shape in cut(count, len(names)) if names else ():
-        yield tuple(zip(names, shape, strict=True))
-
-
-def _distance(mesh: Sizes, own: Sizes) -> float:
-    """How far sizes are from the program's own: those next to it are looked at first."""
-    return sum(abs(math.log2(n / m)) for (_, n), (_, m) in zip(mesh, own, strict=True))
-
-
-def with_dims(step: Step, layout: Layout, i: int, dims: DimAxes) -> Layout:
-    """The layout with argument `i` split that way."""
-    new = {**dict(layout.dims), i: dims}
-    return replace(layout, dims=tuple(sorted((k, d) for k, d in new.items() if d != step.arguments[k].dims)))
-
-
-def _whole_layouts(step: Step, mesh: Sizes) -> Iterator[tuple[tuple[int, DimAxes], ...]]:
-    """Layouts of all arguments: state also split over each axis; over all of them with the batch over all; state whole."""
-    axes = [name for name, n in mesh if n > 1]
-    state = [i for i, a in enumerate(step.arguments) if a.state and a.shape]
-    batch = [i for i, a in enumerate(step.arguments) if a.batch_dim is not None]
-    every = _split_also(step, batch, axes, mesh)
-    for axis in axes:
-        yield _split_also(step, state, [axis], mesh)
-    if len(axes) > 1:
-        yield _split_also(step, state, axes, mesh)
-    yield _merged(_split_also(step, state, axes, mesh), every)
-    yield _merged(_whole(step, state), every)
-    yield every
-
-
-def _merged(*parts: Sequence[tuple[int, DimAxes]]) -> tuple[tuple[int, DimAxes], ...]:
-    return tuple(sorted({i: dims for part in parts for i, dims in part}.items()))
-
-
-def _whole(step: Step, which: Sequence[int]) -> list[tuple[int, DimAxes]]:
-    return [(i, ((),) * len(step.arguments[i].shape)) for i in which if any(step.arguments[i].dims)]
-
-
-def _split_also(step: Step, which: Sequence[int], axes: Sequence[str], mesh: Sizes) -> tuple[tuple[int, DimAxes], ...]:
-    """These arguments split over these axes, too: each over the longest part of a dim that it divides; batches along their batch."""
-    sizes = dict(mesh)
-    found: list[tuple[int, DimAxes]] = []
-    for i in which:
-        a = step.arguments[i]
-        dims = list(a.dims)
-        for axis in axes:
-            if any(axis in own for own in dims):
-                continue
-            parts = {
-                d: n // math.prod(sizes[x] for x in dims[d])
-                for d, n in enumerate(a.shape)
-                if n % (math.prod(sizes[x] for x in dims[d]) * sizes[axis]) == 0 and a.batch_dim in (None, d)
-            }
-            if parts:
-                d = max(parts, key=lambda d: parts[d])
-                dims[d] = (*dims[d], axis)
-        if tuple(dims) != a.dims:
-            found.append((i, tuple(dims)))
-    return tuple(found)
-
-
-def _others(a: Argument, now: DimAxes | None, mesh: Sizes) -> Iterator[DimAxes]:
-    """Other layouts of an argument that is laid out as `now`: an axis more, an axis less, an axis along another dim."""
-    sizes = dict(mesh)
-    now = a.dims if now is None else now
-    for axis in [name for name, n in mesh if n > 1]:
-        at = next((d for d, own in enumerate(now) if axis in own), None)
-        without = tuple(tuple(x for x in own if x != axis) for own in now)
-        if at is not None:
-            yield without
-        for d, n in enumerate(a.shape):
-            ways = math.prod(sizes[x] for x in without[d]) * sizes[axis]
-            if d != at and n % ways == 0:
-                yield tuple((*own, axis) if k == d else own for k, own in enumerate(without))

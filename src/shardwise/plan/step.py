@@ -255,7 +255,7 @@ class Step:
             a = self.arguments[number[leaf]]
             if not isinstance(spec, PartitionSpec) or len(spec) > len(a.shape):
                 raise ValueError(f"specs: {spec} is no PartitionSpec of {a.names[0]}, which has {len(a.shape)} dims.")
-            entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec]
+            entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec.partitions]
             unknown = {x for axes in entries for x in axes} - {name for name, _ in self.sizes}
             if unknown:
                 raise ValueError(f"specs: {spec} names the axes {sorted(unknown)}; the mesh has {dict(self.sizes)}.")
@@ -386,7 +386,7 @@ def _pinned(
     """A param over `mesh`. A constraint that splits the batch as the batch was split splits it as it is split now."""
     if not isinstance(value, NamedSharding):
         return value
-    spec = list(value.spec)
+    spec = list(value.spec.partitions)
     shape = eqn.inputs[0].aval.shape
     for d, (entry, n) in enumerate(zip(spec, shape, strict=False)):
         axes = (entry,) if isinstance(entry, str) else entry if isinstance(entry, tuple) else ()
@@ -400,4 +400,4 @@ def _pinned(
                 }
                 free = tuple(a for a in after if a not in rest)
                 spec[d] = free if len(free) > 1 else free[0] if free else None
-    return NamedSharding(mesh, PartitionSpec(*spec), memory_kind=value.memory_kind)
+    return NamedSharding(mesh, value.spec.update(partitions=tuple(spec)), memory_kind=value.memory_kind)
