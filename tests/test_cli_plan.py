@@ -88,6 +88,8 @@ def test_modules(shell, tmp_path):
         ("import jax", ("--on", "v5p-256", "--html", "none/plan.html"), 2, "there is no folder"),
         ("import jax", ("--on", "v5p-256", "--json", "."), 2, "that is a folder"),
         ("import jax", ("--on", "v5p-256", "--chakra", "prog.py"), 2, "that is a file"),
+        ("import jax", ("--on", "v5p-256", "--layouts", "9"), 2, "--layouts 9: give --search"),
+        ("import jax", ("--on", "v5p-256", "--search", "--layouts", "0"), 2, "at least one"),
     ],
 )
 def test_bad_input(plan, source, words, status, message):
@@ -100,3 +102,14 @@ def test_the_plan_is_shown_though_the_program_fails_later(plan):
     done = plan(PROGRAM + "\nraise OSError('disk is full')\n", "--on", "v5p-256", 1)
     assert done.returncode == 1 and "OSError: disk is full" in done.stderr
     assert "step on v5p-256" in done.stdout
+
+
+def test_a_search_varies_a_program_as_it_stands(plan):
+    done = plan(PROGRAM, "--on", "v5p-256", "--search", "--layouts", 24, 2)
+    assert done.stderr == "" and done.returncode == 0
+    page = done.stdout.partition("\nsearch: ")[2]
+    planned = int(page.split()[0])
+    assert 12 < planned <= 24 and "varied: the sizes of the mesh's axes data, model (8 shapes)" in page
+    assert "as it is: remat: the program checkpoints nothing" in page
+    assert "layout 1, the fastest:\n    mesh = jax.make_mesh((" in page
+    assert page.index("\n  own ") < page.index("\n  1 ") < page.index("\n  v5p-128 ") < page.index("\n  v5p-512 ")

@@ -12,8 +12,9 @@ from typing import Any
 
 from shardwise import alias
 from shardwise.cli.program import Program, UsageError, add_program, own_words, report, set_dialect
+from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import free_memory
-from shardwise.planner import Plan
+from shardwise.planner import Machine, Plan
 
 try:
     import resource
@@ -21,7 +22,18 @@ except ImportError:  # not on this platform
     resource = None
 
 NAME = "plan"
-_OPTIONS = ("--on", "--read", "--steps", "--json", "--html", "--trace", "--chakra", "--dialect")
+_OPTIONS = (
+    "--on",
+    "--read",
+    "--steps",
+    "--layouts",
+    "--json",
+    "--html",
+    "--trace",
+    "--chakra",
+    "--dialect",
+)
+_FLAGS = ("--search",)
 
 
 def register(commands: Any) -> None:
@@ -50,6 +62,12 @@ def register(commands: Any) -> None:
         help="what reading a value does: it is zero, with a note per line (the default), or an error",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="end the run after N calls of the largest program")
+    parser.add_argument(
+        "--search",
+        action="store_true",
+        help="plan the largest program in other layouts, too: mesh shapes, specs, policies, batches; print the best",
+    )
+    parser.add_argument("--layouts", type=int, metavar="N", help="how many layouts a search plans at most (200)")
     parser.add_argument("--json", metavar="FILE", help="write the plan of the largest program as JSON")
     parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
     parser.add_argument("--trace", metavar="FILE", help="write its schedule for Perfetto")
@@ -61,7 +79,7 @@ def register(commands: Any) -> None:
 
 def split_words(words: list[str]) -> tuple[list[str], list[str]]:
     """The words of this command and those of the program; ours may also begin with ``--on`` behind the program's."""
-    own, rest = own_words(words, _OPTIONS)
+    own, rest = own_words(words, _OPTIONS, _FLAGS)
     named = any(w.partition("=")[0] == "--on" for w in own)
     end = words.index("--") if "--" in words else len(words)
     at = next(
@@ -75,6 +93,8 @@ def split_words(words: list[str]) -> tuple[list[str], list[str]]:
 def _carry_out(options: argparse.Namespace) -> int:
     program = Program.of(options)
     _check_writable(options)
+    if options.layouts is not None and (not options.search or options.layouts < 1):
+        raise UsageError(f"--layouts {options.layouts}: give --search and a number of layouts, at least one")
     set_dialect(options)
     alias.install()
     from shardwise.plan import on  # start-up time: it brings the whole engine
@@ -85,8 +105,12 @@ def _carry_out(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     _spare_memory()
+    found = ""
     try:
         status = _execute(program)
+        largest = run.largest()
+        if options.search and largest is not None:
+            found = _search(largest, run.machine, options)
     finally:
         planned.__exit__(None, None, None)
     try:
@@ -101,7 +125,17 @@ def _carry_out(options: argparse.Namespace) -> int:
             "compiled programs: decorate the training step with jax.jit, and call it."
         )
     _show(plans, options)
+    if found:
+        print(f"\n{found}")
     return status
+
+
+def _search(executable: DataFree, machine: Machine, options: argparse.Namespace) -> str:
+    """The page of a search for better layouts."""
+    from shardwise.plan.report import layouts  # start-up time: searches are rare
+    from shardwise.plan.search import LAYOUTS, search_step  # start-up time: as above
+
+    return layouts.text(search_step(executable, machine, layouts=options.layouts or LAYOUTS))
 
 
 def _spare_memory() -> None:

@@ -139,8 +139,11 @@ def set_dialect(options: argparse.Namespace) -> None:
         config.update("shardwise_dialect", options.dialect)
 
 
-def own_words(words: Sequence[str], options: Collection[str]) -> tuple[list[str], list[str]]:
-    """Split the words behind a command into its own and those of the program. `options` are its own, which take a value each.
+def own_words(
+    words: Sequence[str], options: Collection[str], flags: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Split the words behind a command into its own and those of the program. `options` are its own, which take a value each, `flags`
+    those that take none.
 
     Argparse cannot: our options may stand before PROGRAM and right behind it, while a program may have options of the
     same names further on.
@@ -153,7 +156,7 @@ def own_words(words: Sequence[str], options: Collection[str]) -> tuple[list[str]
         option = word.startswith("-") and word not in ("-", "--")
         if option and not program_seen and word[:2] in ("-m", "-c"):
             program_seen, width = True, 2 if len(word) == 2 else 1
-        elif option and (not program_seen or name in options):
+        elif option and (not program_seen or name in options or word in flags):
             width = 2 if word in options else 1
         elif program_seen:
             break

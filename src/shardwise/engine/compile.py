@@ -18,7 +18,7 @@ from shardwise.base import config
 from shardwise.base.collector import uncollected
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.engine.array import ArrayImpl, nothing
-from shardwise.engine.data_free import DataFree
+from shardwise.engine.data_free import DataFree, Request
 from shardwise.engine.guards import refusing, watching_keys
 from shardwise.engine.placement import derive_sharding, incompatible_devices
 from shardwise.engine.planned import recorder
@@ -287,6 +287,7 @@ def compile_program(
     free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
     context = Context(grid, tuple(free), tuple(fixed))
     seconds["inline"] = time.perf_counter() - start
+    inlined = program
     module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
     without_data = recorder() is not None or devices[0].client.stands_for_all
     module = run_passes(DEVICE_PROGRAM if without_data else PARTITIONING, module, context, seconds)
@@ -312,7 +313,8 @@ def compile_program(
         out_sigs.append(signature(aval, sharding, committed))
     mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
     if without_data:
-        return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted))
+        asked = Request(inlined, tuple(given), tuple(out_shardings), default_mesh, legacy)
+        return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted, asked))
     done = Executable(given, module, context, out_sigs, seconds, mine, names)
     if config.jax_debug_key_reuse:
         done.call = watching_keys(done.call, traced)

@@ -7,16 +7,45 @@ In: a partitioned program and its results' signatures. Out: the same face as an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.dtypes import physical
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.planned import Recorder, recorder
 from shardwise.engine.signature import Signature
-from shardwise.ir import Literal
+from shardwise.ir import Literal, Program
 from shardwise.passes import Context, Module, Transfer, transfers_of
 from shardwise.runtime.hollow import hollow
+from shardwise.sharding import Mesh, Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The arguments of `compile_program`, kept so that a planner can ask for the same program in other layouts."""
+
+    program: Program
+    in_sigs: tuple[Signature, ...]
+    out_shardings: tuple[Sharding | None, ...]
+    default_mesh: Mesh | None
+    legacy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """The call of a jitted function that a program was compiled for.
+
+    Attributes:
+        wrapped: the jitted function.
+        args, kwargs: its arguments, with types (ShapeDtypeStructs) for arrays.
+        leaves: per input of the program its position among the arguments' leaves, -1 for captured values.
+    """
+
+    wrapped: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    leaves: tuple[int, ...]
 
 
 class DataFree:
@@ -27,10 +56,13 @@ class DataFree:
         context: what it was compiled for.
         names: the arguments' paths.
         jitted: whether the user asked for one program; else it is a single op, called outside of `jit`.
+        request: what the compiler was asked for.
+        user_call: the call that it was compiled for; None for single ops.
     """
 
     __slots__ = ("_run", "_values", "context", "device_program", "folded_program", "grid", "in_dims", "in_sigs", "jitted",
-                 "module", "name", "names", "out_dims", "out_sigs", "owned", "placements", "program", "seconds")  # fmt: skip
+                 "module", "name", "names", "out_dims", "out_sigs", "owned", "placements", "program", "request",
+                 "seconds", "user_call")  # fmt: skip
 
     def __init__(
         self,
@@ -42,6 +74,7 @@ class DataFree:
         owned: Sequence[int],
         names: Sequence[str],
         jitted: bool,
+        request: Request,
     ) -> None:
         self._run: Recorder | None = recorder()
         self.module = module
@@ -50,6 +83,8 @@ class DataFree:
         self.name = self.program.name
         self.names = tuple(names)
         self.jitted = jitted
+        self.request = request
+        self.user_call: UserCall | None = None
         self.in_sigs = tuple(in_sigs)
         self.out_sigs = tuple(out_sigs)
         self.grid = context.grid

@@ -1,8 +1,12 @@
 """`shardwise plan`: programs run without data, and a plan of each compiled step for a machine that one does not have."""
 
 from shardwise.plan.api import plan as plan
+from shardwise.plan.points import Point as Point
+from shardwise.plan.search import Found as Found
+from shardwise.plan.search import search as search
 from shardwise.plan.session import Run as Run
 from shardwise.plan.session import StepsDone as StepsDone
 from shardwise.plan.session import ValueUnknownError as ValueUnknownError
 from shardwise.plan.session import on as on
+from shardwise.plan.step import Layout as Layout
 from shardwise.planner import Plan as Plan

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.tree import tree_map
+from shardwise.engine.data_free import DataFree
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.plan.session import on as planned_run
 from shardwise.planner import Machine, Plan, device_program_of, make_plan
@@ -30,11 +31,16 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
     Raises:
         ValueError: there is no such machine, or the mesh does not fit it.
     """
-    wrapped = f if isinstance(f, JitWrapped) else jit(f)
     with planned_run(on) as run:
-        args, kwargs = tree_map(lambda x: _on_devices(x, run.machine), (args, kwargs))
-        executable = wrapped.lower(*args, **kwargs)._entry.executable
+        executable = executable_of(f, args, kwargs, run.machine)
     return make_plan(device_program_of(executable), run.machine, notes=run.notes)
+
+
+def executable_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], machine: Machine) -> DataFree:
+    """The program of a call, compiled for the machine in a planned run."""
+    wrapped = f if isinstance(f, JitWrapped) else jit(f)
+    args, kwargs = tree_map(lambda x: _on_devices(x, machine), (tuple(args), dict(kwargs)))
+    return wrapped.lower(*args, **kwargs)._entry.executable
 
 
 def _on_devices(x: Any, machine: Machine) -> Any:

@@ -135,11 +135,18 @@ class Run:
 
     def plans(self) -> tuple[Plan, ...]:
         """A plan for each program that was called, the one with the most work per call first."""
-        order = sorted(
-            (c for alike in self.programs.values() for c in alike if c.calls), key=lambda c: (-c.work, -c.calls)
-        )
         return tuple(
-            make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes) for c in order
+            make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes)
+            for c in self._by_work()
+        )
+
+    def largest(self) -> DataFree | None:
+        """The program with the most work per call; None if none was called."""
+        return next((c.executable for c in self._by_work()), None)
+
+    def _by_work(self) -> list[Called]:
+        return sorted(
+            (c for alike in self.programs.values() for c in alike if c.calls), key=lambda c: (-c.work, -c.calls)
         )
 
 

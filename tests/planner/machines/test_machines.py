@@ -10,7 +10,7 @@ import pytest
 import shardwise.planner.machines as machines
 from shardwise.base import config
 from shardwise.planner.machine import Places
-from shardwise.planner.machines import find, find_kind, here, names
+from shardwise.planner.machines import find, find_kind, here, names, neighbours
 
 FILES = sorted(Path(machines.__file__).parent.glob("*.toml"))
 
@@ -202,3 +202,20 @@ def test_the_smallest_machine_of_a_kind(kind, devices, name, there):
 
 def test_no_machine_has_chips_of_that_kind():
     assert find_kind("Some later chip", 4) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("v5p-256", ("v5p-128", "v5p-512")),
+        ("v6e-8x8", ("v6e-8x4", "v6e-8x16")),
+        ("h100-8x16", ("h100-8x8", "h100-8x32")),
+        ("2x-v6e-256", ("1x-v6e-256", "4x-v6e-256")),
+        ("v5e-1", ("v5e-2",)),
+        ("here", ()),
+    ],
+)
+def test_neighbours_have_half_and_twice_the_devices(name, others):
+    assert neighbours(name) == others
+    sizes = [find(other).devices / find(name).devices for other in others]
+    assert sizes == [0.5, 2][-len(others) :] or not others

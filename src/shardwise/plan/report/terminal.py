@@ -169,14 +169,14 @@ def _advice(plan: Plan, paint: Paint, width: int) -> list[str]:
     lines = [paint("advice", "bold")]
     for i, a in enumerate(plan.advice, 1):
         where = f" ({line_text(a.source)})" if a.source else ""
-        lines += _hanging(f"{i}. {a.change}{where}: {a.effect}", width)
+        lines += hanging(f"{i}. {a.change}{where}: {a.effect}", width)
     return lines
 
 
 def _notes(plan: Plan, paint: Paint, width: int) -> list[str]:
     if not plan.notes:
         return []
-    return [paint("notes", "bold"), *[line for note in plan.notes for line in _hanging(f"- {note}", width)]]
+    return [paint("notes", "bold"), *[line for note in plan.notes for line in hanging(f"- {note}", width)]]
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------
@@ -194,14 +194,14 @@ def _section(
     """A title and a table; columns before the third are numbers. Rows that are left out are summed in `rest`."""
     lines = [paint(line, "bold") for line in _wrapped(title, width)]
     lines += [
-        paint(line, "faint") if i == 0 else line for i, line in enumerate(_table([heads, *body[:rows]], width - 2))
+        paint(line, "faint") if i == 0 else line for i, line in enumerate(table([heads, *body[:rows]], width - 2))
     ]
     if len(body) > rows:
         lines.append(paint(f"  and {len(body) - rows:,} more: {rest}", "faint"))
     return lines
 
 
-def _table(cells: Sequence[Sequence[str]], width: int) -> list[str]:
+def table(cells: Sequence[Sequence[str]], width: int) -> list[str]:
     """Columns as wide as they need to be; where the page is narrower the widest are cut, in their middle."""
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -237,7 +237,8 @@ def _wrapped(sentence: str, width: int) -> list[str]:
     return [_cut(line, width) for line in lines]
 
 
-def _hanging(sentence: str, width: int) -> list[str]:
+def hanging(sentence: str, width: int) -> list[str]:
+    """A sentence in indented lines of at most `width` characters, those after the first further in."""
     first, *others = _wrapped(sentence, width - 5)
     return [f"  {first}", *[f"     {line}" for line in others]]
 

@@ -74,6 +74,28 @@ def find_kind(kind: str, devices: int) -> Machine | None:
     return None
 
 
+def neighbours(name: str) -> tuple[str, ...]:
+    """The machines of half and of twice the size, where there are such.
+
+    >>> neighbours("v5p-256"), neighbours("h100-8x16"), neighbours("2x-v6e-256")
+    (('v5p-128', 'v5p-512'), ('h100-8x8', 'h100-8x32'), ('1x-v6e-256', '4x-v6e-256'))
+    """
+    parsed = _NAME.fullmatch(name.strip())
+    if parsed is None or not (parsed["slices"] or parsed["size"]):
+        return ()
+    head, number, tail = ("", parsed["slices"], name.strip()[parsed.end("slices") :]) if parsed["slices"] else (
+        *re.split(r"(\d+)$", name.strip())[:2], "")  # fmt: skip
+    found: list[str] = []
+    for size in (int(number) // 2, int(number) * 2):
+        other = f"{head}{size}{tail}"
+        try:
+            if size and int(number) != size and find(other).devices != find(name).devices:
+                found.append(other)
+        except (ValueError, OSError):
+            continue
+    return tuple(found)
+
+
 def names() -> tuple[str, ...]:
     """The usual names of all machines; other sizes and shapes work as well."""
     return tuple(name for path in sorted(set(_generations().values())) for name in usual_names(_read(path)))

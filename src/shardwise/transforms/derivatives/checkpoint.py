@@ -36,6 +36,7 @@ from shardwise.ir.op import Params
 from shardwise.ops.devices.barrier import name_p, offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.derivatives.other_policy import chosen_policy
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear, transpose_program
@@ -122,7 +123,8 @@ def checkpoint(
         assert out_tree is not None
         if is_eager():
             return tree_unflatten(out_tree, eval_program(program, [*consts, *values]))
-        outs = bind(checkpoint_op, *consts, *values, program=program, policy=policy, prevent_cse=prevent_cse)
+        chosen = chosen_policy(policy)
+        outs = bind(checkpoint_op, *consts, *values, program=program, policy=chosen, prevent_cse=prevent_cse)
         return tree_unflatten(out_tree, outs)
 
     return remat

@@ -32,8 +32,10 @@ from shardwise.base.tree import (
 from shardwise.base.wrapping import copy_identity, name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
+from shardwise.engine.data_free import DataFree, UserCall
 from shardwise.engine.eager import literal_signature
 from shardwise.engine.guards import guard_moves
+from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
@@ -421,6 +423,9 @@ class JitWrapped:
         )
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)
+        if isinstance(executable, DataFree):
+            args, keywords = call.rebuild([_without_value(x) for x in call.leaves])
+            executable.user_call = UserCall(self, tuple(args), keywords, tuple([-1] * len(used_consts) + used))
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
         if config.jax_log_compiles:
@@ -465,6 +470,14 @@ def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
 
 def _leaf_signature(x: Any) -> Signature:
     return x._sig if isinstance(x, ArrayImpl) else literal_signature(x)
+
+
+def _without_value(x: Any) -> Any:
+    """An argument's type and layout; numbers as they are."""
+    if isinstance(x, Literal):
+        return x
+    sharding = x._sig.sharding if x._sig.committed else None
+    return ShapeDtypeStruct(x.aval.shape, x.aval.dtype, sharding=sharding, weak_type=x.aval.weak_type)
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()

@@ -1,0 +1,47 @@
+"""`Point`: a layout of a step, and what the planner says of it in three figures."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from shardwise.plan.step import Layout, Step
+
+_SPACES = re.compile(r"\s+")
+LONGEST = 160  # of a reason
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A layout that was planned.
+
+    Attributes:
+        layout: it.
+        seconds: of a step.
+        peak: bytes that a device holds at most.
+        fits: whether it has them.
+        error: why there is no plan, '' if there is one.
+    """
+
+    layout: Layout
+    seconds: float = math.inf
+    peak: int = 0
+    fits: bool = False
+    error: str = ""
+
+    @property
+    def per_batch(self) -> float:
+        """Seconds for as many examples as the program's own step takes."""
+        return self.seconds / float(self.layout.batch)
+
+
+def point_of(step: Step, layout: Layout) -> Point:
+    """The plan of a layout, in figures; with the reason if it cannot be planned."""
+    try:
+        plan = step.plan(layout)
+    except Exception as error:  # the user's function is traced anew, and may raise anything
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        text = _SPACES.sub(" ", f"{kind}{error}")
+        return Point(layout, error=text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
+    return Point(layout, plan.seconds.likely, plan.peak, plan.fits)

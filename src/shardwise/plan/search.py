@@ -1,0 +1,396 @@
+"""`search`: layouts of one step, planned one by one; those that no other beats in both time and memory.
+
+In: a function and types of its arguments, or a step of a planned run; the machine. Out: `Found`. Rounds: mesh shapes, each with a few
+layouts of all arguments; policies of checkpointed functions; single arguments otherwise; batches. Each round begins with the best layouts
+of those before it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import zip_longest
+from typing import Any
+
+from shardwise.engine.data_free import DataFree
+from shardwise.plan.alternatives import distance, others, shapes, whole_layouts, with_dims
+from shardwise.plan.api import executable_of
+from shardwise.plan.pasted import code_of
+from shardwise.plan.points import Point
+from shardwise.plan.pool import Pool
+from shardwise.plan.session import on as planned_run
+from shardwise.plan.step import Layout, Sizes, Step
+from shardwise.planner import Machine
+from shardwise.planner.machines import find, neighbours
+
+LAYOUTS = 200  # planned, if the caller does not say how many
+BEST = 4  # layouts that a round begins with
+SMALL = 0.003  # of the bytes of all arguments: what is smaller keeps its layout
+LARGEST = 64  # multiple of the batch
+WORTH = 0.02  # of memory and time: what saves less is no other choice
+ROUNDS = 4  # of changes of single arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        step: the step that was varied.
+        own: the program's own layout.
+        front: those that fit and that no other beats in seconds per example and bytes, the fastest first.
+        others: the best layout on each other machine, for the same batch and for as much per device.
+        planned: how many layouts have a plan.
+        refused: reasons for which others have none, with how many.
+        varied: what was varied, one phrase each.
+        kept: what could not be, with the reason.
+        seconds: of the search.
+    """
+
+    step: Step
+    own: Point
+    front: tuple[Point, ...]
+    others: tuple[Point, ...]
+    planned: int
+    refused: Mapping[str, int]
+    varied: tuple[str, ...]
+    kept: tuple[str, ...]
+    seconds: float
+
+    def code(self, point: Point) -> str:
+        """A layout as code to paste: the mesh, and a PartitionSpec for each argument."""
+        return code_of(self.step, point.layout)
+
+
+def search(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    on: str | Machine,
+    kwargs: Mapping[str, Any] | None = None,
+    meshes: Iterable[Mapping[str, int] | Sequence[int]] | None = None,
+    specs: Iterable[Any] | None = None,
+    remat: Iterable[str] | Mapping[str, Callable[..., Any]] | None = None,
+    batch: Iterable[float | Fraction] | None = None,
+    machines: Iterable[str] | None = None,
+    layouts: int = LAYOUTS,
+    processes: int = 2,
+) -> Found:
+    """Layouts of ``f(*args, **kwargs)`` on the machine `on`: which are fast, and which take little memory.
+
+    Args:
+        f: a function, jitted or not.
+        args: arrays or ShapeDtypeStructs with shardings over one mesh.
+        on: the machine's name, such as ``v5p-256``, or a `Machine`.
+        kwargs: arguments by name.
+        meshes: sizes of the mesh's axes to try, ``{"data": 16, "model": 8}`` or ``(16, 8)``; left out: all that give as many devices.
+        specs: trees like `args` (or prefixes of it) of PartitionSpecs to try, None where the layout stays; left out: those that the search
+            thinks of; empty: none.
+        remat: policies for all checkpointed functions: names in jax.checkpoint_policies, or functions by a name of your own.
+            Left out: four usual ones; empty: none.
+        batch: sizes to try, as multiples of the batch in `args`; left out: doubled while it fits, halved until it does; empty: none.
+        machines: names of other machines to look at; left out: those of half and of twice the size.
+        layouts: how many are planned at most.
+        processes: that plan at the same time.
+
+    Raises:
+        ValueError: there is no such machine, policy or mesh axis, or the mesh of `args` does not fit.
+    """
+    with planned_run(on) as run:
+        executable = executable_of(f, args, dict(kwargs or {}), run.machine)
+        return search_step(
+            executable,
+            run.machine,
+            meshes=meshes,
+            specs=specs,
+            remat=remat,
+            batch=batch,
+            machines=machines,
+            layouts=layouts,
+            processes=processes,
+        )
+
+
+def search_step(
+    executable: DataFree,
+    machine: Machine,
+    *,
+    meshes: Iterable[Mapping[str, int] | Sequence[int]] | None = None,
+    specs: Iterable[Any] | None = None,
+    remat: Iterable[str] | Mapping[str, Callable[..., Any]] | None = None,
+    batch: Iterable[float | Fraction] | None = None,
+    machines: Iterable[str] | None = None,
+    layouts: int = LAYOUTS,
+    processes: int = 2,
+) -> Found:
+    """`search` of a step that a planned run compiled; to be called within that run."""
+    if layouts < 1:
+        raise ValueError(f"layouts={layouts}: a search plans at least one.")
+    start = time.perf_counter()
+    own = dict(remat) if isinstance(remat, Mapping) else {}
+    step = Step(executable, machine, own)
+    names = None if remat is None else tuple(remat)
+    with Pool(step, processes) as pool:
+        run = _Search(step, pool, layouts, meshes, specs, names, batch, machines)
+        run.run()
+    points = run.points
+    done = [p for p in points.values() if not p.error]
+    own_point = points[run.own]
+    return Found(
+        step,
+        own_point,
+        front_of([p for p in done if p.fits and not p.layout.machine]),
+        run.best_elsewhere(),
+        len(done),
+        Counter(p.error for p in points.values() if p.error),
+        tuple(run.varied),
+        tuple(run.kept),
+        time.perf_counter() - start,
+    )
+
+
+def front_of(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Those that no other beats, the fastest first; of nearly equal ones that with the fewest changes."""
+    front: list[Point] = []
+    for p in sorted(points, key=lambda p: (float(f"{p.per_batch:.3g}"), len(p.layout.dims), p.peak)):
+        if not front or p.peak < (1 - WORTH) * front[-1].peak:
+            front.append(p)
+    kept: list[Point] = []
+    for p in reversed(front):
+        if not kept or p.per_batch < (1 - WORTH) * kept[-1].per_batch:
+            kept.append(p)
+    return tuple(reversed(kept))
+
+
+class _Search:
+    """The state of one search: the layouts planned so far, and how many may follow."""
+
+    def __init__(
+        self,
+        step: Step,
+        pool: Pool,
+        layouts: int,
+        meshes: Iterable[Mapping[str, int] | Sequence[int]] | None,
+        specs: Iterable[Any] | None,
+        remat: tuple[str, ...] | None,
+        batch: Iterable[float | Fraction] | None,
+        machines: Iterable[str] | None,
+    ) -> None:
+        self.step, self.pool, self.left = step, pool, layouts
+        self.held = 0  # layouts for later rounds
+        self.given_meshes = None if meshes is None else [_sizes(m, step.sizes) for m in meshes]
+        self.given_specs = None if specs is None else [step.dims_of_tree(tree) for tree in specs]
+        self.given_remat = remat
+        self.given_batch = None if batch is None else [Fraction(b).limit_denominator(4096) for b in batch]
+        self.machines = neighbours(step.machine.name) if machines is None else tuple(machines)
+        self.points: dict[Layout, Point] = {}
+        self.varied: list[str] = []
+        self.kept: list[str] = []
+        self.own = Layout(step.sizes)
+        for name in remat or ():
+            if name not in step.policies:
+                raise ValueError(
+                    f"remat={name!r}: no such policy; give names of {', '.join(step.policies)}, or functions by name."
+                )
+
+    def run(self) -> None:
+        """All rounds."""
+        self._plan([self.own])
+        movable = not self.step.fixed
+        for_machines = min(2 * BEST * len(self.machines), self.left // 4) if movable else 0
+        self.held = for_machines + (min(3 * BEST, self.left // 4) if self.given_batch != [] else 0)
+        if movable:
+            self._meshes()
+        else:
+            self.kept.append(f"the mesh and the specs: {self.step.fixed}")
+        self._policies()
+        if movable and self.given_specs is None:
+            self._arguments()
+        self.held = for_machines
+        self._batches()
+        self.held = 0
+        if movable:
+            self._other_machines()
+
+    def _plan(self, layouts: Iterable[Layout]) -> list[Point]:
+        """Plan those that are new, as many as are left."""
+        new = [k for k in dict.fromkeys(layouts) if k not in self.points][: max(self.left - self.held, 0)]
+        self.left -= len(new)
+        found = self.pool.plan(new)
+        self.points.update(zip(new, found, strict=True))
+        return found
+
+    def _best(self, count: int = BEST) -> list[Point]:
+        """The layouts to go on with: the fastest of those that fit, then the smallest."""
+        done = [p for p in self.points.values() if not p.error and not p.layout.machine]
+        fits = sorted((p for p in done if p.fits), key=lambda p: (p.per_batch, p.peak))
+        rest = sorted((p for p in done if not p.fits), key=lambda p: p.peak)
+        small = sorted(fits, key=lambda p: (p.peak, p.seconds))[:1]
+        return list({p.layout: p for p in (*fits[: count - 1], *small, *rest)}.values())[:count]
+
+    # -- rounds ----------------------------------------------------------------------------------------------------------------
+
+    def _meshes(self) -> None:
+        step = self.step
+        meshes = self.given_meshes
+        if meshes is None:
+            meshes = sorted(
+                shapes(step.sizes, math.prod(n for _, n in step.sizes)), key=lambda m: distance(m, step.sizes)
+            )
+        layouts = [Layout(mesh) for mesh in meshes]
+        if self.given_specs is not None:
+            layouts = [Layout(mesh, dims) for mesh in meshes for dims in ((), *self.given_specs)]
+        first = self._plan(layouts)
+        if len(meshes) > 1 or self.given_meshes:
+            names = ", ".join(name for name, _ in step.sizes)
+            self.varied.append(f"the sizes of the mesh's axes {names} ({len(meshes)} shapes)")
+        else:
+            self.kept.append("the mesh: its axes have no other sizes")
+        if self.given_specs is not None:
+            if self.given_specs:
+                self.varied.append(f"the specs of the arguments ({len(self.given_specs)} given)")
+            return
+        good = [p.layout.mesh for p in sorted(first, key=lambda p: (not p.fits, p.per_batch)) if not p.error]
+        wholes = dict.fromkeys((step.sizes, *good)) if self.given_meshes is None else dict.fromkeys(meshes)
+        self._plan(
+            [Layout(mesh, dims) for mesh in list(wholes)[: 2 * BEST] for dims in whole_layouts(step, mesh)][
+                : max((self.left - self.held) // 2, 1)
+            ]
+        )
+
+    def _policies(self) -> None:
+        names = tuple(self.step.policies) if self.given_remat is None else self.given_remat
+        if not names:
+            return
+        if not self.step.checkpoints():
+            self.kept.append("remat: the program checkpoints nothing (jax.checkpoint)")
+            return
+        self.varied.append(f"the policy of jax.checkpoint ({', '.join(names)})")
+        self._plan([replace(p.layout, remat=name) for name in names for p in self._best()])
+
+    def _arguments(self) -> None:
+        """Single arguments otherwise, one at a time; then those changes together that are good alone."""
+        step = self.step
+        total = sum(a.nbytes for a in step.arguments)
+        large = [
+            i
+            for i, a in enumerate(step.arguments)
+            if a.shape and (a.nbytes >= SMALL * total or a.batch_dim is not None)
+        ]
+        if not large:
+            return
+        self.varied.append(f"the axes that split each dim of {len(large)} kinds of arguments")
+        seen: set[Layout] = set()
+        for _ in range(ROUNDS):
+            start = next((p for p in self._best() if p.layout not in seen), None)
+            if start is None or self.left <= self.held:
+                return
+            seen.add(start.layout)
+            moved: dict[int, Point] = {}
+            now = dict(start.layout.dims)
+            for i in sorted(large, key=lambda i: -step.arguments[i].nbytes):
+                tried = self._plan(
+                    [
+                        with_dims(step, start.layout, i, d)
+                        for d in others(step.arguments[i], now.get(i), start.layout.mesh)
+                    ]
+                )
+                better = min((p for p in tried if _better(p, start)), key=_rank, default=None)
+                if better is not None:
+                    moved[i] = better
+            together = start.layout
+            steps: list[Layout] = []
+            for i, p in sorted(moved.items(), key=lambda item: _rank(item[1])):
+                together = with_dims(step, together, i, dict(p.layout.dims).get(i, step.arguments[i].dims))
+                steps.append(together)
+            self._plan(steps)
+
+    def _batches(self) -> None:
+        step = self.step
+        if self.given_batch == []:
+            return
+        if not any(a.batch_dim is not None for a in step.arguments):
+            self.kept.append("the batch: no argument is one for certain")
+            return
+        if self.given_batch is not None:
+            self._plan([replace(p.layout, batch=b) for b in self.given_batch for p in self._best()])
+            self.varied.append(f"the batch ({', '.join(map(str, self.given_batch))} times its size)")
+            return
+        tried: list[Point] = []
+        moving = self._best()
+        while moving and self.left > self.held:
+            wanted = [(p, k) for p in moving if (k := _next_batch(p)) is not None and k not in self.points]
+            found = self._plan([k for _, k in wanted])
+            tried += found
+            pairs = zip([p for p, _ in wanted], found, strict=False)
+            moving = [new for old, new in pairs if not new.error and _goes_on(old, new)]
+        if any(not p.error for p in tried):
+            self.varied.append("the batch (doubled while it fits and examples take less time, halved until it fits)")
+        elif tried:
+            self.kept.append(f"the batch: {tried[0].error}")
+
+    def _other_machines(self) -> None:
+        """The best layouts on other machines: for this batch, and for as many examples per device."""
+        step = self.step
+        count = math.prod(n for _, n in step.sizes)
+        has_batch = self.given_batch != [] and any(a.batch_dim is not None for a in step.arguments)
+        starts = [p for p in self._best(len(self.points)) if p.layout.batch == 1][:2] or self._best(2)
+        wanted: list[list[Layout]] = []
+        for name in self.machines:
+            factor = Fraction(find(name).devices, step.machine.devices)
+            sizes = list(shapes(step.sizes, int(count * factor)))
+            there: list[Layout] = []
+            for p in starts:
+                near = sorted(sizes, key=lambda m: distance(m, p.layout.mesh))[: len(step.sizes)]
+                batches = (p.layout.batch, p.layout.batch * factor) if has_batch else (p.layout.batch,)
+                there += [replace(p.layout, mesh=mesh, batch=b, machine=name) for mesh in near for b in batches]
+            wanted.append(there)
+        self._plan([k for row in zip_longest(*wanted) for k in row if k is not None])
+        if self.machines:
+            self.varied.append(f"the machine ({', '.join(self.machines)})")
+
+    def best_elsewhere(self) -> tuple[Point, ...]:
+        """Per other machine and batch the fastest layout that fits, or the smallest."""
+        found: dict[tuple[str, Fraction], Point] = {}
+        for p in sorted(self.points.values(), key=_rank):
+            if p.layout.machine and not p.error:
+                found.setdefault((p.layout.machine, p.layout.batch), p)
+        return tuple(sorted(found.values(), key=lambda p: (self.machines.index(p.layout.machine), p.layout.batch)))
+
+
+def _rank(p: Point) -> tuple[bool, float, int]:
+    return (not p.fits, p.per_batch if p.fits else 0.0, p.peak)
+
+
+def _next_batch(p: Point) -> Layout | None:
+    """Twice the batch of what fits, half that of what does not."""
+    batch = p.layout.batch * (Fraction(2) if p.fits else Fraction(1, 2))
+    return replace(p.layout, batch=batch) if Fraction(1, LARGEST) <= batch <= LARGEST else None
+
+
+def _goes_on(old: Point, new: Point) -> bool:
+    """Whether the next batch is worth planning after that from `old` to `new`."""
+    if not old.fits:
+        return not new.fits
+    return new.fits and new.per_batch < (1 - WORTH) * old.per_batch
+
+
+def _better(p: Point, than: Point) -> bool:
+    return not p.error and _rank(p) < _rank(than)
+
+
+def _sizes(given: Mapping[str, int] | Sequence[int], own: Sizes) -> Sizes:
+    names = [name for name, _ in own]
+    if isinstance(given, Mapping):
+        if set(given) != set(names):
+            raise ValueError(f"the mesh {dict(given)} has other axes than the program's: {', '.join(names)}.")
+        return tuple((name, given[name]) for name in names)
+    if len(given) != len(names):
+        raise ValueError(
+            f"the mesh {tuple(given)} has {len(given)} axes, the program's {len(names)}: {', '.join(names)}."
+        )
+    return tuple(zip(names, given, strict=True))

@@ -1,0 +1,403 @@
+"""A step that can be compiled again in another layout: other mesh sizes, other specs of its arguments, policies or batches.
+
+In: a program compiled in a planned run. Out: the same for a `Layout`. Meshes and specs are replaced in the traced program, so that a
+layout costs one partitioning; policies and batches are traced anew, once each.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.engine.compile import compile_program
+from shardwise.engine.data_free import DataFree
+from shardwise.engine.inspection import ShapeDtypeStruct
+from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.ir import Equation, Program, map_equations, map_programs, subprograms
+from shardwise.ops.devices.layout import spec_axes
+from shardwise.plan.roles import Argument, arguments_of, follow
+from shardwise.plan.session import client_of
+from shardwise.planner import Machine, Plan, device_program_of, make_plan
+from shardwise.planner.machines import find
+from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
+from shardwise.transforms.derivatives.checkpoint import checkpoint_policies
+from shardwise.transforms.derivatives.other_policy import every_policy
+
+DimAxes = tuple[tuple[str, ...], ...]
+Sizes = tuple[tuple[str, int], ...]
+
+POLICIES: dict[str, Callable[..., Any]] = {
+    "nothing_saveable": checkpoint_policies.nothing_saveable,
+    "dots_with_no_batch_dims_saveable": checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "dots_saveable": checkpoint_policies.dots_saveable,
+    "everything_saveable": checkpoint_policies.everything_saveable,
+}
+TRACES = 6  # kept: traces of large programs are large
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One way to lay out and to compute a step.
+
+    Attributes:
+        mesh: sizes by axis name.
+        dims: of arguments laid out otherwise than the program says, by their number: per dim the axes that split it.
+        remat: the policy of all checkpointed functions, by its name in `POLICIES` or by that of the search's own; '': as written.
+        batch: times that of the program.
+        donate: whether all arguments that results can replace are donated.
+        machine: the name of another machine than that of the step; '': the step's.
+    """
+
+    mesh: Sizes
+    dims: tuple[tuple[int, DimAxes], ...] = ()
+    remat: str = ""
+    batch: Fraction = Fraction(1)
+    donate: bool = False
+    machine: str = ""
+
+
+class Step:
+    """A program of the user's, and its arguments as a search varies them.
+
+    Args:
+        executable: as compiled in a planned run.
+        machine: that it is planned for.
+        policies: policies of the caller's own, by name.
+    """
+
+    def __init__(
+        self, executable: DataFree, machine: Machine, policies: dict[str, Callable[..., Any]] | None = None
+    ) -> None:
+        assert executable.user_call is not None
+        self.machine = machine
+        self.executable = executable
+        self.policies = POLICIES | (policies or {})
+        self._traces: dict[tuple[str, Fraction], DataFree] = {("", Fraction(1)): executable}
+        self._programs: dict[Any, Program] = {}
+        self._meshes: dict[tuple[Sizes, str], Mesh] = {}
+        self._others: dict[str, tuple[Machine, Sequence[Device]]] = {}
+
+    @cached_property
+    def mesh(self) -> Mesh | None:
+        """The mesh over which arguments, results and constraints lie; None if there is none, or several that differ."""
+        request = self.executable.request
+        shardings = [sig.sharding for sig in request.in_sigs] + [s for s in request.out_shardings if s is not None]
+        named = [_mesh_of(item) for item in (*shardings, *_inner(request.program))]
+        found = {(m.axis_names, m.axis_sizes): m for m in named if isinstance(m, Mesh)}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    @cached_property
+    def fixed(self) -> str:
+        """Why the program's layouts cannot be replaced; '' if they can."""
+        program = self.executable.request.program
+        if self.mesh is None:
+            return "it runs on one device, or over several meshes"
+        if any(v.aval.mesh is not None for v in program.inputs) or _names_types(program):
+            return "its types name the mesh (explicit axes or shard_map)"
+        return ""
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The program's own mesh."""
+        return () if self.mesh is None else tuple(self.mesh.shape.items())
+
+    @cached_property
+    def constrained(self) -> bool:
+        """Whether the program constrains values inside."""
+        return any(isinstance(item, NamedSharding) for item in _inner(self.executable.request.program))
+
+    @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The arguments; those that lie alike because they belong together are one."""
+        return arguments_of(self.executable)
+
+    # -- layouts -----------------------------------------------------------------------------------------------------------------
+
+    def plan(self, layout: Layout) -> Plan:
+        """The plan of a layout.
+
+        Raises:
+            ValueError: the layout's axes do not divide an argument, or the program does not compile for it.
+        """
+        executable = self.compiled(layout)
+        program = device_program_of(executable)
+        if layout.donate:
+            program = replace(program, donated=tuple(sorted({*program.donated, *follow(executable).values()})))
+        return make_plan(program, self.machine_of(layout))
+
+    def machine_of(self, layout: Layout) -> Machine:
+        """The machine that a layout is for."""
+        return self._other(layout.machine)[0] if layout.machine else self.machine
+
+    def _other(self, name: str) -> tuple[Machine, Sequence[Device]]:
+        if name not in self._others:
+            machine = find(name)
+            self._others[name] = machine, client_of(machine).devices()
+        return self._others[name]
+
+    def compiled(self, layout: Layout) -> DataFree:
+        """The program in that layout."""
+        traced = self.traced(layout.remat, layout.batch)
+        if layout.mesh == self.sizes and not layout.dims and not layout.machine:
+            return traced
+        if self.fixed:
+            raise ValueError(f"the layouts of {self.executable.name} cannot be replaced: {self.fixed}")
+        mesh = self._mesh_of_sizes(layout.mesh, layout.machine)
+        new = dict(layout.dims)
+        by_leaf = {leaf: new[i] for i, a in enumerate(self.arguments) if i in new for leaf in a.leaves}
+        request, call = traced.request, traced.user_call
+        assert call is not None
+        sigs = tuple(
+            _placed(sig, mesh, by_leaf.get(leaf), name)
+            for sig, leaf, name in zip(request.in_sigs, call.leaves, traced.names, strict=True)
+        )
+        pairs = follow(traced)
+        outs = tuple(
+            None if s is None else _moved(s, mesh, by_leaf.get(call.leaves[pairs[i]]) if i in pairs else None)
+            for i, s in enumerate(request.out_shardings)
+        )
+        default = None if request.default_mesh is None else mesh
+        return cast(
+            DataFree,
+            compile_program(
+                self._program_over(mesh, layout, request.program),
+                sigs,
+                outs,
+                names=traced.names,
+                default_mesh=default,
+                legacy=request.legacy,
+                owned=lambda *_: traced.owned,
+            ),
+        )
+
+    def traced(self, remat: str, batch: Fraction) -> DataFree:
+        """The program with that policy and batch, in its own layout."""
+        found = self._traces.get((remat, batch))
+        if found is not None:
+            return found
+        while len(self._traces) >= TRACES:  # the first is the program's own
+            del self._traces[list(self._traces)[1]]
+        call = self.executable.user_call
+        assert call is not None
+        args, kwargs = self._with_batch(batch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if remat:
+                with every_policy(self.policies[remat]):
+                    found = call.wrapped.lower(*args, **kwargs)._entry.executable
+            else:
+                found = call.wrapped.lower(*args, **kwargs)._entry.executable
+        self._traces[remat, batch] = found
+        return found
+
+    def checkpoints(self) -> bool:
+        """Whether the program checkpoints functions, so that a policy changes something."""
+        call = self.executable.user_call
+        assert call is not None
+        with every_policy(None) as policy:
+            call.wrapped.trace(*call.args, **call.kwargs)
+        return policy.used
+
+    def _with_batch(self, batch: Fraction) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        call = self.executable.user_call
+        assert call is not None
+        if batch == 1:
+            return call.args, dict(call.kwargs)
+        leaves, tree = self.flat_arguments()
+        for a in self.arguments:
+            for leaf in a.leaves if a.batch_dim is not None else ():
+                leaves[leaf] = _scaled(leaves[leaf], a.batch_dim or 0, batch, a.names[0])
+        dynamic, keywords = tree_unflatten(tree, leaves)
+        args = list(call.args)
+        for i, arg in zip(self._dynamic, dynamic, strict=True):
+            args[i] = arg
+        return tuple(args), {**call.kwargs, **keywords}
+
+    def flat_arguments(self) -> tuple[list[Any], Any]:
+        """The leaves of the call's arguments without the static ones, and their tree: (args, kwargs)."""
+        call = self.executable.user_call
+        assert call is not None
+        static = call.wrapped._options.args.static_names
+        keywords = {k: v for k, v in call.kwargs.items() if k not in static}
+        leaves, tree = tree_flatten((tuple(call.args[i] for i in self._dynamic), keywords))
+        return leaves, tree
+
+    @property
+    def _dynamic(self) -> list[int]:
+        """The positions of the arguments that are not static."""
+        call = self.executable.user_call
+        assert call is not None
+        static = call.wrapped._options.args.static_nums
+        return [i for i in range(len(call.args)) if i not in {n % len(call.args) for n in static}]
+
+    def dims_of_tree(self, tree: Any) -> tuple[tuple[int, DimAxes], ...]:
+        """The layouts that a tree of PartitionSpecs gives: one like the arguments, or a prefix of it. None: as written.
+
+        Raises:
+            ValueError: the tree does not fit the arguments, or a spec names an axis that the mesh does not have.
+        """
+        leaves, structure = self.flat_arguments()
+        whole = tree_unflatten(structure, leaves)[0]
+        wanted = broadcast_prefix(tree, whole, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec))
+        found: dict[int, DimAxes] = {}
+        number = {leaf: i for i, a in enumerate(self.arguments) for leaf in a.leaves}
+        for leaf, spec in enumerate(wanted):
+            if spec is None or leaf not in number:
+                continue
+            a = self.arguments[number[leaf]]
+            if not isinstance(spec, PartitionSpec) or len(spec) > len(a.shape):
+                raise ValueError(f"specs: {spec} is no PartitionSpec of {a.names[0]}, which has {len(a.shape)} dims.")
+            entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec.partitions]
+            unknown = {x for axes in entries for x in axes} - {name for name, _ in self.sizes}
+            if unknown:
+                raise ValueError(f"specs: {spec} names the axes {sorted(unknown)}; the mesh has {dict(self.sizes)}.")
+            found[number[leaf]] = (*entries, *((),) * (len(a.shape) - len(entries)))
+        return tuple(sorted(found.items()))
+
+    def _mesh_of_sizes(self, sizes: Sizes, machine: str) -> Mesh:
+        own = self.mesh
+        assert own is not None
+        if sizes == self.sizes and not machine:
+            return own
+        if (sizes, machine) not in self._meshes:
+            count = math.prod(n for _, n in sizes)
+            devices = self._other(machine)[1] if machine else own.devices.flat[0].client.devices()
+            if len(devices) < count:
+                raise ValueError(f"the mesh {dict(sizes)} has {count} devices, more than the machine's {len(devices)}")
+            cut = np.array(list(devices[:count]), object).reshape([n for _, n in sizes])
+            self._meshes[sizes, machine] = Mesh(cut, [name for name, _ in sizes], own.axis_types)
+        return self._meshes[sizes, machine]
+
+    def _program_over(self, mesh: Mesh, layout: Layout, program: Program) -> Program:
+        """The traced program with its constraints over `mesh`; those of the batch dim follow the batch."""
+        new = dict(layout.dims)
+        moves = [
+            (a.shape[a.batch_dim] * layout.batch, a.dims[a.batch_dim], new[i][a.batch_dim])
+            for i, a in enumerate(self.arguments)
+            if a.batch_dim is not None and i in new and a.dims[a.batch_dim] != new[i][a.batch_dim]
+        ]
+        if mesh is self.mesh and not moves:
+            return program
+
+        def over(program: Program) -> Program:
+            return map_equations(program, changed)
+
+        def changed(eqn: Equation) -> Equation:
+            params = {k: _pinned(v, eqn, mesh, moves) for k, v in eqn.params.items()}
+            if any(params[k] is not eqn.params[k] for k in params):
+                eqn = Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
+            return map_programs(eqn, over)
+
+        key = id(program), mesh, tuple(moves)
+        if key not in self._programs:
+            if len(self._programs) >= TRACES:
+                self._programs.clear()
+            self._programs[key] = over(program)
+        return self._programs[key]
+
+
+def _mesh_of(item: Any) -> Any:
+    return item if isinstance(item, Mesh) else getattr(item, "mesh", None)
+
+
+def _inner(program: Program) -> Sequence[Any]:
+    """The shardings and meshes that equations name."""
+    found: list[Any] = []
+    for eqn in program.equations:
+        found += [v for v in eqn.params.values() if isinstance(v, (Sharding, Mesh))]
+        for _, inner in subprograms(eqn.params):
+            found += _inner(inner)
+    return found
+
+
+def _names_types(program: Program) -> bool:
+    """Whether equations compute for a mesh of fixed sizes: those of a shard_map, and those whose types name it."""
+    return any(
+        any(isinstance(v, (Mesh, AbstractMesh)) for v in eqn.params.values())
+        or any(v.aval.mesh is not None for v in eqn.outputs)
+        or any(_names_types(inner) for _, inner in subprograms(eqn.params))
+        for eqn in program.equations
+    )
+
+
+def _scaled(leaf: Any, dim: int, batch: Fraction, name: str) -> Any:
+    """A type with a dim so many times as long."""
+    size = leaf.shape[dim] * batch
+    if size.denominator != 1:
+        raise ValueError(f"{batch} times {leaf.shape[dim]}, the length of {name}, is no whole number")
+    shape = (*leaf.shape[:dim], int(size), *leaf.shape[dim + 1 :])
+    sharding = getattr(leaf, "sharding", None)
+    if isinstance(sharding, NamedSharding):
+        _check_divides(shape, sharding, name)
+    return ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
+
+
+def _check_divides(shape: tuple[int, ...], sharding: NamedSharding, name: str) -> None:
+    for d, (n, axes) in enumerate(zip(shape, spec_axes(sharding, len(shape))[0], strict=True)):
+        if n % math.prod(sharding.mesh.shape[a] for a in axes):
+            raise ValueError(f"dim {d} of {name}, {n} long, is not divided by the axes {', '.join(axes)}")
+
+
+def spec_of(dims: DimAxes) -> PartitionSpec:
+    """Per dim its axes, as a PartitionSpec."""
+    entries = [axes if len(axes) > 1 else axes[0] if axes else None for axes in dims]
+    while entries and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries)
+
+
+def _moved(sharding: Sharding, mesh: Mesh, dims: DimAxes | None) -> Sharding:
+    """A sharding over `mesh`, with other dims if they are given."""
+    return _named(sharding, mesh, dims) if isinstance(sharding, NamedSharding) else sharding
+
+
+def _named(sharding: NamedSharding, mesh: Mesh, dims: DimAxes | None) -> NamedSharding:
+    spec = sharding.spec if dims is None else spec_of(dims)
+    return NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)
+
+
+def _placed(sig: Signature, mesh: Mesh, dims: DimAxes | None, name: str) -> Signature:
+    """The signature of an argument over `mesh`. ValueError where the axes do not divide it."""
+    sharding = sig.sharding
+    if isinstance(sharding, NamedSharding):
+        placed = _named(sharding, mesh, dims)
+    elif dims is not None:
+        placed = NamedSharding(mesh, spec_of(dims))
+    elif sig.committed:
+        raise ValueError(f"{name} is placed on {len(sig.devices)} devices by no mesh")
+    else:
+        return sig
+    _check_divides(sig.aval.shape, placed, name)
+    aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, placed)
+    return signature(aval, placed, sig.committed or dims is not None)
+
+
+def _pinned(
+    value: Any, eqn: Equation, mesh: Mesh, moves: Sequence[tuple[Fraction, tuple[str, ...], tuple[str, ...]]]
+) -> Any:
+    """A param over `mesh`. A constraint that splits the batch as the batch was split splits it as it is split now."""
+    if not isinstance(value, NamedSharding):
+        return value
+    spec = list(value.spec.partitions)
+    shape = eqn.inputs[0].aval.shape
+    for d, (entry, n) in enumerate(zip(spec, shape, strict=False)):
+        axes = (entry,) if isinstance(entry, str) else entry if isinstance(entry, tuple) else ()
+        for size, before, after in moves:
+            if axes and axes == before and (n == size or (d == 0 and size % n == 0)):
+                rest = {
+                    a
+                    for i, e in enumerate(spec)
+                    if i != d and e is not None
+                    for a in ((e,) if isinstance(e, str) else e)
+                }
+                free = tuple(a for a in after if a not in rest)
+                spec[d] = free if len(free) > 1 else free[0] if free else None
+    return NamedSharding(mesh, value.spec.update(partitions=tuple(spec)), memory_kind=value.memory_kind)

@@ -1,0 +1,133 @@
+"""Searches: what they find is what the program has if it is written so; what they leave alone they say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise.plan import plan, search
+from shardwise.plan.report import layouts
+from shardwise.sharding import AbstractMesh, P
+from shardwise.sharding import NamedSharding as NS
+from tests.plan.steps import made
+
+WIDE = 28672
+
+
+def replicated(sizes=(16,), w=None, x=None):
+    """A step whose weights lie whole on every device: its float32 weights and gradients do not fit a v5e."""
+    mesh = AbstractMesh(sizes, ("data",))
+    at = lambda shape, spec: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NS(mesh, spec))  # noqa: E731
+
+    def step(params, x):
+        grads = jax.grad(lambda p: jnp.sum(jnp.tanh(x @ p["a"]) @ p["b"]))(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+    w = w or {"a": P(), "b": P()}
+    return step, ({k: at((WIDE, WIDE), s) for k, s in w.items()}, at((256, WIDE), P("data") if x is None else x))
+
+
+def test_what_does_not_fit_is_made_to_fit():
+    f, args = replicated()
+    found = search(f, args, on="v5e-16", layouts=30, processes=1, machines=())
+    assert not found.own.fits and found.front and all(p.fits for p in found.front)
+    times, peaks = [p.per_batch for p in found.front], [p.peak for p in found.front]
+    assert times == sorted(times) and peaks == sorted(peaks, reverse=True)
+    assert found.planned + sum(found.refused.values()) <= 30
+
+
+def test_the_code_gives_the_planned_layout():
+    f, args = replicated()
+    found = search(f, args, on="v5e-16", layouts=20, processes=1, machines=(), batch=())
+    best = found.front[0]
+    code = found.code(best)
+    names = {"jax": jax, "P": P}
+    exec(re.sub(r"mesh = .*\n", "", code), names)
+    written = plan(*_flat(replicated(w=names["params_specs"], x=names.get("x_specs"))), on="v5e-16")
+    assert (written.peak, written.seconds.likely) == (best.peak, best.seconds)
+    assert code.startswith("mesh = jax.make_mesh((16,), ('data',))\n")
+
+
+def _flat(made):
+    return made[0], *made[1]
+
+
+def test_given_choices_are_the_only_ones():
+    f, args = made((4, 4))
+    specs = [(None, P(("data", "model"))), ([{"up": P("data"), "down": P("model")}] * 2, None)]
+    found = search(
+        f, args, on="v5e-16", meshes=[(4, 4), {"data": 2, "model": 8}], specs=specs, remat=["dots_saveable"], batch=[2],
+        machines=(), processes=1,
+    )  # fmt: skip
+    two = {(("data", 4), ("model", 4)), (("data", 2), ("model", 8))}
+    tried = {(p.layout.mesh, p.layout.remat, p.layout.batch) for p in (found.own, *found.front)}
+    assert tried <= {(mesh, remat, batch) for mesh in two for remat in ("", "dots_saveable") for batch in (1, 2)}
+    # Two meshes of three layouts each; then at most four of them with the policy, and four with the batch.
+    assert 6 < found.planned <= 6 + 4 + 4 and not found.refused
+    assert "2 shapes" in found.varied[0] and "2 given" in found.varied[1]
+
+
+def test_two_processes_find_what_one_finds():
+    f, args = made((4, 4))
+    one, two = (search(f, args, on="v5e-16", layouts=24, processes=n) for n in (1, 2))
+    assert one.front == two.front and one.others == two.others and one.planned == two.planned > 10
+
+
+def test_policies_and_other_machines():
+    f, args = made((4, 4))
+    own = {"mine": jax.checkpoint_policies.everything_saveable}
+    found = search(f, args, on="v5e-16", meshes=[(4, 4)], specs=(), remat=own, batch=(2,), processes=1)
+    everything = next(p for p in found.front if p.layout.remat == "mine" and p.layout.batch == 1)
+    assert everything.seconds < found.own.seconds and everything.peak > found.own.peak
+    assert "policy = mine  # of every jax.checkpoint" in found.code(everything)
+    assert {p.layout.machine for p in found.others} == {"v5e-8", "v5e-32"}
+    assert {(p.layout.machine, p.layout.batch) for p in found.others} >= {("v5e-32", 1), ("v5e-32", 2)}
+
+
+def test_what_cannot_be_varied_is_said():
+    ring = AbstractMesh((16,), ("x",))
+
+    def by_hand(x):
+        return jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=ring, in_specs=P("x"), out_specs=P())(x)
+
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NS(ring, P("x")))
+    found = search(by_hand, (x,), on="v5e-16", processes=1)
+    assert found.planned == 1 and [line.partition(":")[0] for line in found.kept] == [
+        "the mesh and the specs",
+        "remat",
+        "the batch",
+    ]
+    page = layouts.text(found)
+    assert "as it is: remat: the program checkpoints nothing" in page and "no layout is faster" in page
+
+
+@pytest.mark.parametrize(
+    "choices, message",
+    [
+        ({"meshes": [(16,)]}, r"the mesh \(16,\) has 1 axes, the program's 2: data, model"),
+        ({"meshes": [{"data": 4, "tensor": 4}]}, "has other axes than the program's: data, model"),
+        ({"remat": ["dots"]}, "remat='dots': no such policy; give names of nothing_saveable"),
+        ({"specs": [(None, P("rows"))]}, r"names the axes \['rows'\]; the mesh has {'data': 4, 'model': 4}"),
+        ({"specs": [(None, P("data", None, "model"))]}, "is no PartitionSpec of x, which has 2 dims"),
+        ({"layouts": 0}, "a search plans at least one"),
+        ({"processes": 0}, "there has to be one"),
+    ],
+)
+def test_choices_that_are_none(choices, message):
+    f, args = made((4, 4))
+    with pytest.raises(ValueError, match=message):
+        search(f, args, on="v5e-16", **{"processes": 1, **choices})
+
+
+def test_a_batch_that_the_program_fixes_is_kept():
+    mesh = AbstractMesh((16,), ("data",))
+    at = lambda shape, spec: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NS(mesh, spec))  # noqa: E731
+    found = search(
+        lambda w, x: jnp.sum(jnp.reshape(x @ w, (64, 2, 1024))), (at((2048, 2048), P()), at((64, 2048), P("data"))),
+        on="v5e-16", layouts=20, processes=1,
+    )  # fmt: skip
+    assert any(line.startswith("the batch: TypeError: cannot reshape") for line in found.kept)
+    assert "impossible" in layouts.text(found)
