@@ -408,7 +408,7 @@ def loss_function(c: Decoder, r: Recipe, mesh) -> Callable[..., Any]:
         if c.local > 1:
             stacked = {n: v.reshape(c.layers // c.local, c.local, *v.shape[1:]) for n, v in stacked.items()}
 
-        @partial(jax.checkpoint, policy=policy, prevent_cse=False)
+        @partial(jax.checkpoint, policy=policy, prevent_cse=r.unrolled)  # a loop keeps the second run apart as well
         def several(x, w):
             for i in range(c.local):
                 attend = attend_all if i == c.local - 1 else attend_local

@@ -65,10 +65,10 @@ SCIPY_HINTS = {
 }
 # Functions that are called with more than they need: policies of checkpoint, and the protocol of trees.
 CALLED_WITH_MORE = {
-    "transforms.derivatives.checkpoint.dots_saveable",
-    "transforms.derivatives.checkpoint.dots_with_no_batch_dims_saveable",
-    "transforms.derivatives.checkpoint.everything_saveable",
-    "transforms.derivatives.checkpoint.nothing_saveable",
+    "transforms.derivatives.policies.dots_saveable",
+    "transforms.derivatives.policies.dots_with_no_batch_dims_saveable",
+    "transforms.derivatives.policies.everything_saveable",
+    "transforms.derivatives.policies.nothing_saveable",
     "scipy.stats.kde.gaussian_kde.tree_unflatten",
 }
 
@@ -153,8 +153,8 @@ def inherited(name: str) -> bool:
 # Functions that do nothing or give one answer, and classes without a body. The docstring of each says why.
 CONSTANT = {
     "transforms.tracing.blocking.effects_barrier",
-    "transforms.derivatives.checkpoint.everything_saveable",
-    "transforms.derivatives.checkpoint.nothing_saveable",
+    "transforms.derivatives.policies.everything_saveable",
+    "transforms.derivatives.policies.nothing_saveable",
 }
 # Protocols, and hooks of base classes that subclasses fill in.
 HOOKS = {

@@ -6,7 +6,7 @@ from shardwise import checkpoint, checkpoint_policies, grad, lax
 from shardwise.ad_checkpoint import checkpoint_name
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import memory_of
-from shardwise.planner.needed import needed_values
+from shardwise.planner.needed import needed_of
 from shardwise.planner.roles import role_of
 from shardwise.planner.target import TPU
 from tests.planner.device_programs import array, device_program, names, program_of
@@ -16,7 +16,7 @@ N = 256 * 256 * 4
 
 
 def needed(program):
-    return needed_values(program, [role_of(e) for e in program.equations])
+    return needed_of(program, program.outputs, [role_of(e) for e in program.equations]).values
 
 
 def test_of_a_barrier_only_what_is_read():

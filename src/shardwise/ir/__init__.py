@@ -24,6 +24,7 @@ from shardwise.ir.program import Atom as Atom
 from shardwise.ir.program import Equation as Equation
 from shardwise.ir.program import Need as Need
 from shardwise.ir.program import Program as Program
+from shardwise.ir.program import ProgramMap as ProgramMap
 from shardwise.ir.program import Source as Source
 from shardwise.ir.program import Var as Var
 from shardwise.ir.program import calls_user as calls_user
@@ -53,6 +54,7 @@ from shardwise.ir.trace import infer_types as infer_types
 from shardwise.ir.trace import install_eager as install_eager
 from shardwise.ir.trace import is_eager as is_eager
 from shardwise.ir.trace import not_concrete as not_concrete
+from shardwise.ir.trace import splice as splice
 from shardwise.ir.trace import trace_program as trace_program
 from shardwise.ir.trace import tracing as tracing
 from shardwise.ir.trace import unexpected_tracer as unexpected_tracer

@@ -138,6 +138,35 @@ def map_programs(eqn: Equation, change: Callable[[Program], Program]) -> Equatio
     return Equation(eqn.op, eqn.inputs, eqn.outputs, {**eqn.params, **changed}, eqn.source) if changed else eqn
 
 
+class ProgramMap:
+    """`map_programs` of many equations: those that share their params, as the layers of an unrolled model do, share the changed ones."""
+
+    __slots__ = ("_change", "_done", "_params")
+
+    def __init__(self, change: Callable[[Program], Program]) -> None:
+        self._change = change
+        self._done: dict[Program, Program] = {}
+        self._params: dict[
+            int, tuple[Mapping[str, Any], Mapping[str, Any]]
+        ] = {}  # by identity, which both are kept for
+
+    def of(self, program: Program) -> Program:
+        """The changed program."""
+        found = self._done.get(program)
+        if found is None:
+            found = self._done[program] = self._change(program)
+        return found
+
+    def __call__(self, eqn: Equation) -> Equation:
+        known = self._params.get(id(eqn.params))
+        if known is None:
+            params = map_programs(eqn, self.of).params
+            self._params[id(eqn.params)] = (eqn.params, params)
+        else:
+            params = known[1]
+        return eqn if params is eqn.params else Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
+
+
 def map_equations(program: Program, change: Callable[[Equation], Equation]) -> Program:
     """The program with `change` applied to each equation; the program itself if none changes."""
     equations = tuple(change(e) for e in program.equations)

@@ -430,6 +430,26 @@ def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
     return [read(a) for a in program.outputs]
 
 
+def splice(program: Program, values: Sequence[Any]) -> list[Any]:
+    """`eval_program` of a program traced in this very context: its equations are recorded as they stand, params and sources shared.
+
+    Where the current trace does more than record, they are bound.
+    """
+    trace = _state.trace
+    if type(trace) is not ProgramTrace or any(
+        v.aval is not x.aval for v, x in zip(program.inputs, values, strict=True)
+    ):
+        return eval_program(program, values)
+    names: dict[Atom, Atom] = dict(zip(program.inputs, map(trace.atom, values), strict=True))
+    find, record = names.get, trace.equations.append
+    for eqn in program.equations:
+        outs = tuple([Var(v.aval) for v in eqn.outputs])
+        record(Equation(eqn.op, tuple([find(a, a) for a in eqn.inputs]), outs, eqn.params, eqn.source))
+        names.update(zip(eqn.outputs, outs, strict=True))
+    found = [find(a, a) for a in program.outputs]
+    return [ProgramTracer(trace, a) if isinstance(a, Var) else a for a in found]
+
+
 # -- source lines ----------------------------------------------------------------------------------------------------------
 
 

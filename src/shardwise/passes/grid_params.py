@@ -5,18 +5,24 @@ Comes in: a global program and its grid. Goes out: the program whose equations, 
 
 from __future__ import annotations
 
-from shardwise.ir import Equation, Program, map_equations, map_programs
+from typing import Any
+
+from shardwise.ir import Equation, Program, ProgramMap, map_equations
 from shardwise.passes.grid import Grid
 
 
 def on_grid(program: Program, grid: Grid) -> Program:
     """`program` with the params that `Op.to_grid` rewrites rewritten."""
+    rewritten: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # by identity of the params, which are kept for it
 
     def changed(eqn: Equation) -> Equation:
         if eqn.op.to_grid is not None:
-            types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
-            params = dict(eqn.op.to_grid(dict(eqn.params), grid, *types))
-            eqn = Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
-        return map_programs(eqn, lambda inner: on_grid(inner, grid))
+            types = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
+            key = (eqn.op, id(eqn.params), types)
+            if key not in rewritten:
+                rewritten[key] = eqn.params, dict(eqn.op.to_grid(dict(eqn.params), grid, *types))
+            eqn = Equation(eqn.op, eqn.inputs, eqn.outputs, rewritten[key][1], eqn.source)
+        return inner(eqn)
 
-    return map_equations(program, changed)
+    inner = ProgramMap(lambda p: map_equations(p, changed))
+    return inner.of(program)

@@ -5,30 +5,39 @@ Equations of ops that have a simpler form for literal operands (`Op.static`) tak
 
 from __future__ import annotations
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var, map_programs, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, Var, subprograms
 
 
 def inline_calls(program: Program) -> Program:
     """`program` without call equations; each inlined equation gets fresh variables."""
-    if not _has_calls(program):
-        return program
-    equations: list[Equation] = []
-    names: dict[Var, Atom] = {}
-    _splice(program, names, equations)
-    outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
-    return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
+    has_calls: dict[Program, bool] = {}
+
+    def inlined(program: Program) -> Program:
+        if not _has_calls(program, has_calls):
+            return program
+        equations: list[Equation] = []
+        names: dict[Var, Atom] = {}
+        _splice(program, names, equations, bodies)
+        outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
+        return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
+
+    bodies = ProgramMap(inlined)
+    return bodies.of(program)
 
 
-def _has_calls(program: Program) -> bool:
-    return any(
-        eqn.op.inline is not None
-        or eqn.op.static is not None
-        or any(_has_calls(sub) for _, sub in subprograms(eqn.params))
-        for eqn in program.equations
-    )
+def _has_calls(program: Program, known: dict[Program, bool]) -> bool:
+    found = known.get(program)
+    if found is None:
+        found = known[program] = any(
+            eqn.op.inline is not None
+            or eqn.op.static is not None
+            or any(_has_calls(sub, known) for _, sub in subprograms(eqn.params))
+            for eqn in program.equations
+        )
+    return found
 
 
-def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation]) -> None:
+def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation], bodies: ProgramMap) -> None:
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else names.get(a, a)
@@ -38,12 +47,12 @@ def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation])
         if eqn.op.inline is None:
             outputs = tuple(Var(v.aval) for v in eqn.outputs)
             names.update(zip(eqn.outputs, outputs, strict=True))
-            renamed = map_programs(Equation(eqn.op, inputs, outputs, eqn.params, eqn.source), inline_calls)
+            renamed = bodies(Equation(eqn.op, inputs, outputs, eqn.params, eqn.source))
             simpler = None if eqn.op.static is None else eqn.op.static(renamed)
             equations.append(renamed if simpler is None else simpler)
             continue
         inner: Program = eqn.op.inline(eqn)
         inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
-        _splice(inner, inner_names, equations)
+        _splice(inner, inner_names, equations, bodies)
         for var, atom in zip(eqn.outputs, inner.outputs, strict=True):
             names[var] = atom if isinstance(atom, Literal) else inner_names.get(atom, atom)

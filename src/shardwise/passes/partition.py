@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal, unwrapped
+from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user, literal, unwrapped
 from shardwise.ir.op import Op
 from shardwise.ir.program import NOWHERE, Need
 from shardwise.ops.devices.all_gather import all_gather_op
@@ -32,7 +32,7 @@ from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import Step, plan_reshard
 from shardwise.passes.split import (
-    Split,
+    Known,
     cheaper_split,
     dim_of,
     local_params,
@@ -65,9 +65,11 @@ class Region:
     )  # values put together from others, laid out when somebody reads them
     current: Equation | None = None
     partitioned: Sequence[Equation] = ()
+    known: Known = field(default_factory=Known)
 
     def __post_init__(self) -> None:
         self.sizes = tuple(self.grid.axis_sizes.items())
+        self.scoped = tuple(self.scope.items())
 
     @cached_property
     def across(self) -> tuple[Env, frozenset[str]] | None:
@@ -127,7 +129,20 @@ class Region:
             changes.get("manual", self.manual),
             equations=self.equations,
             current=self.current,
+            known=self.known,
         )
+
+    def body(self, program: Program, key: tuple[Any, ...], make: Callable[[], Program]) -> Program:
+        """`make()`, the local form of a program for layouts that `key` says, once in this compilation."""
+        placements = self.placements or None
+        whole = (program, key, id(placements), self.scoped, self.manual)
+        found = self.known.bodies.get(whole)
+        if found is not None:
+            return found[1]
+        made = make()
+        if not any(map(calls_user, program.equations)):
+            self.known.bodies[whole] = placements, made
+        return made
 
     def placing(self, placements: Mapping[Var, DimAxes]) -> Region:
         """This region with the layouts of more values."""
@@ -156,6 +171,11 @@ class Region:
     ) -> tuple[Var, ...]:
         """Append a local equation. `vma` are axes over which the results vary beyond the operands'; `need` is of a collective."""
         outs = local_results(op, tuple([a.aval for a in atoms]), ExactParams(params), vma, context_token())
+        return self._append(op, atoms, outs, params, need)
+
+    def _append(
+        self, op: Op, atoms: Sequence[Atom], outs: Sequence[ShapedArray], params: Mapping[str, Any], need: Need | None
+    ) -> tuple[Var, ...]:
         variables = tuple([Var(t) for t in outs])
         source = self.current.source if self.current else None
         if need is not None:
@@ -353,13 +373,19 @@ class Region:
         out_types = tuple([v.aval for v in eqn.outputs])
         local_ins = [self.read(a) for a in eqn.inputs]
         in_dims = tuple([dims for _, dims in local_ins])
-        params = dict(eqn.params)
+        params = eqn.params
         if not any(map(any, in_dims)) and not any(map(any, out_dims)):
             self._local(eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
             return
-        key = eqn.op, in_types, out_types, ExactParams(params), in_dims + out_dims, self.sizes
-        split: Split = split_of(*key)
+        known_by = (eqn.op, id(params), in_types, out_types, in_dims, out_dims)
+        known = self.known.splits.get(known_by)
+        if known is None:
+            exactly = ExactParams(params)
+            split = split_of(eqn.op, in_types, out_types, exactly, in_dims + out_dims, self.sizes)
+            known = self.known.splits[known_by] = params, exactly, split
+        split = known[2]
         if split.moves_much:
+            key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
             split = cheaper_split(*key, tuple([max(1, self.readers[a]) for a in eqn.inputs]))
         atoms = [
             a if have == want else self._moved(operand, a, have, want)
@@ -376,8 +402,8 @@ class Region:
                 self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
 
     def _exchange(
-        self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: dict[str, Any]
-    ) -> tuple[list[Atom], dict[str, Any]]:
+        self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: Mapping[str, Any]
+    ) -> tuple[list[Atom], Mapping[str, Any]]:
         """Bring each device the window of operand 0 that its part of the result needs, or of operand 1 where the factor is summed."""
         n = math.prod(self.sizes_of(axes))
         sums = rule.kinds[factor] is Kind.REDUCE
@@ -399,26 +425,43 @@ class Region:
         atoms: Sequence[Atom],
         in_dims: tuple[DimAxes, ...],
         out_dims: tuple[DimAxes, ...],
-        params: dict[str, Any],
+        params: Mapping[str, Any],
     ) -> None:
-        op = eqn.op
+        """Append the equation with operands that lie as `in_dims`, results as `out_dims`."""
+        types = tuple([a.aval for a in atoms])
+        out_types = tuple([v.aval for v in eqn.outputs])
+        key = (eqn.op, id(params), types, in_dims, out_dims, out_types, self.scoped)
+        form = self.known.forms.get(key)
+        if form is None:
+            form = self.known.forms[key] = params, *self._local_form(eqn, types, in_dims, out_dims, out_types, params)
+        _, local, outs, need = form
+        for var, out, dims in zip(eqn.outputs, self._append(eqn.op, atoms, outs, local, need), out_dims, strict=True):
+            self.values[var] = out, dims
+
+    def _local_form(
+        self,
+        eqn: Equation,
+        types: tuple[ShapedArray, ...],
+        in_dims: tuple[DimAxes, ...],
+        out_dims: tuple[DimAxes, ...],
+        out_types: tuple[ShapedArray, ...],
+        given: Mapping[str, Any],
+    ) -> tuple[Mapping[str, Any], tuple[ShapedArray, ...], Need | None]:
+        """The local params of an equation, the local types of its results, and why it is a collective."""
+        op, params = eqn.op, dict(given)
         need = None
         if unwrapped(op, params)[0].collective is not None:
             params = self._on_grid(op, params)
             shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
             need = Need(unwrapped(op, params)[0].name, shown, implicit=False)
         if op.localize is not None or op.place is not None:
-            types = tuple([a.aval for a in atoms])
-            out_types = tuple([v.aval for v in eqn.outputs])
-            params = local_params(
-                op, ExactParams(params), types, in_dims, out_dims, out_types, self.sizes, tuple(self.scope.items())
-            )
+            params = local_params(op, ExactParams(params), types, in_dims, out_dims, out_types, self.sizes, self.scoped)
         varying = frozenset([a for dims in out_dims for axes in dims for a in axes])
-        outs = self.emit(op, atoms, params, varying, need)
-        for var, out, dims in zip(eqn.outputs, outs, out_dims, strict=True):
-            expected = shape_of(var.aval.shape, dims, self.sizes)
-            assert out.aval.shape == expected, f"{eqn}: local result {out.aval} should have shape {expected}"
-            self.define(var, out, dims)
+        outs = local_results(op, types, ExactParams(params), varying, context_token())
+        for out, aval, dims in zip(outs, out_types, out_dims, strict=True):
+            expected = shape_of(aval.shape, dims, self.sizes)
+            assert out.shape == expected, f"{eqn}: local result {out} should have shape {expected}"
+        return params, outs, need
 
     def _on_grid(self, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
         """The params of a user's collective, under any number of vmaps: it names mesh axes, and the grid may have cut them finer."""

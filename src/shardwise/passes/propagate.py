@@ -338,6 +338,10 @@ class _Graph:
         if not any(map(any, self.dims)):
             return
         nodes, dims = self.nodes, self.dims
+        # Layers of a network repeat the same steps: what values with these layouts and limits make of each other is worked out once.
+        numbers: dict[tuple[tuple[bool, ...], frozenset[str]], int] = {}
+        limits = [numbers.setdefault(pair, len(numbers)) for pair in zip(self.closed, self.banned, strict=True)]
+        steps: dict[Any, list[tuple[int, DimAxes]]] = {}
         live = [any(d) for d in dims]
         wishes = set(self.wishes)  # go first, then program order; the top of the stack is its end
         order = [*(n for n in range(len(nodes) - 1, -1, -1) if n not in wishes), *reversed(self.wishes)]
@@ -353,9 +357,11 @@ class _Graph:
                 if not flow.levels[level] or not any([live[i] for i in ids]):
                     continue
                 before = [dims[i] for i in ids]
-                grown = extend(
-                    flow, level, before, [self.closed[i] for i in ids], [self.banned[i] for i in ids], self.mesh
-                )
+                key = (flow, level, *before, *[limits[i] for i in ids])
+                grown = steps.get(key)
+                if grown is None:
+                    closed, banned = [self.closed[i] for i in ids], [self.banned[i] for i in ids]
+                    grown = steps[key] = extend(flow, level, before, closed, banned, self.mesh)
                 again: list[int] = []
                 for t, layout in grown:
                     i = ids[t]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_not
 from typing import Any
 
 from shardwise.ir import (
@@ -9,25 +10,20 @@ from shardwise.ir import (
     Equation,
     Literal,
     Program,
+    ProgramMap,
     Var,
     exact_items,
     live_equations,
     map_equations,
-    map_programs,
 )
 
 
 def simplify(program: Program) -> Program:
     """The same program with less to do, loop bodies and branches too."""
-    return _simplified(program, {})
-
-
-def _simplified(program: Program, done: dict[Program, Program]) -> Program:
-    """`done` keeps what was made of inner programs, so that equations that shared one still do."""
-    if program not in done:
-        inner = cheaper_forms(map_equations(program, lambda e: map_programs(e, lambda p: _simplified(p, done))))
-        done[program] = live_equations(common_subexpressions(inner))
-    return done[program]
+    simplified = ProgramMap(
+        lambda p: live_equations(common_subexpressions(cheaper_forms(map_equations(p, simplified))))
+    )
+    return simplified.of(program)
 
 
 def cheaper_forms(program: Program) -> Program:
@@ -36,14 +32,23 @@ def cheaper_forms(program: Program) -> Program:
         return program
     names: dict[Var, Atom] = {}
     equations: list[Equation] = []
+    as_it_is: dict[
+        Any, Equation
+    ] = {}  # by identity of the params: what an op had rather not rewritten, it would not in the next layer
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else names.get(a, a)
 
     for eqn in program.equations:
-        eqn = Equation(eqn.op, tuple(map(read, eqn.inputs)), eqn.outputs, eqn.params, eqn.source)
-        cheaper: Program | None = eqn.op.rewrite(eqn) if eqn.op.rewrite is not None else None
+        if names:
+            eqn = Equation(eqn.op, tuple(map(read, eqn.inputs)), eqn.outputs, eqn.params, eqn.source)
+        if eqn.op.rewrite is None:
+            equations.append(eqn)
+            continue
+        key = (eqn.op, id(eqn.params), tuple([a.aval for a in eqn.inputs]))
+        cheaper: Program | None = None if key in as_it_is else eqn.op.rewrite(eqn)
         if cheaper is None:
+            as_it_is.setdefault(key, eqn)
             equations.append(eqn)
             continue
         names.update(zip(cheaper.inputs, eqn.inputs, strict=True))
@@ -58,19 +63,28 @@ def common_subexpressions(program: Program) -> Program:
     """Merge equations with the same op, params and operands."""
     replaced: dict[Var, Atom] = {}
     seen: dict[Any, Equation] = {}
-    kept = []
+    kept: list[Equation] = []
+    # Params by a number that equal ones share. Those of many equations are one object, which its equation keeps.
+    numbers: dict[Any, int] = {}
+    number_of: dict[int, int] = {}
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else replaced.get(a, a)
 
     for eqn in program.equations:
-        inputs = tuple(read(a) for a in eqn.inputs)
-        eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
+        inputs = tuple([read(a) for a in eqn.inputs]) if replaced else eqn.inputs
+        if any(map(is_not, inputs, eqn.inputs)):
+            eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         if eqn.op.has_effects(eqn.params):
             kept.append(eqn)
             continue
         try:
-            key = (eqn.op, tuple(_key(a) for a in inputs), frozenset(exact_items(eqn.params)))
+            params = number_of.get(id(eqn.params))
+            if params is None:
+                params = number_of[id(eqn.params)] = numbers.setdefault(
+                    frozenset(exact_items(eqn.params)), len(numbers)
+                )
+            key = (eqn.op, tuple([_key(a) for a in inputs]), params)
             first = seen.setdefault(key, eqn)
         except TypeError:  # params that do not hash
             first = eqn

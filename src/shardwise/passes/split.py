@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwise.base.caches import recent
 from shardwise.base.config import Token
-from shardwise.ir import ExactParams, ShapedArray
+from shardwise.ir import ExactParams, Need, Program, ShapedArray
 from shardwise.ir.op import Op, Types
 from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_choices, with_idle_axes
 from shardwise.passes.grid import Axes, DimAxes
@@ -37,6 +37,23 @@ class Split:
     partial: Axes  # axes over which the results are parts of a reduction
     exchanged: tuple[int, ...]  # factors of which each device needs a window
     moves_much: bool = False  # whether other splits are worth a look
+
+
+@dataclass(slots=True)
+class Known:
+    """What was worked out for equations and bodies that others share their params with, as the layers of an unrolled model do.
+
+    Keys hold the identities of params; entries hold the params, which keeps these apart.
+
+    Attributes:
+        splits: per op, params, types and layouts the split.
+        forms: per op, params, local types and layouts the local params, the types of the results, and why there is a collective.
+        bodies: the local programs of bodies.
+    """
+
+    splits: dict[Any, tuple[Any, ExactParams, Split]] = field(default_factory=dict)
+    forms: dict[Any, tuple[Any, Mapping[str, Any], tuple[ShapedArray, ...], Need | None]] = field(default_factory=dict)
+    bodies: dict[Any, tuple[Any, Program]] = field(default_factory=dict)
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:

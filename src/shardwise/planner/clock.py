@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardwise.ir import Equation, Loop, Var, region_of, unwrapped
+from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
 from shardwise.planner.efficiency import BESIDE, kernel_seconds, reach_of, stays_near
 from shardwise.planner.flops import touched_bytes, work_of
@@ -91,6 +91,9 @@ class _Timed:
 class _Clock:
     machine: Machine
     placement: MeshPlacement
+    bodies: dict[int, tuple[tuple[Group, ...], Schedule, float]] = field(
+        default_factory=dict
+    )  # by identity of the groups
 
     def run(self, groups: Sequence[Group]) -> Schedule:
         """A schedule of groups that run once."""
@@ -128,8 +131,12 @@ class _Clock:
         near = {v for v in makers if stays_near(v.aval.nbytes, self.machine.chip)}
         near |= {v for v in carry if stays_near(v.aval.nbytes, self.machine.chip)}
         timed: list[_Timed] = []
+        known: dict[object, _Timed] = {}  # layers of an unrolled model repeat the same groups
         for i, group in enumerate(groups):
-            one = self._time(group, near)
+            key = _likeness(group, near)
+            if key not in known:
+                known[key] = self._time(group, near)
+            one = replace(known[key])
             one.waits_for = {makers[v] for v in group.reads if isinstance(v, Var) and makers.get(v, i) != i}
             timed.append(one)
         return timed, makers
@@ -224,12 +231,13 @@ class _Clock:
         return {name: math.prod(s.size for s in parts) for name, parts in self.placement.segments.items()}
 
     def _loop(self, group: Group) -> _Timed:
-        region = region_of(group.equations[-1]) if group.equations else None
-        before = 0.0
-        if isinstance(region, Loop):
-            body, before = self._trip(group, region)
+        known = self.bodies.get(id(group.body))
+        if known is None:
+            region = region_of(group.equations[-1]) if group.equations else None
+            body, before = self._trip(group, region) if isinstance(region, Loop) else (self.run(group.body), 0.0)
+            self.bodies[id(group.body)] = group.body, body, before
         else:
-            body = self.run(group.body)
+            _, body, before = known
         trips = 1 if group.trips is None else group.trips
         seconds = before + trips * body.seconds
         flops, moved, sent = (
@@ -241,6 +249,21 @@ class _Clock:
         )
         busy = (COMPUTE, *dict.fromkeys(t.stream for t in body.tasks if t.stream != COMPUTE))
         return _Timed(task, busy)
+
+
+def _likeness(group: Group, near: set[Var]) -> object:
+    """Equal for groups that compute the same from values of the same types, on behalf of the same line."""
+    numbers: dict[Atom, int] = {}
+
+    def of(atom: Atom) -> tuple[object, ...]:
+        return numbers.setdefault(atom, len(numbers)), atom.aval, atom in near
+
+    equations = [
+        (e.op, id(e.params), e.source, *[of(a) for a in e.inputs], None, *[of(v) for v in e.outputs])
+        for e in group.equations
+    ]
+    memory = [*[of(a) for a in group.reads], None, *[of(v) for v in group.writes]]
+    return group.kind, group.overlaps, group.rings, group.trips, id(group.body), *equations, *memory
 
 
 def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[Var]) -> set[int]:
@@ -276,6 +299,8 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
     if not timed:
         return Schedule((), 0.0)
     missing = [len(t.waits_for) for t in timed]
+    seconds = [t.seconds for t in timed]
+    streams_of = [t.streams for t in timed]
     readers: list[list[int]] = [[] for _ in timed]
     for i, t in enumerate(timed):
         for j in t.waits_for:
@@ -289,7 +314,7 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
     events: list[tuple[float, int]] = []  # when which task ends
 
     def wake(i: int) -> None:
-        heapq.heappush(ready.setdefault(timed[i].streams, []), i)
+        heapq.heappush(ready.setdefault(streams_of[i], []), i)
 
     for i, count in enumerate(missing):
         if not count:
@@ -308,9 +333,9 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
             i, streams = min(able)
             heapq.heappop(ready[streams])
             starts[i] = now
-            end = now + timed[i].seconds
+            end = now + seconds[i]
             before = [last_on[s] for s in streams if s in last_on]
-            freed_by[i] = max(before, key=lambda j: starts[j] + timed[j].seconds, default=-1)
+            freed_by[i] = max(before, key=lambda j: starts[j] + seconds[j], default=-1)
             for s in streams:
                 busy_until[s] = end
                 last_on[s] = i
@@ -323,14 +348,14 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
             if not missing[reader]:
                 cause[reader] = i
                 wake(reader)
-    ends = [start + t.seconds for start, t in zip(starts, timed, strict=True)]
+    ends = [start + took for start, took in zip(starts, seconds, strict=True)]
     bound = [i for i in range(len(timed)) if i not in free]
     total = max((ends[i] for i in bound), default=0.0)
     last = max(bound, key=lambda i: ends[i], default=-1)
     spent: dict[str, float] = {}
-    for t in timed:
-        for s in t.streams:
-            spent[s] = spent.get(s, 0.0) + t.seconds
+    for streams, took in zip(streams_of, seconds, strict=True):
+        for s in streams:
+            spent[s] = spent.get(s, 0.0) + took
     stream = max(spent, key=lambda s: spent[s])
     if spent[stream] > total:
         # The stream has more to do than the rest takes: its tasks are the critical path.

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Literal, Var, unwrapped
+from shardwise.base.caches import recent
+from shardwise.ir import Atom, Equation, ExactParams, Literal, Op, ShapedArray, Var, unwrapped
+from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.elementwise_ir import EXP
 
 
@@ -84,8 +86,17 @@ def work_of(equations: Iterable[Equation]) -> Work:
 
 def product_of(eqn: Equation) -> Product:
     """The sizes of a product or convolution: a dim of the result belongs to the operand from which its factor comes."""
-    in_types, out = tuple(a.aval for a in eqn.inputs), eqn.outputs[0].aval
-    rule = eqn.op.sharding_rule(in_types, (out,), eqn.params)
+    types = tuple([a.aval for a in eqn.inputs]), eqn.outputs[0].aval
+    try:
+        return _known_product(eqn.op, *types, ExactParams(eqn.params))
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _product(eqn.op, *types, eqn.params)
+
+
+def _product(op: Op, in_types: Types, out: ShapedArray, params: Params) -> Product:
+    rule = op.sharding_rule(in_types, (out,), params)
     left, right = ({f for dim in rule.inputs[i] for f in dim} for i in range(2))
     batch = m = n = 1
     for size, dim in zip(out.shape, rule.outputs[0], strict=True):
@@ -98,9 +109,12 @@ def product_of(eqn: Equation) -> Product:
     kept = {f for dim in rule.outputs[0] for f in dim}
     k = math.prod(size for size, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not kept & set(dim))
     dtypes = in_types[0].dtype, in_types[1].dtype
-    _, params, _ = unwrapped(eqn.op, eqn.params)
+    _, inner, _ = unwrapped(op, params)
     itemsize = max(d.itemsize for d in dtypes)
-    return Product(batch, m, n, k, dtypes, _passes(params.get("precision")), itemsize, out.nbytes)
+    return Product(batch, m, n, k, dtypes, _passes(inner.get("precision")), itemsize, out.nbytes)
+
+
+_known_product = recent()(_product)  # layers of a network repeat a few
 
 
 def _passes(precision: object) -> int:

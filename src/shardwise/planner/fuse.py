@@ -35,10 +35,16 @@ _KINDS = {
 }
 
 
-def groups(program: DeviceProgram, target: Target) -> tuple[Group, ...]:
-    """The program's equations as the kernels of `target`, in the order in which they run."""
+Arranged = dict[
+    tuple[int, tuple[Var, ...]], tuple[tuple[Group, ...], tuple[Group, ...], int]
+]  # by identity of the groups
+Fused = dict[tuple[tuple[Program, ...], tuple[Var, ...]], tuple[Group, ...]]
+
+
+def groups(program: DeviceProgram, target: Target, frame: Frame | None = None) -> tuple[Group, ...]:
+    """The program's equations as the kernels of `target`, in the order in which they run; `frame` is the program's."""
     found = fused(_rewritten(program.program, target), target)
-    return _arranged(found, program_frame(program, target), target)
+    return _arranged(found, frame or program_frame(program, target), target, {})
 
 
 def _rewritten(program: Program, target: Target) -> Program:
@@ -46,14 +52,20 @@ def _rewritten(program: Program, target: Target) -> Program:
     return with_wide_products(with_gathers_again(program, target), target)
 
 
-def _arranged(found: tuple[Group, ...], frame: Frame, target: Target) -> tuple[Group, ...]:
-    """The groups in the order that needs least memory, those of bodies as well, with the memory that bodies need."""
+def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arranged) -> tuple[Group, ...]:
+    """The groups in the order that needs least memory, those of bodies as well, with the memory that bodies need.
+
+    `known` are bodies that were arranged before: `fused` makes the same groups of the same body.
+    """
     done: list[Group] = []
     for group in found:
         if group.body:
-            frames = frames_of(group, target, frame.values.host)
-            body = _arranged(group.body, frames[0], target) if len(frames) == 1 else group.body
-            scratch = max(temporaries_of(inner, body, target) for inner in frames)
+            key = (id(group.body), _fetched(group, frame.values.host))
+            if key not in known:
+                frames = frames_of(group, target, frame.values.host)
+                body = _arranged(group.body, frames[0], target, known) if len(frames) == 1 else group.body
+                known[key] = group.body, body, max(temporaries_of(inner, body, target) for inner in frames)
+            _, body, scratch = known[key]
             group = replace(group, body=body, scratch=scratch)
         done.append(group)
     done = list(with_combined_reductions(done, target))
@@ -65,9 +77,14 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target) -> tuple[G
 
 
 def fused(
-    program: Program, target: Target, rows: tuple[Var, ...] = (), fetched: tuple[Var, ...] = ()
+    program: Program,
+    target: Target,
+    rows: tuple[Var, ...] = (),
+    fetched: tuple[Var, ...] = (),
+    known: Fused | None = None,
 ) -> tuple[Group, ...]:
-    """The kernels of one program, in its order; `rows` and `fetched` as for `values_of`."""
+    """The kernels of one program, in its order; `rows` and `fetched` as for `values_of`. `known` are those of bodies seen before."""
+    known = {} if known is None else known
     values = values_of(program, target, rows, fetched)
     chosen = choose_stored(values, target)
     rings = find_rings(values, chosen, target)
@@ -82,12 +99,12 @@ def fused(
             continue
         if role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs):
             continue
-        group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())))
+        group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())), known)
         found.append(with_ring(group, target))
     return _with_several_results(found, values.fenced, target)
 
 
-def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tuple[int, ...]) -> Group:
+def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tuple[int, ...], known: Fused) -> Group:
     """The kernel whose last equation is `i`, with the products that it takes in."""
     eqn, role = values.program.equations[i], values.roles[i]
     cone: set[int] = {i}
@@ -111,7 +128,7 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, role, values))
     moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
     group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=_whole_sum(eqn, role, target))
-    return _with_body(group, eqn, target, values.host) if role in (Role.LOOP, Role.BRANCHES) else group
+    return _with_body(group, eqn, target, values.host, known) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
 def _is_written(var: Var, role: Role, values: Values) -> bool:
@@ -127,17 +144,24 @@ def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
     return whole if 2 * sum(v.aval.nbytes for v in eqn.outputs) <= whole else 0
 
 
-def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var]) -> Group:
+def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var], known: Fused) -> Group:
     region = region_of(eqn)
-    if isinstance(region, Loop):
-        return replace(
-            group,
-            body=fused(_rewritten(region.body, target), target, rows_of(region), fetched_rows(eqn, host)),
-            trips=region.length,
-        )
-    assert isinstance(region, Branches)
-    bodies = [fused(_rewritten(p, target), target) for p in region.programs]
-    return replace(group, body=max(bodies, key=_traffic, default=()))
+    assert isinstance(region, (Loop, Branches))
+    fetched = fetched_rows(eqn, host) if isinstance(region, Loop) else ()
+    key = (tuple(region.programs), fetched)
+    body = known.get(key)
+    if body is None:
+        rows = rows_of(region) if isinstance(region, Loop) else ()
+        inner = (region.body,) if isinstance(region, Loop) else region.programs
+        bodies = [fused(_rewritten(p, target), target, rows, fetched, known) for p in inner]
+        body = known[key] = max(bodies, key=_traffic, default=())
+    return replace(group, body=body, trips=region.length) if isinstance(region, Loop) else replace(group, body=body)
+
+
+def _fetched(group: Group, host: set[Var]) -> tuple[Var, ...]:
+    """The inputs of a loop's body that come from the host's memory."""
+    eqn = group.equations[-1]
+    return fetched_rows(eqn, host) if isinstance(region_of(eqn), Loop) else ()
 
 
 def _traffic(body: tuple[Group, ...]) -> int:

@@ -65,9 +65,9 @@ class Frame:
     entries: set[Var] = field(default_factory=set)
 
 
-def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target) -> Memory:
-    """The memory that `program` needs on each device when it runs as `groups`."""
-    frame = program_frame(program, target)
+def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, frame: Frame | None = None) -> Memory:
+    """The memory that `program`, whose frame is `frame`, needs on each device when it runs as `groups`."""
+    frame = frame or program_frame(program, target)
     inputs, outputs = program.program.inputs, frame.values.outputs
     homes = donated_homes(program, outputs)
     aliased = sum(home.aval.nbytes for home in homes if home is not None)

@@ -6,6 +6,7 @@ of the fewest groups come first, of as many the smallest: they earn most for the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from shardwise.planner.span import Span
@@ -24,7 +25,7 @@ def far_from_chip(spans: Sequence[Span], groups: Sequence[Group], target: Target
         if span.var is not None
         and 0 <= span.last - span.first <= target.near_groups
         and 2 * span.nbytes <= target.near_bytes
-        and not any(span.first <= g <= span.last for g in busy)
+        and not _meets(span, busy)
     ]
     for _, nbytes, i in sorted(candidates):
         span = spans[i]
@@ -33,3 +34,9 @@ def far_from_chip(spans: Sequence[Span], groups: Sequence[Group], target: Target
                 taken[g] += nbytes
             near.add(i)
     return [span for i, span in enumerate(spans) if i not in near]
+
+
+def _meets(span: Span, busy: Sequence[int]) -> bool:
+    """Whether one of these groups, which are in order, runs while a span is in use."""
+    at = bisect_left(busy, span.first)
+    return at < len(busy) and busy[at] <= span.last

@@ -7,44 +7,75 @@ operands of barriers one by one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from shardwise.ir import Atom, Equation, Loop, Program, Var, region_of
 from shardwise.planner.roles import Role, role_of
 
 
-def needed_values(program: Program, roles: Sequence[Role]) -> set[Atom]:
-    """The values that the program's results, and effects, follow from."""
-    return _needed(program, program.outputs, roles)
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What results and effects of a program follow from.
+
+    Attributes:
+        values: the needed values.
+        operands: per equation those of its operands that they follow from; none where nothing needs it.
+    """
+
+    values: set[Atom]
+    operands: tuple[tuple[Atom, ...], ...]
 
 
-def needed_operands(eqn: Equation, role: Role, needed: set[Atom]) -> tuple[Atom, ...]:
+@dataclass(slots=True)
+class NeededInLoops:
+    """What was found of loops' bodies, which layers of an unrolled model share: positions of needed inputs by needed stacked results."""
+
+    known: dict[tuple[Program, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
+
+    def inputs_of(self, loop: Loop, stacked: tuple[int, ...]) -> tuple[int, ...]:
+        """The inputs of a loop's body that its carry and these of its stacked results follow from."""
+        key = (loop.body, stacked)
+        found = self.known.get(key)
+        if found is None:
+            body = loop.body
+            wanted = (*body.outputs[: loop.num_carry], *(body.outputs[i] for i in stacked))
+            inside = needed_of(body, wanted, [role_of(e) for e in body.equations], self).values
+            found = self.known[key] = tuple([i for i, v in enumerate(body.inputs) if v in inside])
+        return found
+
+
+def needed_of(
+    program: Program, results: Sequence[Atom], roles: Sequence[Role], loops: NeededInLoops | None = None
+) -> Needed:
+    """What `results` of a program, and its effects, follow from."""
+    loops = loops or NeededInLoops()
+    needed: set[Atom] = {a for a in results if isinstance(a, Var)}
+    operands: list[tuple[Atom, ...]] = []
+    for eqn, role in zip(reversed(program.equations), reversed(roles), strict=True):
+        read = _needed_operands(eqn, role, needed, loops)
+        operands.append(read)
+        needed.update([a for a in read if isinstance(a, Var)])
+    return Needed(needed, tuple(reversed(operands)))
+
+
+def _needed_operands(eqn: Equation, role: Role, needed: set[Atom], loops: NeededInLoops) -> tuple[Atom, ...]:
     """The operands that the needed results of an equation follow from; none where nothing needs it."""
-    if not eqn.op.has_effects(eqn.params) and needed.isdisjoint(eqn.outputs):
+    if needed.isdisjoint(eqn.outputs) and not eqn.op.has_effects(eqn.params):
         return ()
     if role is Role.BARRIER:
-        return tuple(a for a, v in zip(eqn.inputs, eqn.outputs, strict=True) if v in needed)
+        return tuple([a for a, v in zip(eqn.inputs, eqn.outputs, strict=True) if v in needed])
     region = region_of(eqn) if role is Role.LOOP else None
     if not isinstance(region, Loop) or region.test is not None:
         return eqn.inputs
-    return _operands_of_loop(eqn, region, needed)
+    return _operands_of_loop(eqn, region, needed, loops)
 
 
-def _operands_of_loop(eqn: Equation, loop: Loop, needed: set[Atom]) -> tuple[Atom, ...]:
+def _operands_of_loop(eqn: Equation, loop: Loop, needed: set[Atom], loops: NeededInLoops) -> tuple[Atom, ...]:
     """The carry as a whole, and those constants and stacked operands that it or needed stacked results follow from."""
-    stacked = zip(eqn.outputs[loop.num_carry :], loop.body.outputs[loop.num_carry :], strict=True)
-    wanted = (*loop.body.outputs[: loop.num_carry], *(entry for out, entry in stacked if out in needed))
-    inside = _needed(loop.body, wanted, [role_of(e) for e in loop.body.equations])
-    inputs = loop.body.inputs
+    stacked = tuple([i for i in range(loop.num_carry, len(eqn.outputs)) if eqn.outputs[i] in needed])
     first = loop.num_consts
     last = first + loop.num_carry
-    consts = zip(eqn.inputs[loop.consts], inputs[:first], strict=True)
-    rows = zip(eqn.inputs[loop.rows], inputs[last:], strict=True)
-    kept = [a for pairs in (consts, rows) for a, v in pairs if v in inside]
+    consts, rows = eqn.inputs[loop.consts], eqn.inputs[loop.rows]
+    inside = loops.inputs_of(loop, stacked)
+    kept = [consts[i] if i < first else rows[i - last] for i in inside if not first <= i < last]
     return (*kept, *eqn.inputs[loop.carry])
-
-
-def _needed(program: Program, results: Sequence[Atom], roles: Sequence[Role]) -> set[Atom]:
-    needed: set[Atom] = {a for a in results if isinstance(a, Var)}
-    for eqn, role in zip(reversed(program.equations), reversed(roles), strict=True):
-        needed.update(a for a in needed_operands(eqn, role, needed) if isinstance(a, Var))
-    return needed

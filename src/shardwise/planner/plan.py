@@ -20,7 +20,7 @@ from shardwise.planner.flops import product_of
 from shardwise.planner.fuse import groups
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
-from shardwise.planner.memory import Memory, memory_of
+from shardwise.planner.memory import Memory, memory_of, program_frame
 from shardwise.planner.result import Plan, Schedule, Traffic
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
@@ -40,10 +40,12 @@ def make_plan(
     start = time.perf_counter()
     placement = place_axes(program.sizes, machine)
     target = for_chip(machine.chip)
-    parts = groups(program, target)
-    memory = memory_of(program, parts, target)
+    frame = program_frame(program, target)
+    parts = groups(program, target, frame)
+    memory = memory_of(program, parts, target, frame)
     tasks = schedule(parts, machine, placement)
     flops = math.fsum(t.flops for t in tasks.tasks)
+    products = tuple(_products(parts))
     return Plan(
         name=name or program.program.name,
         machine=machine.name,
@@ -61,8 +63,8 @@ def make_plan(
         schedule=tasks,
         seconds=interval(tasks),
         flops=flops,
-        model_flops=flops - _flops_again(parts),
-        peak_flops=_peak_flops(parts, machine),
+        model_flops=flops - _flops_again(products),
+        peak_flops=_peak_flops(products, machine),
         shares=shares(tasks),
         traffic=tuple(_traffic(t, placement) for t in transfers_of(program.program, program.sizes)),
         advice=advise(program, parts, memory, machine),
@@ -93,14 +95,14 @@ def _products(parts: Sequence[Group], trips: int = 1) -> Iterator[tuple[Equation
                 yield eqn, trips
 
 
-def _flops_again(parts: Sequence[Group]) -> float:
+def _flops_again(products: Sequence[tuple[Equation, int]]) -> float:
     """What remat computes again: products of the backward pass that a line of the forward pass has, too.
 
     The derivatives of a product contract other dims than it does itself.
     """
     first: dict[Any, float] = {}
     again: dict[Any, float] = {}
-    for eqn, trips in _products(parts):
+    for eqn, trips in products:
         source = eqn.source
         if not source:
             continue
@@ -111,10 +113,10 @@ def _flops_again(parts: Sequence[Group]) -> float:
     return math.fsum(min(flops, first.get(key, 0.0)) for key, flops in again.items())
 
 
-def _peak_flops(parts: Sequence[Group], machine: Machine) -> float:
+def _peak_flops(products: Sequence[tuple[Equation, int]], machine: Machine) -> float:
     """The device's FLOP/s in the dtype of most of the products."""
     by_dtype: dict[str, float] = {}
-    for eqn, trips in _products(parts):
+    for eqn, trips in products:
         product = product_of(eqn)
         name = max(product.dtypes, key=lambda d: d.itemsize).name
         by_dtype[name] = by_dtype.get(name, 0.0) + product.flops * trips

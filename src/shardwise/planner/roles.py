@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from shardwise.base.caches import recent
 from shardwise.ir import Branches, Equation, Op, region_of, unwrapped
 from shardwise.ir.op import Params
 
@@ -31,6 +32,22 @@ class Role(Enum):
 
 def role_of(eqn: Equation) -> Role:
     """The role of an equation."""
+    always = _role_of_op(eqn.op)
+    return _role_of(eqn) if always is None or len(eqn.outputs) != 1 else always
+
+
+@recent()
+def _role_of_op(op: Op) -> Role | None:
+    """The role of all equations of an op with one result, None where that follows from params or types."""
+    depends = (op.region, op.collective, op.memory_kind, op.fold)
+    if any(field is not None for field in depends) or op.hands_on or op.effects or op.calls_user or op.updates:
+        return None
+    if op.product:
+        return Role.PRODUCT
+    return Role.LIGHT if op.emit is not None and not op.view else None
+
+
+def _role_of(eqn: Equation) -> Role:
     region = region_of(eqn)
     if region is not None:
         return Role.BRANCHES if isinstance(region, Branches) else Role.LOOP

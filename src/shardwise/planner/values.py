@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
-from shardwise.planner.needed import needed_operands, needed_values
+from shardwise.planner.needed import needed_of
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
 
@@ -42,7 +42,7 @@ class Values:
     program: Program
     roles: tuple[Role, ...]
     reads: tuple[tuple[Var, ...], ...]
-    roots: dict[Var, Atom]
+    roots: dict[Atom, Atom]
     makers: dict[Var, int]
     users: dict[Var, list[int]]
     outputs: tuple[Atom, ...]
@@ -61,7 +61,7 @@ class Values:
 
 def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetched: Sequence[Var] = ()) -> Values:
     """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays, `fetched` those that lie with the host."""
-    roots: dict[Var, Atom] = {}
+    roots: dict[Atom, Atom] = {}
     reads: list[tuple[Var, ...]] = []
     makers: dict[Var, int] = {}
     users: dict[Var, list[int]] = {}
@@ -75,11 +75,10 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetche
         return atom if isinstance(atom, Literal) else roots.get(atom, atom)
 
     roles = [role_of(eqn) for eqn in program.equations]
-    needed = needed_values(program, roles)
+    needed = needed_of(program, program.outputs, roles)
     for i, eqn in enumerate(program.equations):
         role = roles[i]
-        read = needed_operands(eqn, role, needed)
-        found = tuple(dict.fromkeys([r for a in read if isinstance(r := root(a), Var)]))
+        found = tuple(dict.fromkeys([r for a in needed.operands[i] if isinstance(r := roots.get(a, a), Var)]))
         reads.append(found)
         if role is Role.VIEW or role is Role.BARRIER:
             roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
@@ -116,7 +115,7 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetche
         frozenset(rows),
         stored,
         fenced,
-        needed,
+        needed.values,
         host,
         turned,
         pieces,

@@ -12,6 +12,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
+from shardwise.passes.inline import inline_calls
 from shardwise.sharding import PartitionSpec as P
 from tests.rounding import assert_normwise
 
@@ -193,3 +194,116 @@ def test_eager_calls_are_traced_as_others() -> None:
         sw.checkpoint(lambda x: x, static_argnums=3)(1.0)
     with pytest.raises(TypeError):
         sw.checkpoint(lambda x: "text")(1.0)
+
+
+# -- one trace for all layers --------------------------------------------------------------------------------------------
+
+
+def traces_of(jax: Any, calls: Any) -> list[int]:
+    """The number of traces of a checkpointed function after each of `calls`, made under jit."""
+    found: list[int] = []
+    count = 0
+
+    def f(x, scale=1):
+        nonlocal count
+        count += 1
+        return jax.numpy.sin(x) * scale
+
+    def run(x):
+        for call in calls:
+            call(jax, f, x)
+            found.append(count)
+        return x
+
+    jax.jit(run)(X)
+    return found
+
+
+CALLS = [
+    lambda jax, f, x: jax.checkpoint(f)(x),
+    lambda jax, f, x: jax.checkpoint(f)(x),  # another wrapper of the same function
+    lambda jax, f, x: jax.checkpoint(f)(x[:2]),
+    lambda jax, f, x: jax.checkpoint(f, static_argnums=1)(x, 2),
+    lambda jax, f, x: jax.checkpoint(f, static_argnums=1)(x, 2),
+    lambda jax, f, x: jax.checkpoint(f, static_argnums=1)(x, 3),
+    lambda jax, f, x: jax.grad(lambda x: jax.checkpoint(f)(x).sum())(x),
+]
+
+
+def test_a_function_is_traced_once_for_arguments_of_the_same_types():
+    jax = pytest.importorskip("jax")
+    expected = traces_of(jax, CALLS)
+    assert traces_of(sw, CALLS) == expected
+    assert expected == [1, 1, 2, 3, 3, 4, 4]
+
+
+def test_equal_static_arguments_of_two_types_are_two():
+    f = sw.checkpoint(lambda x, n: x * n, static_argnums=1)
+    assert [f(jnp.int32(3), n).dtype for n in (2, 2.0, True)] == [jnp.int32, jnp.float32, jnp.int32]
+
+
+def test_captured_values_of_a_trace_are_not_kept_for_the_next():
+    def loss(w, x):
+        for i in range(3):
+            scale = jnp.sin(w * (i + 1))
+
+            def scaled(x):
+                return jnp.tanh(x * scale)  # noqa: B023
+
+            x = sw.checkpoint(scaled)(x)
+        inner = lambda x: jnp.cos(x) * w  # noqa: E731
+        return jnp.sum(sw.checkpoint(inner)(x) + sw.checkpoint(inner)(2 * x))
+
+    def plain(w, x):
+        for i in range(3):
+            x = jnp.tanh(x * jnp.sin(w * (i + 1)))
+        return jnp.sum(jnp.cos(x) * w + jnp.cos(2 * x) * w)
+
+    for args in [(1.5, X[:1]), (2.5, X[:1])]:
+        got, want = sw.jit(sw.grad(loss, (0, 1)))(*args), sw.jit(sw.grad(plain, (0, 1)))(*args)
+        for g, w in zip(got, want, strict=True):
+            assert_normwise(g, w, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["default", "dots", "names", "everything"])
+def test_layers_that_share_a_trace_make_the_program_that_layers_of_their_own_make(name: str):
+    def shared(w, x):
+        for _ in range(4):
+            x = sw.checkpoint(layer, policy=POLICIES[name])(w, x)
+        return jnp.sum(x * x)
+
+    def apart(w, x):
+        for _ in range(4):
+            x = sw.checkpoint(lambda w, x: layer(w, x), policy=POLICIES[name])(w, x)
+        return jnp.sum(x * x)
+
+    texts = [str(inline_calls(sw.make_jaxpr(sw.grad(f, (0, 1)))(W, X).program)) for f in (shared, apart)]
+    assert texts[0] == texts[1]
+    assert texts[0].count("tanh") == 8  # each layer, and again in the backward pass
+
+
+def test_loops_in_layers_are_laid_out_each_on_its_own():
+    mesh = sw.make_mesh((2, 2), ("a", "b"))
+
+    def looped(x):
+        return lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=3)[0]
+
+    def f(x, y):
+        layer = sw.checkpoint(looped)
+        return layer(x), layer(y)
+
+    given = [
+        sw.device_put(np.ones((8, 8), np.float32), sw.NamedSharding(mesh, P(*s))) for s in (("a", None), (None, "b"))
+    ]
+    for x, y in zip(given, sw.jit(f)(*given), strict=True):
+        assert y.sharding.is_equivalent_to(x.sharding, 2)
+
+
+def test_a_policy_without_hash():
+    class Names(list[str]):
+        def __call__(self, primitive: Any, *_: Any, **params: Any) -> bool:
+            return params.get("name") in self
+
+    grads = [sw.grad(model(lambda f: sw.checkpoint(f, policy=p)), (0, 1))(W, X) for p in (Names(["product"]), None)]  # noqa: B023
+    for g, w in zip(*grads, strict=True):
+        assert_normwise(g, w, 1e-6)

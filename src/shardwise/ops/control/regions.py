@@ -47,6 +47,13 @@ def local_program(
     region: Any, program: Program, inputs: Sequence[tuple[DimAxes, frozenset[str]]], outputs: Sequence[DimAxes]
 ) -> Program:
     """The per-device form of a body: inputs in these layouts, varying over these axes at least; outputs in those."""
+    key = (tuple(inputs), tuple(outputs))
+    return region.body(program, key, lambda: _local_program(region, program, inputs, outputs))
+
+
+def _local_program(
+    region: Any, program: Program, inputs: Sequence[tuple[DimAxes, frozenset[str]]], outputs: Sequence[DimAxes]
+) -> Program:
     body = region.sub()
     body.equations = []
     variables = []

@@ -8,10 +8,13 @@ the first run.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.config import context_token
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
@@ -22,37 +25,33 @@ from shardwise.ir import (
     Replay,
     ShapedArray,
     Shown,
+    Tracer,
     Var,
     bind,
     current_trace,
     define_op,
     eval_program,
+    exact,
     is_eager,
+    splice,
+    subprograms,
     trace_program,
     tracing,
 )
 from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
-from shardwise.ops.devices.barrier import name_p, offload_p, optimization_barrier_p
+from shardwise.ir.program import Source
+from shardwise.ir.trace import user_source
+from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.bodies.jit_rules import Made, remembered
 from shardwise.transforms.derivatives.other_policy import chosen_policy
+from shardwise.transforms.derivatives.policies import Policy, Said, asked
+from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear, transpose_program
-from shardwise.transforms.programs.jaxpr_text import primitive_name
-from shardwise.transforms.programs.primitives import primitive_of
-
-Policy = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Offload:
-    """What a policy says of a value that is kept in the memory `dst` rather than in `src`, where it is computed."""
-
-    src: str
-    dst: str
-
 
 # -- public ------------------------------------------------------------------------------------------------------------------
 
@@ -102,32 +101,72 @@ def checkpoint(
         traced = {k: v for k, v in kwargs.items() if k not in named}
         leaves, structure = tree_flatten((dynamic, traced))
         values = [as_array(as_value(x)) for x in leaves]
-        out_tree: PyTreeDef | None = None
+        types = [v.aval for v in values]
 
-        def flat(*xs: Any) -> list[Any]:
-            nonlocal out_tree
-            given, keywords = tree_unflatten(structure, xs)
-            rest = iter(given)
-            result = fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named)
-            outs, out_tree = tree_flatten(result)
-            return [as_array(as_value(o)) for o in outs]
+        def trace() -> _Traced:
+            out_tree: PyTreeDef | None = None
 
-        try:
-            program, consts = trace_program(flat, [v.aval for v in values], getattr(fun, "__name__", "checkpoint"))
-        except ConcretizationTypeError as error:
-            error.add_note(
-                "It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
-                "with the static_argnums parameter of checkpoint."
-            )
-            raise
-        assert out_tree is not None
+            def flat(*xs: Any) -> list[Any]:
+                nonlocal out_tree
+                given, keywords = tree_unflatten(structure, xs)
+                rest = iter(given)
+                result = fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named)
+                outs, out_tree = tree_flatten(result)
+                return [as_array(as_value(o)) for o in outs]
+
+            try:
+                program, consts = trace_program(flat, types, getattr(fun, "__name__", "checkpoint"))
+            except ConcretizationTypeError as error:
+                error.add_note(
+                    "It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
+                    "with the static_argnums parameter of checkpoint."
+                )
+                raise
+            assert out_tree is not None
+            return _Traced(program, tuple(consts), out_tree)
+
+        statics = (len(args), *[(i, exact(x)) for i, x in fixed.items()], *[(k, exact(v)) for k, v in named.items()])
+        known = _known_trace(fun, (context_token(), structure, statics, *types), trace)
+        program, operands, out_tree = known.program, [*known.consts, *values], known.out_tree
         if is_eager():
-            return tree_unflatten(out_tree, eval_program(program, [*consts, *values]))
+            return tree_unflatten(out_tree, eval_program(program, operands))
         chosen = chosen_policy(policy)
-        outs = bind(checkpoint_op, *consts, *values, program=program, policy=chosen, prevent_cse=prevent_cse)
+        outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=prevent_cse)
         return tree_unflatten(out_tree, outs)
 
     return remat
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A checkpointed function's program, the values that it captured, and the structure of its results."""
+
+    program: Program
+    consts: tuple[Any, ...]
+    out_tree: PyTreeDef
+
+
+_traces: weakref.WeakKeyDictionary[Any, Bounded[Any, _Traced]] = weakref.WeakKeyDictionary()
+at_clear(_traces.clear)
+
+
+def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[[], _Traced]) -> _Traced:
+    """`trace()`, once per function and key: all layers of an unrolled model share a program, and what is derived from it.
+
+    One that captured tracers is traced anew, as is a function or a static argument that does not hash. So is one with loops and
+    branches: a body has one layout, and each call may want another.
+    """
+    try:
+        table = _traces.get(fun)
+        found = None if table is None else table.get(key)
+    except TypeError:
+        return trace()
+    if found is not None:
+        return found
+    found = trace()
+    if not any(isinstance(c, Tracer) for c in found.consts) and not _has_laid_out_bodies(found.program):
+        _traces.setdefault(fun, Bounded())[key] = found
+    return found
 
 
 def remat(
@@ -140,6 +179,15 @@ def remat(
 ) -> Any:
     """The older name of `checkpoint`, and its arguments; those by keyword cannot be static."""
     return checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete)
+
+
+def _has_laid_out_bodies(program: Program) -> bool:
+    """Whether propagation gives layouts to values of loops and branches inside: of those that stand in no fully manual region."""
+    return any(
+        e.op.edges is not None or any(_has_laid_out_bodies(p) for _, p in subprograms(e.params))
+        for e in program.equations
+        if not (e.op.boundary and e.params["manual"].issuperset(e.params["mesh"].axis_names))
+    )
 
 
 # -- the op ------------------------------------------------------------------------------------------------------------------
@@ -188,30 +236,15 @@ def _linearize(
     trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
 ) -> tuple[list[Any], list[Any]]:
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
-    program: Program = params["program"]
-    policy = params["policy"]
-    kept: tuple[int, ...] = ()
-    places: dict[int, Offload] = {}
-    if policy is not None:
-        program = without_jit(program)
-        said = {i: _keeps(policy, e) for i, e in enumerate(program.equations)}
-        kept = tuple(
-            i
-            for i, found in said.items()
-            if found and not all(v in program.outputs for v in program.equations[i].outputs)
-        )
-        places = {i: found for i, found in said.items() if isinstance(found, Offload)}
-    saved = [(v, places.get(i)) for i in kept for v in program.equations[i].outputs]
-    forward = Program(
-        program.inputs, program.equations, (*program.outputs, *[v for v, _ in saved]), program.num_consts, program.name
-    )
+    said: Said = asked(params["program"], params["policy"])
+    program, kept = said.program, said.kept
     with tracing(trace.parent):
-        again = {**params, "program": forward}
-        outs = eval_program(forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
+        again = {**params, "program": said.forward}
+        outs = eval_program(said.forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
         count = len(program.outputs)
         waiting = [
             x if place is None else bind(offload_p, x, memory_kind=place.dst)
-            for x, (_, place) in zip(outs[count:], saved, strict=True)
+            for x, place in zip(outs[count:], said.places, strict=True)
         ]
     live = tuple(t is not None for t in tangents)
     touts = bind(
@@ -226,38 +259,6 @@ def _linearize(
     )
     moving = iter(touts)
     return outs[:count], [next(moving) if has_tangent(t) else None for t in program.out_types]
-
-
-def _keeps(policy: Policy, eqn: Equation) -> bool | Offload:
-    found = policy(primitive_of(eqn.op, primitive_name(eqn)), *[a.aval for a in eqn.inputs], **eqn.params)
-    if not isinstance(found, (bool, Offload)):
-        raise TypeError(
-            f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}."
-        )
-    return found
-
-
-def without_jit(program: Program) -> Program:
-    """`program` with jitted calls inlined: policies see the ops inside."""
-    if not any(e.op.call for e in program.equations):
-        return program
-
-    def run(called: Program, values: Sequence[Any]) -> list[Any]:
-        env: dict[Var, Any] = dict(zip(called.inputs, values, strict=True))
-        with Replay() as replay:
-            for eqn in called.equations:
-                replay.source = eqn.source
-                args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-                if eqn.op.call:
-                    outs = run(eqn.params["program"], args)
-                else:
-                    outs = bind(eqn.op, *args, **eqn.params)
-                    outs = outs if eqn.op.multiple_results else [outs]
-                env.update(zip(eqn.outputs, outs, strict=True))
-        return [a if isinstance(a, Literal) else env[a] for a in called.outputs]
-
-    body, _ = trace_program(lambda *xs: run(program, xs), program.in_types, program.name)
-    return body
 
 
 def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:
@@ -322,7 +323,57 @@ def _remat_transpose(
     cts: Sequence[Any], *args: Any, program: Program, kept: tuple[int, ...], live: tuple[bool, ...], prevent_cse: bool
 ) -> list[Any]:
     """The second run of the program, linearized and transposed at once."""
-    primals, known, tangents = _given(args, program, kept, live)
+    count = sum(live)
+    values = [*args[: len(args) - count], *[c for c in cts if c is not None]]
+    options = (program, kept, live, prevent_cse)
+    if is_eager():
+        found = _pull(*options, args, cts)
+    else:  # once for all layers that share the program
+        alive = tuple(c is not None for c in cts)
+        made: Made = _pulled(*options, alive, tuple([v.aval for v in values]), user_source())
+        outs = iter(splice(made.program, [*made.consts, *values]))
+        found = [next(outs) if there else None for there in made.results]
+    return [None] * (len(args) - count) + found
+
+
+@remembered
+def _pulled(
+    program: Program,
+    kept: tuple[int, ...],
+    live: tuple[bool, ...],
+    prevent_cse: bool,
+    alive: tuple[bool, ...],
+    types: tuple[ShapedArray, ...],
+    source: Source | None,
+) -> Made:
+    """`_pull` as a program of values of these types: those that are no tangents, and the cotangents that are `alive`.
+
+    `source` is that of the equations which have no other.
+    """
+    there: tuple[bool, ...] = ()
+
+    def run(*values: Any) -> list[Any]:
+        nonlocal there
+        given = iter(values[len(values) - sum(alive) :])
+        cts = [next(given) if a else None for a in alive]
+        found = _pull(program, kept, live, prevent_cse, [*values[: len(values) - sum(alive)], *[None] * sum(live)], cts)
+        there = tuple(x is not None for x in found)
+        return [x for x in found if x is not None]
+
+    body, consts = trace_program(run, types, program.name)
+    return Made(body, tuple(consts), there)
+
+
+def _pull(
+    program: Program,
+    kept: tuple[int, ...],
+    live: tuple[bool, ...],
+    prevent_cse: bool,
+    args: Sequence[Any],
+    cts: Sequence[Any],
+) -> list[Any]:
+    """The cotangents of the tangents among `args`."""
+    primals, known, _ = _given(args, program, kept, live)
     primals = [shared(x) for x in primals]  # the second run consumes the keys of the first one again
     values = [*primals, *known.values()]
     if prevent_cse and values and not is_eager():
@@ -332,7 +383,7 @@ def _remat_transpose(
     given = iter(cts)
     full = [next(given) if has_tangent(t) else None for t in program.out_types]
     found = dict(zip(lin.ins, transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs]), strict=True))
-    return [None] * (len(args) - len(tangents)) + [found.get(i) for i, alive in enumerate(live) if alive]
+    return [found.get(i) for i, alive in enumerate(live) if alive]
 
 
 def _remat_inline(eqn: Equation) -> Program:
@@ -358,102 +409,3 @@ remat_op = define_op(
     inline=_remat_inline,
     keys=LEAVES,
 )
-
-
-# -- policies ------------------------------------------------------------------------------------------------------------------
-
-
-def everything_saveable(*_: Any, **__: Any) -> bool:
-    """Keep all: as without checkpoint."""
-    return True
-
-
-def nothing_saveable(*_: Any, **__: Any) -> bool:
-    """Keep only the arguments."""
-    return False
-
-
-def _is_product(primitive: Any) -> bool:
-    return primitive.op is not None and primitive.op.product
-
-
-def dots_saveable(op: Any, *_: Any, **__: Any) -> bool:
-    """Keep the results of matrix products and convolutions."""
-    return _is_product(op)
-
-
-def dots_with_no_batch_dims_saveable(op: Any, *_: Any, **params: Any) -> bool:
-    """Keep the results of matrix products without batch dims."""
-    return _is_product(op) and op.op.contraction is not None and not any(params["dimension_numbers"][1])
-
-
-def save_anything_except_these_names(*names: str) -> Policy:
-    """Keep everything but the values that `checkpoint_name` gave these names."""
-    return lambda op, *_, **params: op.op is not name_p or params["name"] not in names
-
-
-def save_any_names_but_these(*names: str) -> Policy:
-    """Keep the values that `checkpoint_name` gave any names but these."""
-    return lambda op, *_, **params: op.op is name_p and params["name"] not in names
-
-
-def save_only_these_names(*names: str) -> Policy:
-    """Keep the values that `checkpoint_name` gave these names."""
-    return lambda op, *_, **params: op.op is name_p and params["name"] in names
-
-
-def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-    """Keep what either policy keeps."""
-    return lambda op, *types, **params: first(op, *types, **params) or second(op, *types, **params)
-
-
-def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Keep the results of matrix products without batch dims, in the memory `offload_dst` ('pinned_host').
-
-    Here that is keeping: a CPU has one memory. Plans for machines that have two count them there.
-    """
-    place = Offload(offload_src, offload_dst)
-    return lambda op, *types, **params: dots_with_no_batch_dims_saveable(op, *types, **params) and place
-
-
-def save_and_offload_only_these_names(
-    *,
-    names_which_can_be_saved: Sequence[str],
-    names_which_can_be_offloaded: Sequence[str],
-    offload_src: str,
-    offload_dst: str,
-) -> Policy:
-    """Keep the values that `checkpoint_name` gave these names, the second list in the memory `offload_dst` ('pinned_host').
-
-    Here that is keeping as well: a CPU has one memory. Plans for machines that have two count them there.
-
-    ValueError for a name in both lists.
-    """
-    both = sorted(set(names_which_can_be_saved) & set(names_which_can_be_offloaded))
-    if both:
-        raise ValueError(
-            f"the names {both} are in names_which_can_be_saved and in names_which_can_be_offloaded; choose one."
-        )
-    place = Offload(offload_src, offload_dst)
-    kept, offloaded = (
-        save_only_these_names(*names_which_can_be_saved),
-        save_only_these_names(*names_which_can_be_offloaded),
-    )
-    return lambda op, *types, **params: kept(op, *types, **params) or (offloaded(op, *types, **params) and place)
-
-
-class checkpoint_policies:
-    """Policies for `checkpoint`, named as in jax.checkpoint_policies."""
-
-    everything_saveable = staticmethod(everything_saveable)
-    nothing_saveable = staticmethod(nothing_saveable)
-    dots_saveable = staticmethod(dots_saveable)
-    checkpoint_dots = staticmethod(dots_saveable)
-    dots_with_no_batch_dims_saveable = staticmethod(dots_with_no_batch_dims_saveable)
-    checkpoint_dots_with_no_batch_dims = staticmethod(dots_with_no_batch_dims_saveable)
-    save_anything_except_these_names = staticmethod(save_anything_except_these_names)
-    save_any_names_but_these = staticmethod(save_any_names_but_these)
-    save_only_these_names = staticmethod(save_only_these_names)
-    save_from_both_policies = staticmethod(save_from_both_policies)
-    offload_dot_with_no_batch_dims = staticmethod(offload_dot_with_no_batch_dims)
-    save_and_offload_only_these_names = staticmethod(save_and_offload_only_these_names)

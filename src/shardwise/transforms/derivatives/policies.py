@@ -1,0 +1,205 @@
+"""Policies of `checkpoint`: which values of a checkpointed function the forward pass keeps for the backward pass.
+
+In: a program and a policy. Out: `Said`, the program that gives the kept values as well, and where each of them lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import Equation, Literal, Program, Replay, Var, bind, trace_program
+from shardwise.ops.devices.barrier import name_p
+from shardwise.transforms.bodies.jit_rules import remembered
+from shardwise.transforms.programs.jaxpr_text import primitive_name
+from shardwise.transforms.programs.primitives import primitive_of
+
+Policy = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """What a policy says of a value that is kept in the memory `dst` rather than in `src`, where it is computed."""
+
+    src: str
+    dst: str
+
+
+# -- what a policy makes of a program ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a policy makes of a program.
+
+    Attributes:
+        program: without jitted calls, if there is a policy.
+        forward: gives the kept values after the results.
+        kept: the equations whose results are kept.
+        places: per kept value where it is offloaded to, None if it stays.
+    """
+
+    program: Program
+    forward: Program
+    kept: tuple[int, ...]
+    places: tuple[Offload | None, ...]
+    consts: tuple[Any, ...] = ()
+
+
+def asked(program: Program, policy: Policy | None) -> Said:
+    """`policy` asked about each equation of a program; once if it hashes."""
+    return _remembered(program, policy) if isinstance(policy, Hashable) else _asked(program, policy)
+
+
+def _asked(program: Program, policy: Policy | None) -> Said:
+    kept: tuple[int, ...] = ()
+    places: dict[int, Offload] = {}
+    if policy is not None:
+        program = without_jit(program)
+        said = {i: _keeps(policy, e) for i, e in enumerate(program.equations)}
+        kept = tuple(
+            i
+            for i, found in said.items()
+            if found and not all(v in program.outputs for v in program.equations[i].outputs)
+        )
+        places = {i: found for i, found in said.items() if isinstance(found, Offload)}
+    saved = [(v, places.get(i)) for i in kept for v in program.equations[i].outputs]
+    forward = Program(
+        program.inputs, program.equations, (*program.outputs, *[v for v, _ in saved]), program.num_consts, program.name
+    )
+    return Said(program, forward, kept, tuple([place for _, place in saved]))
+
+
+_remembered = remembered(_asked)
+
+
+def _keeps(policy: Policy, eqn: Equation) -> bool | Offload:
+    found = policy(primitive_of(eqn.op, primitive_name(eqn)), *[a.aval for a in eqn.inputs], **eqn.params)
+    if not isinstance(found, (bool, Offload)):
+        raise TypeError(
+            f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}."
+        )
+    return found
+
+
+def without_jit(program: Program) -> Program:
+    """`program` with jitted calls inlined: policies see the ops inside."""
+    if not any(e.op.call for e in program.equations):
+        return program
+
+    def run(called: Program, values: Sequence[Any]) -> list[Any]:
+        env: dict[Var, Any] = dict(zip(called.inputs, values, strict=True))
+        with Replay() as replay:
+            for eqn in called.equations:
+                replay.source = eqn.source
+                args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+                if eqn.op.call:
+                    outs = run(eqn.params["program"], args)
+                else:
+                    outs = bind(eqn.op, *args, **eqn.params)
+                    outs = outs if eqn.op.multiple_results else [outs]
+                env.update(zip(eqn.outputs, outs, strict=True))
+        return [a if isinstance(a, Literal) else env[a] for a in called.outputs]
+
+    body, _ = trace_program(lambda *xs: run(program, xs), program.in_types, program.name)
+    return body
+
+
+# -- policies ------------------------------------------------------------------------------------------------------------------
+
+
+def everything_saveable(*_: Any, **__: Any) -> bool:
+    """Keep all: as without checkpoint."""
+    return True
+
+
+def nothing_saveable(*_: Any, **__: Any) -> bool:
+    """Keep only the arguments."""
+    return False
+
+
+def _is_product(primitive: Any) -> bool:
+    return primitive.op is not None and primitive.op.product
+
+
+def dots_saveable(op: Any, *_: Any, **__: Any) -> bool:
+    """Keep the results of matrix products and convolutions."""
+    return _is_product(op)
+
+
+def dots_with_no_batch_dims_saveable(op: Any, *_: Any, **params: Any) -> bool:
+    """Keep the results of matrix products without batch dims."""
+    return _is_product(op) and op.op.contraction is not None and not any(params["dimension_numbers"][1])
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Keep everything but the values that `checkpoint_name` gave these names."""
+    return lambda op, *_, **params: op.op is not name_p or params["name"] not in names
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave any names but these."""
+    return lambda op, *_, **params: op.op is name_p and params["name"] not in names
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave these names."""
+    return lambda op, *_, **params: op.op is name_p and params["name"] in names
+
+
+def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+    """Keep what either policy keeps."""
+    return lambda op, *types, **params: first(op, *types, **params) or second(op, *types, **params)
+
+
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+    """Keep the results of matrix products without batch dims, in the memory `offload_dst` ('pinned_host').
+
+    Here that is keeping: a CPU has one memory. Plans for machines that have two count them there.
+    """
+    place = Offload(offload_src, offload_dst)
+    return lambda op, *types, **params: dots_with_no_batch_dims_saveable(op, *types, **params) and place
+
+
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str,
+    offload_dst: str,
+) -> Policy:
+    """Keep the values that `checkpoint_name` gave these names, the second list in the memory `offload_dst` ('pinned_host').
+
+    Here that is keeping as well: a CPU has one memory. Plans for machines that have two count them there.
+
+    ValueError for a name in both lists.
+    """
+    both = sorted(set(names_which_can_be_saved) & set(names_which_can_be_offloaded))
+    if both:
+        raise ValueError(
+            f"the names {both} are in names_which_can_be_saved and in names_which_can_be_offloaded; choose one."
+        )
+    place = Offload(offload_src, offload_dst)
+    kept, offloaded = (
+        save_only_these_names(*names_which_can_be_saved),
+        save_only_these_names(*names_which_can_be_offloaded),
+    )
+    return lambda op, *types, **params: kept(op, *types, **params) or (offloaded(op, *types, **params) and place)
+
+
+class checkpoint_policies:
+    """Policies for `checkpoint`, named as in jax.checkpoint_policies."""
+
+    everything_saveable = staticmethod(everything_saveable)
+    nothing_saveable = staticmethod(nothing_saveable)
+    dots_saveable = staticmethod(dots_saveable)
+    checkpoint_dots = staticmethod(dots_saveable)
+    dots_with_no_batch_dims_saveable = staticmethod(dots_with_no_batch_dims_saveable)
+    checkpoint_dots_with_no_batch_dims = staticmethod(dots_with_no_batch_dims_saveable)
+    save_anything_except_these_names = staticmethod(save_anything_except_these_names)
+    save_any_names_but_these = staticmethod(save_any_names_but_these)
+    save_only_these_names = staticmethod(save_only_these_names)
+    save_from_both_policies = staticmethod(save_from_both_policies)
+    offload_dot_with_no_batch_dims = staticmethod(offload_dot_with_no_batch_dims)
+    save_and_offload_only_these_names = staticmethod(save_and_offload_only_these_names)
