@@ -10,7 +10,7 @@ import numpy as np
 from shardwise.base.tree import tree_map
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.plan.session import on as planned_run
-from shardwise.planner import Machine, Plan, device_program_of, make_plan
+from shardwise.planner import Machine, Plan, device_program_of, for_chip, make_plan
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import devices as all_devices
 from shardwise.transforms.jit.jit import jit
@@ -34,7 +34,7 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
     with planned_run(on) as run:
         args, kwargs = tree_map(lambda x: _on_devices(x, run.machine), (args, kwargs))
         executable = wrapped.lower(*args, **kwargs)._entry.executable
-    return make_plan(device_program_of(executable), run.machine, notes=run.notes)
+    return make_plan(device_program_of(executable, for_chip(run.machine.chip)), run.machine, notes=run.notes)
 
 
 def _on_devices(x: Any, machine: Machine) -> Any:
