@@ -105,7 +105,7 @@ def device_programs(folder: Path) -> Iterator[tuple[str, Any, DeviceProgram]]:
             env = module.Env(jax, jnp, lax, sharding.PartitionSpec, sharding.NamedSharding, mesh)
             function, arguments, keywords = entry.build(env)
             executable: Any = jax.jit(function, **keywords).lower(*arguments)._entry.executable
-            yield name, run.machine, device_program_of(executable)
+            yield name, run.machine, device_program_of(executable, for_chip(run.machine.chip))
 
 
 def memory_under(program: DeviceProgram, target: Target) -> Memory:

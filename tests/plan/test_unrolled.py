@@ -14,6 +14,7 @@ from shardwise import lax
 from shardwise.plan import on
 from shardwise.planner.device_program import device_program_of
 from shardwise.planner.plan import make_plan
+from shardwise.planner.target import for_chip
 from shardwise.sharding import Mesh, P
 from shardwise.sharding import NamedSharding as NS
 
@@ -46,7 +47,7 @@ def planned(shares: bool, policy):
         at = lambda shape, spec: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NS(mesh, spec))  # noqa: E731
         weights = [{k: at((1024, 1024), s) for k, s in SPECS.items()} for _ in range(LAYERS)]
         lowered = jax.jit(jax.value_and_grad(loss)).lower(weights, at((512, 1024), P("data")))
-    program = device_program_of(lowered._entry.executable)
+    program = device_program_of(lowered._entry.executable, for_chip(run.machine.chip))
     return program, make_plan(program, run.machine)
 
 

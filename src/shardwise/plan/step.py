@@ -25,7 +25,7 @@ from shardwise.ir import Equation, Program, map_equations, map_programs, subprog
 from shardwise.ops.devices.layout import spec_axes
 from shardwise.plan.roles import Argument, arguments_of, follow
 from shardwise.plan.session import client_of
-from shardwise.planner import Machine, Plan, device_program_of, make_plan
+from shardwise.planner import Machine, Plan, device_program_of, for_chip, make_plan
 from shardwise.planner.machines import find
 from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies
@@ -127,11 +127,11 @@ class Step:
         Raises:
             ValueError: the layout's axes do not divide an argument, or the program does not compile for it.
         """
-        executable = self.compiled(layout)
-        program = device_program_of(executable)
+        executable, machine = self.compiled(layout), self.machine_of(layout)
+        program = device_program_of(executable, for_chip(machine.chip))
         if layout.donate:
             program = replace(program, donated=tuple(sorted({*program.donated, *follow(executable).values()})))
-        return make_plan(program, self.machine_of(layout))
+        return make_plan(program, machine)
 
     def machine_of(self, layout: Layout) -> Machine:
         """The machine that a layout is for."""
