@@ -58,6 +58,11 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
         signal.signal(signal.SIGALRM, before)
 
 
+def _reason(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return " ".join((crash.message if crash is not None else str(report.longrepr)).split())[:300]
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Write the outcome of a test: its call's, or that of the fixture that failed or skipped it."""
     if report.when != "call" and report.outcome == "passed":
@@ -66,7 +71,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         "id": report.nodeid,
         "outcome": "xfailed" if hasattr(report, "wasxfail") else report.outcome,
         "seconds": _seconds.get(report.nodeid, 0.0),
-        "reason": "" if report.outcome == "passed" else str(report.longrepr).strip().splitlines()[-1][:300],
+        "reason": "" if report.outcome == "passed" else _reason(report),
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     with _OUT.open("a") as file:
