@@ -177,9 +177,7 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
         n = len(shape) - len(term.replace("...", "", 1))
         inputs.append(term.replace("...", dots[broadcast - n :], 1))
     if arrow:
-        if broadcast and "..." not in output:
-            raise ValueError(f"einsum {text!r} broadcasts dims of the operands, so its output needs '...', too.")
-        output = output.replace("...", dots, 1)
+        output = output.replace("...", dots, 1)  # without the dots, what they stand for is summed
     else:
         count = Counter("".join(inputs))
         output = dots + "".join(sorted(c for c, n in count.items() if n == 1 and c not in dots))

@@ -1,0 +1,224 @@
+"""Run libraries' own tests under JAX and under shardwise, and write docs/clients.md of what passes.
+
+    python -m tests.clients --checkouts DIR [--environment DIR] [--sample N] [--write] [NAME ...]
+
+DIR holds one checkout per library, in folders of the names in libraries.toml, at the version that pip installs. The
+environment, with every library and JAX 0.10.2, is made at the first call. Libraries run one after the other: their tests once under
+JAX, and those that passed there once more by `shardwise run --dialect latest -m pytest`. Seconds are the processor's, within the
+tests; memory is the most that a process of tests held. What a run found is kept in the environment's folder, so that libraries can be tried at different times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tomllib
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+_PAGE = _ROOT / "docs" / "clients.md"
+_JAX = "0.10.2"
+_SUITE_SECONDS = 1800
+
+
+@dataclass(frozen=True)
+class Library:
+    """A row of libraries.toml."""
+
+    name: str
+    package: str
+    tests: tuple[str, ...]
+    module: str
+    checkout: str | None
+    environment: dict[str, str]
+
+
+def libraries() -> dict[str, Library]:
+    """The rows of libraries.toml by name."""
+    rows = tomllib.loads((_HERE / "libraries.toml").read_text())
+    return {
+        name: Library(
+            name,
+            row["package"],
+            tuple(row["tests"]),
+            row.get("module", row["package"]),
+            None if row.get("installed") else row.get("checkout", name),
+            row.get("environment", {}),
+        )
+        for name, row in rows.items()
+    }
+
+
+def make_environment(folder: Path) -> Path:
+    """The Python of an environment that holds every library, JAX and this checkout's shardwise."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        packages = sorted({library.package for library in libraries().values() if library.package})
+        subprocess.run([python, "-m", "pip", "install", "-q", f"jax=={_JAX}", *packages, "pytest", "hypothesis", "absl-py",
+                        "pytest-json-report", "ndindex", "cloudpickle", "scikit-learn", "tqdm"], check=True)  # fmt: skip
+        subprocess.run([python, "-m", "pip", "install", "-q", "-e", _ROOT], check=True)
+    return python
+
+
+def run_suite(
+    library: Library, python: Path, checkout: Path, out: Path, ours: bool, settings: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Run a library's tests and return what became of each."""
+    out.unlink(missing_ok=True)
+    command = [str(python), "-W", "ignore"]
+    command += ["-m", "shardwise", "run", "--dialect", "latest", "-m", "pytest"] if ours else ["-m", "pytest"]
+    command += [
+        "-p",
+        "chosen",
+        "-q",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "--continue-on-collection-errors",
+        "-o",
+        "addopts=",
+        "-o",
+        "filterwarnings=",
+        *library.tests,
+    ]
+    environment = (
+        os.environ
+        | {"PYTHONPATH": str(_HERE), "CLIENTS_OUT": str(out), "JAX_PLATFORMS": "cpu"}
+        | settings
+        | library.environment
+    )
+    if ours:
+        environment["PYTHONPATH"] += os.pathsep + str(_ROOT / "src")
+    with out.with_suffix(".log").open("w") as log:
+        try:
+            subprocess.run(
+                command, cwd=checkout, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=_SUITE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            log.write(f"\nended after {_SUITE_SECONDS} s\n")
+    rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    return list({row["id"]: row for row in rows}.values())
+
+
+def compare(library: Library, python: Path, checkouts: Path, results: Path, sample: int) -> dict[str, Any]:
+    """Run a library under both, and return the row of the page."""
+    checkout = packages_of(python) if library.checkout is None else checkouts / library.checkout
+    if not checkout.is_dir():
+        raise SystemExit(f"there is no {checkout}; put the checkout of {library.name} there")
+    theirs = run_suite(
+        library, python, checkout, results / f"{library.name}.jax", False, {"CLIENTS_SAMPLE": str(sample)}
+    )
+    passed = [row for row in theirs if row["outcome"] == "passed"]
+    ids = results / f"{library.name}.ids"
+    ids.write_text("\n".join(row["id"] for row in passed))
+    here: list[dict[str, Any]] = []
+    if passed:
+        here = run_suite(library, python, checkout, results / f"{library.name}.here", True, {"CLIENTS_IDS": str(ids)})
+    ours = {row["id"]: row for row in here if row["outcome"] == "passed"}
+    both = [row for row in passed if row["id"] in ours]
+    reasons = {row["id"]: row["reason"] for row in here}
+    lost = [row["id"] for row in passed if row["id"] not in ours]
+    row = {
+        "version": _version(python, library.package),
+        "tried": len(theirs),
+        "passed": len(passed),
+        "ours": len(both),
+        "seconds": (sum(row["seconds"] for row in both), sum(ours[row["id"]]["seconds"] for row in both)),
+        "memory": tuple(max((row["memory"] for row in rows), default=0) for rows in (theirs, here)),
+        "lost": {name: reasons.get(name, "was not collected, or the run ended before it") for name in lost},
+    }
+    (results / f"{library.name}.json").write_text(json.dumps(row, indent=1))
+    return row
+
+
+def _version(python: Path, package: str) -> str:
+    if not package:
+        return ""
+    ask = f"import importlib.metadata as m; print(m.version({package!r}))"
+    return subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def packages_of(python: Path) -> Path:
+    """The folder of an environment's packages."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip())
+
+
+def page(results: Path) -> str:
+    """The text of docs/clients.md, of the results kept."""
+    rows = {name: json.loads(p.read_text()) for name in libraries() if (p := results / f"{name}.json").exists()}
+    lines = [
+        "# JAX's libraries here",
+        "",
+        "Libraries' own tests, unmodified, under JAX "
+        + _JAX
+        + " and under `shardwise run --dialect latest`: a fixed sample of each suite.",
+        "*passing* counts tests that pass under JAX, and those of them that pass here; *time* is JAX's processor time over ours in tests that",
+        "pass in both, *memory* the most that the process of tests held. Made by `python -m tests.clients --checkouts DIR --write`.",
+        "",
+        "| library | version | tests tried | passing under JAX | of these here | time | memory JAX / here, MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        ratio = f"{row['seconds'][0] / row['seconds'][1]:.1f}x" if row["seconds"][1] else ""
+        memory = " / ".join(str(m) for m in row["memory"])
+        lines.append(
+            f"| {name} | {row['version']} | {row['tried']} | {row['passed']} | {row['ours']} | {ratio} | {memory} |"
+        )
+    lost = [(name, test, reason) for name, row in rows.items() for test, reason in row["lost"].items()]
+    if lost:
+        lines += ["", "## What does not pass", ""]
+        lines += [
+            f"- {name}: `{test}`: {' '.join(reason.split())[:160].replace('`', '')}" for name, test, reason in lost
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Carry out the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.clients", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", help="libraries of libraries.toml; all that have a checkout if none is named"
+    )
+    parser.add_argument("--checkouts", type=Path, required=True, help="a folder of checkouts")
+    parser.add_argument(
+        "--environment",
+        type=Path,
+        default=Path.home() / ".cache" / "shardwise-clients",
+        help="where the environment is made",
+    )
+    parser.add_argument("--sample", type=int, default=80, help="tests of each library; 0 means all")
+    parser.add_argument("--write", action="store_true", help="write docs/clients.md of what is known")
+    options = parser.parse_args()
+    known = libraries()
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"{unknown[0]} is not in libraries.toml; known are {', '.join(known)}")
+    python = make_environment(options.environment)
+    results = options.environment / "results"
+    results.mkdir(exist_ok=True)
+    names = options.names or [
+        n for n, library in known.items() if library.checkout is None or (options.checkouts / library.checkout).is_dir()
+    ]
+    for name in names:
+        row = compare(known[name], python, options.checkouts.resolve(), results.resolve(), options.sample or 10**9)
+        print(
+            f"{name}: {row['ours']} of {row['passed']} (of {row['tried']} tried), {row['seconds'][0]:.1f} / {row['seconds'][1]:.1f} s",
+            flush=True,
+        )
+        for test, reason in row["lost"].items():
+            print(f"    {test}: {reason}", flush=True)
+    if options.write:
+        _PAGE.write_text(page(results))
+
+
+if __name__ == "__main__":
+    main()
