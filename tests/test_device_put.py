@@ -62,3 +62,22 @@ def test_clearing_caches_forgets_what_was_made_from_programs():
     sw.grad(lambda x: sw.jit(jnp.sum)(square(x)))(jnp.ones(3))
     sw.clear_caches()
     np.testing.assert_array_equal(sw.grad(lambda x: jnp.sum(square(x)))(jnp.ones(3)), 2 * np.ones(3))
+
+
+def test_trees_of_host_arrays():
+    """They are copies of their own, in the type, on the target; errors are those of one array, each time."""
+    here, there = halves()
+    tree = {"a": np.arange(8.0), "b": [np.ones((4, 3), np.float32), np.zeros(12, np.int64)]}
+    for target in (here, sw.devices()[3], {"a": there, "b": here}):
+        for _ in range(2):  # the second time by what is known of the types
+            put = sw.device_put(tree, target)
+            for name, host, got in [("a", tree["a"], put["a"]), *zip("bb", tree["b"], put["b"], strict=True)]:
+                alone = sw.device_put(host, target[name] if isinstance(target, dict) else target)
+                assert (got.aval, got.sharding, got.committed) == (alone.aval, alone.sharding, True)
+                np.testing.assert_array_equal(got, host)
+    tree["a"][0] = 7
+    assert put["a"][0] == 0
+    for _ in range(2):
+        with pytest.raises(ValueError, match="divisible"):
+            sw.device_put([np.ones(4), np.ones(6)], here)
+    assert not sw.device_put([np.ones(3), None, np.ones(2)])[0].committed

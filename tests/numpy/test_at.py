@@ -263,3 +263,25 @@ def test_a_whole_update_lies_as_the_array():
     x = shardwise.device_put(X[:2].repeat(4, 0), NamedSharding(mesh, P("x", "y")))
     for result in (x.at[:].set(0.0), shardwise.jit(lambda x: x.at[...].set(0.0))(x), x.at[:].add(1.0)):
         assert result.sharding.spec == P("x", "y")
+
+
+@pytest.mark.parametrize("index", [-1, 99, (slice(1, 3), -1), (..., 0), (None, 1), slice(5, 1, -1), (2, slice(0, 0))])
+@pytest.mark.parametrize("value", [3, 2.5, np.int32(-4)])
+def test_scalars_put_into_windows_again_and_again(index, value):
+    """Places are kept by index: a second call, and other values, give what the first one under jit gives."""
+    mode = "clip" if value == 3 else None
+    for x in (
+        shardwise.numpy.arange(32.0).reshape(8, 4),
+        shardwise.numpy.arange(32).reshape(8, 4),
+        shardwise.numpy.ones((8, 4), bool),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            want = shardwise.jit(lambda x: x.at[index].set(value, mode=mode))(x)
+        for _ in range(2):
+            with warnings.catch_warnings(record=True) as again:
+                warnings.simplefilter("always")
+                got = x.at[index].set(value, mode=mode)
+            assert got.aval == want.aval
+            np.testing.assert_array_equal(got, want)
+            assert [str(w.message) for w in again] == [str(w.message) for w in caught]

@@ -441,6 +441,11 @@ def shared_array(value: Ndarray) -> ArrayImpl:
     return ArrayImpl(_host_signature(value.shape, value.dtype, False, default_device()), dense=read_only(value))
 
 
+def unguarded() -> bool:
+    """Whether host values enter without a look by transfer_guard."""
+    return _GUARD.get() in (None, "allow")
+
+
 def _guard_transfer(value: Ndarray, guard: str) -> None:
     """transfer_guard: host values enter explicitly (device_put, jnp.array), or not at all.
 

@@ -6,21 +6,23 @@ move between shardings is a change of signature: the data stays where it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.caches import Bounded, at_clear, recent
+from shardwise.base.config import context_token
 from shardwise.base.dtypes import is_key_dtype
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_array, nothing
+from shardwise.engine.array import ArrayImpl, host_array, host_values, nothing
 from shardwise.engine.compile import Executable, compile_program
 from shardwise.engine.guards import guard_explicit_move
 from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
-from shardwise.engine.signature import array_type, signature
+from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.engine.transfer import source_of, transferred
 from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
 from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
@@ -106,11 +108,16 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     since moving costs nothing; both may be prefix trees of bools. Raises ValueError where a value cannot lie so.
     """
     leaves, tree = tree_flatten(x)
-    targets, sources = _per_leaf(device, x, "device"), _per_leaf(src, x, "source")
+    targets, sources = _per_leaf(device, x, len(leaves), "device"), _per_leaf(src, x, len(leaves), "source")
     flags = [_flags(f, x, tree) for f in (donate, may_alias)]
     if any(d and a for d, a in zip(*flags, strict=True)):
         raise ValueError("may_alias and donate cannot be True at the same time.")
-    resolved, origins = [as_target(t) for t in targets], [as_target(s) for s in sources]
+    resolved, origins = _resolved(targets), _resolved(sources)
+    plain = {*map(type, leaves)} == {np.ndarray} and Format not in {*map(type, targets)}
+    if plain and is_eager() and all(a is None or a for a in flags[1]):
+        placed = [_placed_host_array(v, t) for v, t in zip(leaves, resolved, strict=True)]
+        if None not in placed:
+            return tree_unflatten(tree, placed)
     values = [_leaf(v) for v in leaves]
     for leaf, value, target, given in zip(leaves, values, resolved, targets, strict=True):
         if type(given) is Format:
@@ -131,10 +138,33 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     )
 
 
-def _per_leaf(spec: Any, x: Any, what: str) -> list[Any]:
-    """A prefix tree of targets as one target per leaf of `x`."""
+def _resolved(targets: Sequence[Any]) -> list[Sharding | None]:
+    """The shardings of targets, many of which may be one object."""
+    known = {id(t): as_target(t) for t in targets}
+    return [known[id(t)] for t in targets]
+
+
+def _placed_host_array(value: np.ndarray[Any, Any], target: Sharding | None) -> ArrayImpl | None:
+    """A host array on a target of this process's devices, whose checks for the type have been made before; None for others."""
+    if target is None or spans_processes(target.device_list):
+        return None
+    check_attached(target)
+    dense = host_values(value, explicit=True)
+    return ArrayImpl(_placed_signature(context_token(), dense.shape, dense.dtype, target), dense=dense)
+
+
+@recent(4096)
+def _placed_signature(token: object, shape: tuple[int, ...], dtype: Any, target: Sharding) -> Signature:
+    """The signature of a host array on `target`."""
+    del token  # the settings decide which errors there are
+    check_placeable(target, ShapedArray(shape, dtype), "device_put args")
+    return signature(array_type(shape, dtype, False, target), target, True)
+
+
+def _per_leaf(spec: Any, x: Any, leaves: int, what: str) -> list[Any]:
+    """A prefix tree of targets as one target for each of so many leaves of `x`."""
     if is_target_leaf(spec):
-        return [spec] * len(tree_flatten(x)[0])
+        return [spec] * leaves
     for leaf in tree_flatten(spec, is_leaf=is_target_leaf)[0]:
         as_target(leaf)
     try:

@@ -12,7 +12,7 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_values, nothing
+from shardwise.engine.array import ArrayImpl, host_values, nothing, unguarded
 from shardwise.engine.data_free import without_data
 from shardwise.engine.device_put import as_target, check_placeable, device_put
 from shardwise.engine.planned import check_attached
@@ -217,7 +217,6 @@ def make_array_from_callback(
     shape = _checked_shape(shape, api)
     _check_sharding(sharding)
     _check_divides(sharding, shape)
-    shard_shape = sharding.shard_shape(shape)
     if not takes_part(sharding.device_list):
         if dtype is None:
             raise ValueError(
@@ -230,36 +229,58 @@ def make_array_from_callback(
         indices = list(sharding.addressable_devices_indices_map(shape).values())
     if _is_planned(sharding):
         indices = indices[:1]
-    parts = [_callback_result(data_callback(index)) for index in indices]
-    first = parts[0][0]
-    want = first if dtype is None else canonicalize(dtype)
-    if first != want:
-        raise ValueError(
-            f"If `dtype` is provided to `{api}`, it must match the dtype of the addressable shards. Got dtype={want} and "
-            f"shard dtype={first}`."
-        )
-    for found, part in parts:
-        if found is not want and found != want:
-            raise ValueError(
-                f"Input buffers to `Array` must have matching dtypes. Got {found}, expected {want} for buffer: {part}"
-            )
-        if part.shape != shard_shape:
-            raise ValueError(
-                f"Expected shard shape {shard_shape} doesn't match the single device array shape "
-                f"{part.shape}. Shape of Array is "
-                f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}"
-            )
-    sig = signature(array_type(shape, want, False, sharding), sharding, True)
-    if sharding.is_fully_replicated:
-        return _brought(sig, parts[0][1])
-    if _is_planned(sharding):
-        return without_data(sig)
-    if sig.spans:
-        return _of_parts(sig, [part for _, part in parts], want)
-    dense = np.empty(shape, physical(want))  # each shard is written once, straight into its place
-    for index, (_, part) in zip(indices, parts, strict=True):
-        dense[index] = part
+    checked = _PartCheck(shape, sharding, dtype, api)
+    if sharding.is_fully_replicated or _is_planned(sharding) or spans_processes(sharding.device_list):
+        parts = [checked.values(data_callback(index)) for index in indices]
+        sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
+        if sharding.is_fully_replicated:
+            return _brought(sig, parts[0])
+        return without_data(sig) if _is_planned(sharding) else _of_parts(sig, parts, checked.dtype)
+    first = checked.values(data_callback(indices[0]))
+    sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
+    dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, straight into its place
+    dense[indices[0]] = first
+    for index in indices[1:]:
+        dense[index] = checked.values(data_callback(index), copy=False)
     return ArrayImpl(sig, dense=dense)
+
+
+class _PartCheck:
+    """The results of a callback, each of which has to have the shard's shape and one dtype."""
+
+    def __init__(self, shape: Shape, sharding: Sharding, dtype: Any, api: str) -> None:
+        self._shape, self._sharding, self._given, self._api = shape, sharding, dtype, api
+        self._shard_shape = sharding.shard_shape(shape)
+        self.dtype: Any = None  # of all, once the first one is known
+
+    def values(self, x: Any, copy: bool = True) -> np.ndarray[Any, Any]:
+        """The values of a result; without `copy` they may be in memory that the callback writes to again."""
+        if (
+            not copy
+            and type(x) is np.ndarray
+            and x.dtype is self.dtype
+            and x.shape == self._shard_shape
+            and unguarded()
+        ):
+            return x
+        found, part = _callback_result(x)
+        if self.dtype is None:
+            self.dtype = found if self._given is None else canonicalize(self._given)
+            if found != self.dtype:
+                raise ValueError(
+                    f"If `dtype` is provided to `{self._api}`, it must match the dtype of the addressable shards. Got "
+                    f"dtype={self.dtype} and shard dtype={found}`."
+                )
+        if found is not self.dtype and found != self.dtype:
+            raise ValueError(
+                f"Input buffers to `Array` must have matching dtypes. Got {found}, expected {self.dtype} for buffer: {part}"
+            )
+        if part.shape != self._shard_shape:
+            raise ValueError(
+                f"Expected shard shape {self._shard_shape} doesn't match the single device array shape {part.shape}. Shape of "
+                f"Array is {self.dtype.name}[{','.join(map(str, self._shape))}] with sharding {self._sharding}"
+            )
+        return part
 
 
 def _callback_result(x: Any) -> tuple[Any, np.ndarray[Any, Any]]:

@@ -85,6 +85,23 @@ def basic_form(index: Any) -> Any:
     return tuple(form)
 
 
+def index_key(index: Any) -> tuple[Any, ...] | None:
+    """An index without arrays as a key, slices as tuples; None for others."""
+    parts: list[Any] = []
+    for part in index if type(index) is tuple else (index,):
+        kind = type(part)
+        if kind is slice:
+            bounds = part.start, part.stop, part.step
+            if not {*map(type, bounds)} <= _BOUNDS:
+                return None
+            parts.append(bounds)
+        elif kind is int or part is None or part is Ellipsis:
+            parts.append(part)
+        else:
+            return None
+    return tuple(parts)
+
+
 def is_dense(x: ArrayImpl) -> bool:
     """Whether the global value of `x` is there without a copy, or small."""
     block = x._block

@@ -15,14 +15,18 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.caches import recent
+from shardwise.base.config import context_token
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
-from shardwise.ir import Array, Tracer
+from shardwise.engine.array import ArrayImpl
+from shardwise.ir import Array, ShapedArray, Tracer, is_eager
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, layout, parse, settled
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_to_shape, canonical_axis
 from shardwise.numpy._promote import value as checked_value
+from shardwise.numpy.array_views import index_key
 from shardwise.numpy.binary import divide, power
 from shardwise.numpy.indexing import (
     index_vectors,
@@ -168,8 +172,16 @@ def update_index(
 ) -> Array:
     """`x` with `values` put (`combine` '') or combined ('add', 'sub', 'mul', 'min', 'max') into ``x[index]``."""
     parsed = GatherScatterMode.from_any(mode)
-    items = _settled(x, index, parsed, wrap_negative_indices)
-    y = _operand_value(values)
+    if type(x) is ArrayImpl and not combine and wrap_negative_indices and out_sharding is None and is_eager():
+        key = index_key(index)
+        place = None if key is None else _window_place(x._sig.aval.shape, key, parsed)
+        y = _operand_value(values)
+        if place is not None and _is_plain_scalar(x, y):
+            return _put(x, y, *place)
+        items = _settled(x, index, parsed, wrap_negative_indices)
+    else:
+        items = _settled(x, index, parsed, wrap_negative_indices)
+        y = _operand_value(values)
     options = dict(mode=parsed, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
     dtype, weak = x.dtype, x.weak_type
     if not safe_to_cast(y, x):
@@ -194,6 +206,43 @@ def update_index(
         )
         out = body(x, as_array(y), *traced_arrays(items))
     return as_array(convert(out, dtype, weak))
+
+
+def _is_plain_scalar(x: ArrayImpl, y: Any) -> bool:
+    """Whether `y` is a scalar that goes into `x` without a warning, and neither is typed over a mesh."""
+    own, given = x._sig.aval, y.aval
+    if given.shape or own.mesh is not None or given.mesh is not None:
+        return False
+    return given.dtype == own.dtype or _goes_into(context_token(), given.dtype, given.weak_type, own.dtype)
+
+
+def _put(x: ArrayImpl, y: Any, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
+    """`x` with a scalar in all of a window: two ops, as types and place are known."""
+    aval = x._sig.aval
+    update = lax.broadcast_in_dim(as_array(convert(y, aval.dtype, False)), sizes, ())
+    out = lax.dynamic_update_slice(x, update, starts, allow_negative_indices=False)
+    return as_array(convert(out, aval.dtype, aval.weak_type))
+
+
+@recent(1024)
+def _goes_into(token: object, source: Any, weak: bool, target: Any) -> bool:
+    """Whether a value of one dtype may be put into an array of another without a warning, as the settings are."""
+    del token
+    return safe_to_cast(ShapedArray((), source, weak), target)
+
+
+@recent(4096)
+def _window_place(
+    shape: tuple[int, ...], key: tuple[Any, ...], mode: GatherScatterMode
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Where the window begins that an index without arrays addresses, and its sizes; None if it is none, or empty."""
+    index = tuple([slice(*part) if type(part) is tuple else part for part in key])
+    drops = mode if mode is GatherScatterMode.CLIP else GatherScatterMode.FILL_OR_DROP
+    items = [settled(item, shape, drops, True) for item in parse(shape, index)]
+    if not _is_one_window(items):
+        return None
+    starts, sizes = _window(len(shape), items)
+    return (tuple(starts), tuple(sizes)) if math.prod(sizes) else None
 
 
 def _settled(x: Array, index: Any, mode: GatherScatterMode, wrap: bool) -> list[Item]:
@@ -225,8 +274,8 @@ def _is_one_window(items: Sequence[Item]) -> bool:
     return not any(isinstance(i, Lookup) or (isinstance(i, Cut) and abs(i.step) != 1 and i.size > 1) for i in items)
 
 
-def _window(x: Array, items: Sequence[Item]) -> tuple[list[int], list[int]]:
-    starts, sizes = [0] * x.ndim, [1] * x.ndim
+def _window(rank: int, items: Sequence[Item]) -> tuple[list[int], list[int]]:
+    starts, sizes = [0] * rank, [1] * rank
     for item in items:
         if isinstance(item, Cut):
             starts[item.dim], sizes[item.dim] = item.low, item.size
@@ -236,7 +285,7 @@ def _window(x: Array, items: Sequence[Item]) -> tuple[list[int], list[int]]:
 
 
 def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combine: str) -> Array:
-    starts, sizes = _window(x, items)
+    starts, sizes = _window(x.ndim, items)
     update = _in_layout_of(x, sizes, _as_window(x, items, plan, y))
     if combine and sizes == list(x.shape):
         return as_array(_BINARY[combine](x, update))
