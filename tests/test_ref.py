@@ -129,7 +129,9 @@ def test_refs_that_compiled_functions_refuse() -> None:
     r = sw.new_ref(sw.numpy.zeros(3))
     with pytest.raises(ValueError, match="twice"):
         sw.jit(lambda a, b: a[0] + b[0])(r, r)
-    with pytest.raises(NotImplementedError, match="call the compiled function"):
+    with pytest.raises(NotImplementedError, match="Call the compiled function"):
+        sw.jit(lambda a: a[0]).lower(r)
+    with pytest.raises(NotImplementedError, match="Pass the array"):
         sw.numpy.sin(r)
 
     @sw.jit

@@ -104,8 +104,7 @@ class Ref(Reference):
 
     def __jax_array__(self) -> Array:
         raise NotImplementedError(
-            "a Ref is no argument of ops, nor of lower, trace and eval_shape. Pass the array, ref[...], and return what becomes of it; "
-            "or call the compiled function."
+            "a Ref is no argument of ops, nor of functions other than compiled ones. Pass the array, ref[...], and return what becomes of it."
         )
 
     def __repr__(self) -> str:

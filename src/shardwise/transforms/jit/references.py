@@ -38,8 +38,13 @@ class Reference:
         raise NotImplementedError
 
 
-class ReferenceArgument(Exception):
+class ReferenceArgument(NotImplementedError):  # noqa: N818  calls catch it and take the way of this module
     """An argument holds a reference."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "lower, trace and eval_shape take no Ref. Call the compiled function, or pass the array, ref[...], and return what becomes of it."
+        )
 
 
 class _Passed:
