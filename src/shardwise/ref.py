@@ -104,7 +104,8 @@ class Ref(Reference):
 
     def __jax_array__(self) -> Array:
         raise NotImplementedError(
-            "a Ref is no argument of ops, nor of functions other than compiled ones. Pass the array, ref[...], and return what becomes of it."
+            "a Ref is no argument of ops, nor of functions other than compiled ones. Pass the array, ref[...], and return what "
+            "becomes of it."
         )
 
     def __repr__(self) -> str:

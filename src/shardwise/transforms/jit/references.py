@@ -38,7 +38,7 @@ class Reference:
         raise NotImplementedError
 
 
-class ReferenceArgument(NotImplementedError):  # noqa: N818  calls catch it and take the way of this module
+class ReferenceArgument(NotImplementedError):
     """An argument holds a reference."""
 
     def __init__(self) -> None:
