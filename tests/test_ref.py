@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -58,3 +59,86 @@ def test_type_of_a_ref():
     assert (kind.shape, kind.inner_aval) == ((3,), sw.numpy.ones(3).aval)
     assert kind == sw.typeof(sw.new_ref(sw.numpy.zeros(3)))
     assert not isinstance(sw.typeof(sw.numpy.ones(3)), type(kind))
+
+
+def test_compiled_functions_take_refs_and_write_them() -> None:
+    """What JAX gives for the same calls: values after each call, and an array read before a call stays."""
+    jax = pytest.importorskip("jax")
+
+    def calls(lib: Any) -> list[Any]:
+        first, second = lib.new_ref(lib.numpy.arange(4.0)), lib.new_ref(lib.numpy.zeros(()))
+
+        @lib.jit
+        def step(refs: Any, x: Any) -> Any:
+            refs["a"][...] += x
+            refs["b"][...] = refs["a"][1:3].sum()
+            return refs["b"][...] * 2
+
+        @lib.jit
+        def around(a: Any, b: Any) -> Any:
+            step({"a": a, "b": b}, 2.0)
+            a[0] = b[...]
+            return a[1]
+
+        seen = []
+        before = first[...]
+        for x in (1.0, 2.0, 3.0):
+            seen += [step({"a": first, "b": second}, x), first[...], second[...]]
+        seen += [around(first, second), first[...], second[...], before]
+        return [np.asarray(x) for x in seen]
+
+    for ours, theirs in zip(calls(sw), calls(jax), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_refs_keep_layouts_beside_static_and_donated_arguments() -> None:
+    mesh = sw.make_mesh((4,), ("x",), devices=sw.devices()[:4])
+    split = sw.sharding.NamedSharding(mesh, sw.P("x"))
+    r = sw.new_ref(sw.device_put(np.arange(8.0, dtype=np.float32), split))
+    traces = []
+
+    @functools.partial(sw.jit, static_argnums=0, static_argnames="sign", donate_argnums=2, out_shardings=split)
+    def step(power: int, r: Any, x: Any, *, sign: int, shift: Any) -> Any:
+        traces.append(power)
+        r[...] = r[...] ** power * sign + shift[...]
+        return x + r[...]
+
+    shift = sw.new_ref(np.float32(1))
+    for _ in range(3):
+        given = sw.device_put(np.ones(8, np.float32), split)
+        out = step(2, r, given, sign=1, shift=shift)
+        assert given.is_deleted() and out.sharding == r.sharding == split
+    np.testing.assert_array_equal(r[...], ((np.arange(8.0) ** 2 + 1) ** 2 + 1) ** 2 + 1)
+    assert len(traces) <= 2 and shift[...] == 1  # the second call finds `shift` on the devices of `r`
+
+
+def test_a_ref_is_written_in_its_own_memory() -> None:
+    r = sw.new_ref(sw.numpy.zeros(1000))
+    start = r[...]
+    add = sw.jit(lambda r: r.__setitem__(..., r[...] + 1))
+    add(r)
+    place = r._value.unsafe_buffer_pointer()
+    add(r)
+    assert r._value.unsafe_buffer_pointer() == place
+    kept = r[...]
+    add(r)
+    assert not start.is_deleted() and kept[0] == 2 and r[0] == 3 and start[0] == 0
+
+
+def test_refs_that_compiled_functions_refuse() -> None:
+    r = sw.new_ref(sw.numpy.zeros(3))
+    with pytest.raises(ValueError, match="twice"):
+        sw.jit(lambda a, b: a[0] + b[0])(r, r)
+    with pytest.raises(NotImplementedError, match="Call the compiled function"):
+        sw.jit(lambda a: a[0]).lower(r)
+    with pytest.raises(NotImplementedError, match="Pass the array"):
+        sw.numpy.sin(r)
+
+    @sw.jit
+    def fail(r: Any) -> Any:
+        r[...] = 1.0
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        fail(r)
+    np.testing.assert_array_equal(r[...], np.zeros(3))

@@ -1,8 +1,9 @@
 """`shardwise.ref`: mutable references to arrays, within one function: `new_ref`, `freeze`, `get`, `set`, ...
 
 In: an array. Out: a `Ref` that is read with ``r[...]`` and written with ``r[...] = value``, eagerly or in a traced function.
-A Ref made in one function cannot be written in another that is traced by itself (a loop body, a vmapped or jitted function)
-nor be an argument of one: pass the array and return it.
+A compiled function takes Refs as arguments: what it writes is theirs after the call, in the same memory where it can be. A Ref made
+in one function cannot be written in another that is traced by itself (a loop body, a vmapped function) and closes over it: pass
+the array and return it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from shardwise import numpy as jnp
 from shardwise.ir import Array, ShapedArray, current_trace
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.jit.references import Reference
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
 
@@ -35,14 +37,15 @@ class AbstractRef:
         return f"Ref{{{self.inner_aval.str_short(short_dtypes=False)}}}"
 
 
-class Ref:
+class Ref(Reference):
     """A mutable reference to an array."""
 
-    __slots__ = ("_trace", "_value")
+    __slots__ = ("_shared", "_trace", "_value")
     __hash__ = object.__hash__
 
     def __init__(self, value: Any) -> None:
         self._value: Array | None = as_array(as_value(value))
+        self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
         self._trace = current_trace()
 
     def held(self) -> Array:
@@ -57,6 +60,22 @@ class Ref:
         self._value = None
         return value
 
+    def taken(self) -> Array:
+        """The array, for a compiled function that writes over it."""
+        return jnp.copy(self.held()) if self._shared else self.held()
+
+    def replace(self, value: Array) -> None:
+        """Hold what a compiled function made."""
+        self._check_trace()
+        self._value, self._shared = value, False
+
+    def _check_trace(self) -> None:
+        if current_trace() is not self._trace:
+            raise NotImplementedError(
+                "a Ref is written only in the function that made it or takes it as an argument: carry the array through loops and "
+                "calls instead, and return it."
+            )
+
     aval = property(lambda self: AbstractRef(self.held().aval), doc="The type of the place.")
     shape = property(lambda self: self.held().shape)
     dtype = property(lambda self: self.held().dtype)
@@ -69,23 +88,24 @@ class Ref:
 
     def __getitem__(self, index: Any) -> Array:
         value = self.held()
-        return value if isinstance(index, EllipsisType) else value[index]
+        if not isinstance(index, EllipsisType):
+            return value[index]
+        self._shared = True
+        return value
 
     def __setitem__(self, index: Any, value: Any) -> None:
         held = self.held()
-        if current_trace() is not self._trace:
-            raise NotImplementedError(
-                "a Ref is written only in the function that made it: carry the array through loops and calls instead, and return it."
-            )
+        self._check_trace()
         given = jnp.asarray(value)
         if given.dtype != held.dtype and not given.weak_type:
             raise ValueError(f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}.")
         self._value = held.at[index].set(given.astype(held.dtype))
+        self._shared = True  # all of it set: the value itself
 
     def __jax_array__(self) -> Array:
         raise NotImplementedError(
-            "a Ref is no argument of ops and compiled functions: it lives in the function that made it. Pass the array, ref[...], and "
-            "return what becomes of it."
+            "a Ref is no argument of ops, nor of functions other than compiled ones. Pass the array, ref[...], and return what "
+            "becomes of it."
         )
 
     def __repr__(self) -> str:

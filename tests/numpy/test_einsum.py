@@ -92,6 +92,16 @@ def test_lists_for_labels():
 
 
 @pytest.mark.parametrize(
+    ("text", "same"), [("b3,3k->bk", "bj,jk->bk"), ("1$", "ji"), ("_1", "ji"), ("é2->2é", "ij->ji")]
+)
+def test_any_character_is_a_label(text, same):
+    arrays = [normal(3, 4), normal(4, 5)][: 1 + text.count(",")]
+    assert_einsum(face.einsum(text, *arrays), same, *arrays)
+    jax = pytest.importorskip("jax")
+    np.testing.assert_allclose(face.einsum(text, *arrays), jax.numpy.einsum(text, *arrays), rtol=5e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
     ("args", "words"),
     [
         (("ij,jk", (3, 4)), "operands"),
@@ -100,7 +110,8 @@ def test_lists_for_labels():
         (("ii", (3, 4)), "sizes"),
         (("ij->ik", (3, 4)), "output"),
         (("ij->ii", (3, 4)), "output"),
-        (("i$->i", (3, 4)), "labels"),
+        (("i.->i", (3, 4)), "labels"),
+        (("i-j->i", (3, 4)), "labels"),
         (("ij",), "no operands"),
     ],
 )

@@ -163,7 +163,7 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
     broadcast = 0
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         named = term.replace("...", "", 1)
-        if not all(c.isalpha() or ord(c) > 127 for c in named):
+        if any(c in ".->" for c in named):  # any other character is a label, a digit as well
             raise ValueError(f"einsum {text!r}: operand {i} has the subscripts {term!r}, which are no labels.")
         if len(named) > len(shape) or (len(named) < len(shape) and "..." not in term):
             raise ValueError(

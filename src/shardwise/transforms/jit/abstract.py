@@ -18,6 +18,7 @@ from shardwise.transforms.tracing import BoundCall, from_beginning
 
 if TYPE_CHECKING:
     from shardwise.transforms.jit.wrapped import JitWrapped
+from shardwise.transforms.jit.references import ReferenceArgument, is_reference
 
 
 class Abstract(Array):
@@ -37,7 +38,13 @@ class Abstract(Array):
 
 
 def abstract_leaf(x: Any) -> Any:
-    """`x` if it is a value; an `Abstract` for a ShapeDtypeStruct, or for anything else with a shape and a dtype."""
+    """`x` if it is a value; an `Abstract` for a ShapeDtypeStruct, or for anything else with a shape and a dtype.
+
+    Raises:
+        ReferenceArgument: `x` is a reference.
+    """
+    if is_reference(x):
+        raise ReferenceArgument
     if isinstance(x, ShapeDtypeStruct):
         struct = x
     elif isinstance(x, Array) or hasattr(x, "__array__") or not (hasattr(x, "shape") and hasattr(x, "dtype")):

@@ -65,6 +65,7 @@ from shardwise.transforms.jit.jit_shardings import (
     is_spec_leaf,
     placed_signature,
 )
+from shardwise.transforms.jit.references import OverValues, ReferenceArgument, is_reference
 from shardwise.transforms.tracing import (
     ArgSelection,
     BoundCall,
@@ -130,6 +131,7 @@ class JitWrapped:
         chosen = options.args
         self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
+        self._over_values: OverValues | None = None
         self._fast: dict[Any, Entry]
         self._traces: dict[Any, TracedCall]
         self._fast, self._traces = _shared_caches(fun, options)
@@ -173,7 +175,11 @@ class JitWrapped:
                 return entry.call(leaves)
         if config.jax_disable_jit:
             return self._fun(*args, **kwargs)
-        call = self._bind_arguments(args, kwargs)
+        try:
+            call = self._bind_arguments(args, kwargs)
+        except ReferenceArgument:
+            self._over_values = self._over_values or OverValues(self._fun, self._options, JitWrapped)
+            return self._over_values.call(args, kwargs, *self._split(len(args)))
         if not is_eager():
             return self._call_traced(call)
         check_donation(call.leaves, call.donated(self._options.args))
@@ -241,6 +247,8 @@ class JitWrapped:
         names: list[str] = []
         values: list[Value] = []
         for i, leaf in enumerate(leaves):
+            if is_reference(leaf):
+                raise ReferenceArgument
             try:
                 values.append(as_value(leaf))  # type: ignore[arg-type]
             except OverflowError as error:
