@@ -11,7 +11,7 @@ from shardwise.base.tree import tree_map
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.plan.session import on as planned_run
-from shardwise.planner import Machine, Plan, device_program_of, make_plan
+from shardwise.planner import Machine, Plan, device_program_of, for_chip, make_plan
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import devices as all_devices
 from shardwise.transforms.jit.jit import jit
@@ -33,7 +33,7 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
     """
     with planned_run(on) as run:
         executable = executable_of(f, args, kwargs, run.machine)
-    return make_plan(device_program_of(executable), run.machine, notes=run.notes)
+    return make_plan(device_program_of(executable, for_chip(run.machine.chip)), run.machine, notes=run.notes)
 
 
 def executable_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], machine: Machine) -> DataFree:

@@ -16,7 +16,7 @@ from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
-from shardwise.planner import Machine, Plan, client_of, device_program_of, make_plan, product_flops_of
+from shardwise.planner import Machine, Plan, client_of, device_program_of, for_chip, make_plan, product_flops_of
 from shardwise.planner.machines import find
 from shardwise.sharding.device import backend, backend_initialized, install_client
 
@@ -135,8 +135,9 @@ class Run:
 
     def plans(self) -> tuple[Plan, ...]:
         """A plan for each program that was called, the one with the most work per call first."""
+        target = for_chip(self.machine.chip)
         return tuple(
-            make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes)
+            make_plan(device_program_of(c.executable, target), self.machine, calls=c.calls, notes=self.notes)
             for c in self._by_work()
         )
 

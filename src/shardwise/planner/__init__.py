@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
+    from shardwise.planner.buffers import Memory as Memory
     from shardwise.planner.device_program import device_program_of as device_program_of
     from shardwise.planner.device_program import product_flops_of as product_flops_of
     from shardwise.planner.flops import product_of as product_of
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from shardwise.planner.result import Traffic as Traffic
     from shardwise.planner.stand_ins import client_of as client_of
     from shardwise.planner.stand_ins import stand_in_devices as stand_in_devices
+    from shardwise.planner.target import HERE as HERE
+    from shardwise.planner.target import Target as Target
     from shardwise.planner.target import for_chip as for_chip
     from shardwise.planner.target import target_of as target_of
 
 __getattr__ = open_door(
     __name__,
+    buffers="Memory",
     device_program="device_program_of product_flops_of",
     flops="product_of touched_bytes",
     fuse="groups",
@@ -38,5 +42,5 @@ __getattr__ = open_door(
     plan="make_plan",
     result="Buffer Line Plan Schedule Task Traffic",
     stand_ins="client_of stand_in_devices",
-    target="for_chip target_of",
+    target="HERE Target for_chip target_of",
 )

@@ -16,12 +16,12 @@ from typing import Any
 
 from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
-from shardwise.planner.efficiency import BESIDE, kernel_seconds, reach_of, stays_near
+from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_of, stays_near
 from shardwise.planner.flops import touched_bytes, work_of
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
 from shardwise.planner.result import Interval, Line, Schedule, Task
-from shardwise.planner.work import Group
+from shardwise.planner.work import Group, Pass
 
 COMPUTE = "compute"
 _FIRST_NAMES = 4  # of the ops of a fused group
@@ -146,21 +146,30 @@ class _Clock:
             return self._loop(group)
         if group.kind == "collective":
             return self._collective(group)
-        work = work_of(group.equations)
-        touched = touched_bytes(group.equations, group.reads, group.writes)
-        inside = math.fsum(n for v, n in touched.items() if v in near)
-        far = math.fsum(touched.values()) - inside
-        took = kernel_seconds(work, far, inside, self.machine.chip)
+        passes = group.passes
+        if not passes:
+            touched = touched_bytes(group.equations, group.reads, group.writes)
+            passes = (Pass(group.equations, touched, 0),)
+        took = [self._pass(p, near, group.copies) for p in passes]
+        overhead = (len(took) - 1) * self.machine.chip.overhead  # a kernel is called once
         task = _task(
             group,
             group.kind,
             COMPUTE,
-            took.total,
-            flops=math.fsum(p.flops for p in work.products),
-            hbm_bytes=far,
-            bound=took.bound,
+            math.fsum(seconds.total for _, _, seconds in took) - overhead,
+            flops=math.fsum(flops for flops, _, _ in took),
+            hbm_bytes=math.fsum(far for _, far, _ in took),
+            bound=max((seconds for _, _, seconds in took), key=lambda s: s.total).bound,
         )
         return self._with_rings(_Timed(task, (COMPUTE,)), group)
+
+    def _pass(self, part: Pass, near: set[Var], copies: int) -> tuple[float, float, Seconds]:
+        """FLOPs of products, bytes of memory, and seconds of one pass of a kernel."""
+        work = work_of(part.equations)
+        inside = math.fsum(n for v, n in part.touched.items() if v in near)
+        far = math.fsum(part.touched.values()) - inside
+        took = kernel_seconds(work, far, inside, self.machine.chip, part.cached, copies)
+        return copies * math.fsum(p.flops for p in work.products), copies * far, took
 
     def _with_rings(self, timed: _Timed, group: Group) -> _Timed:
         """A kernel in which collectives run part by part: the links are busy as well, and the first part comes before all work."""

@@ -1,29 +1,57 @@
-"""From what the engine compiled in a planned run to what the planner works on.
+"""From what the engine compiled to what the planner works on.
 
-In: a `DataFree` executable. Out: its `DeviceProgram`, and the FLOPs by which programs are compared while they run.
+In: an executable, with or without data. Out: its `DeviceProgram`, and the FLOPs by which programs are compared while they run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from shardwise.engine.compile import Executable
 from shardwise.engine.data_free import DataFree
 from shardwise.ir import Program, region_of, rounds_of, unwrapped
+from shardwise.passes import scheduled
 from shardwise.planner.flops import product_of
+from shardwise.planner.target import Target
 from shardwise.planner.work import DeviceProgram
 
 
-def device_program_of(executable: DataFree) -> DeviceProgram:
-    """The program of one device, with the paths, layouts and shapes of its arguments."""
-    shapes = tuple(sig.aval.shape for sig in executable.in_sigs)
-    names = tuple(name or f"argument {i}" for i, name in enumerate(executable.names))
+def device_program_of(
+    executable: Executable | DataFree,
+    target: Target | None = None,
+    names: Sequence[str] | None = None,
+    together: bool = False,
+) -> DeviceProgram:
+    """The program of one device, with the paths, layouts and shapes of its arguments, for a target.
+
+    Args:
+        executable: what the engine compiled.
+        target: for one that runs what the engine schedules, the scheduled program is there as well.
+        names: the arguments' paths; those that a planned run knows if left out.
+        together: whether to count the devices of this process as one, which is what they are.
+    """
+    if names is None:
+        names = executable.names if isinstance(executable, DataFree) else ("",) * len(executable.in_sigs)
     return DeviceProgram(
         executable.device_program,
         executable.grid.axis_sizes,
-        names,
+        tuple(name or f"argument {i}" for i, name in enumerate(names)),
         executable.in_dims,
         executable.out_dims,
-        shapes,
+        tuple(sig.aval.shape for sig in executable.in_sigs),
         executable.owned,
+        _executed(executable) if target is not None and target.pooled else None,
+        together,
     )
+
+
+def _executed(executable: Executable | DataFree) -> Program | None:
+    """The scheduled program. One for several machines is not scheduled without them."""
+    if isinstance(executable, Executable):
+        return executable.plan.program
+    if executable.context.devices > 1:
+        return None
+    return scheduled(executable.module, executable.context, {}).program
 
 
 def product_flops_of(program: Program) -> float:

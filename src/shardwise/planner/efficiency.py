@@ -66,8 +66,19 @@ class Seconds:
     bound: str
 
 
-def kernel_seconds(work: Work, far_bytes: float, near_bytes: float, chip: Chip) -> Seconds:
-    """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides."""
+def kernel_seconds(
+    work: Work, far_bytes: float, near_bytes: float, chip: Chip, cached: float = 0.0, copies: int = 1
+) -> Seconds:
+    """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides. A CPU's cores are both units.
+
+    Args:
+        work: what is computed.
+        far_bytes: read from and written to the main memory.
+        near_bytes: of whole values in on-chip memory.
+        chip: the device.
+        cached: bytes of rows that the kernel itself has just had in the cache; they are read while memory is.
+        copies: for how many devices it runs, where one chip stands for several.
+    """
     reach = reach_of(chip)
     matrix = math.fsum(product_seconds(p, chip) for p in work.products)
     vector = work.vector / chip.vector_flops if chip.vector_flops else 0.0
@@ -77,7 +88,10 @@ def kernel_seconds(work: Work, far_bytes: float, near_bytes: float, chip: Chip) 
     memory = (far_bytes + again) / (chip.hbm_bandwidth * reach.memory)
     if near_bytes and chip.vmem_bandwidth:
         memory += near_bytes / chip.vmem_bandwidth
-    compute = max(matrix, vector)
+    compute = copies * (matrix + vector if chip.platform == "cpu" else max(matrix, vector))
+    if cached and chip.vmem_bandwidth:
+        memory = max(memory, cached / chip.vmem_bandwidth)
+    memory *= copies
     longest = max(compute, memory)
     # What is all in on-chip memory starts at once; a kernel that reads or writes the memory first waits for it.
     overhead = chip.overhead if far_bytes or chip.platform != "tpu" else 0.0

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import Atom, Equation, ExactParams, Literal, Op, ShapedArray, Var, unwrapped
+from shardwise.ir import (
+    Atom,
+    Equation,
+    ExactParams,
+    Literal,
+    Op,
+    ShapedArray,
+    Var,
+    region_of,
+    rounds_of,
+    unwrapped,
+)
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.elementwise_ir import EXP
 
@@ -65,10 +76,18 @@ class Work:
 
 
 def work_of(equations: Iterable[Equation]) -> Work:
-    """The work of equations that hold no programs."""
+    """The work of equations; of loops that of all rounds, one where their number is not known, of branches the most."""
     products: list[Product] = []
     vector = transcendentals = 0.0
     for eqn in equations:
+        region = region_of(eqn)
+        if region is not None:
+            rounds = rounds_of(eqn) or 1
+            inner = max((work_of(p.equations) for p in region.programs), key=lambda w: w.flops + w.transcendentals)
+            products += [replace(p, batch=p.batch * rounds) for p in inner.products]
+            vector += rounds * inner.vector
+            transcendentals += rounds * inner.transcendentals
+            continue
         op, _, _ = unwrapped(eqn.op, eqn.params)
         size = sum(v.aval.size for v in eqn.outputs)
         if op.product:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, region_of
 from shardwise.planner.combine import with_combined_reductions
+from shardwise.planner.executed import executed_groups
 from shardwise.planner.gathers import with_gathers_again
 from shardwise.planner.memory import Frame, frames_of, program_frame, temporaries_of
 from shardwise.planner.order import breadth_first, ordered
@@ -43,6 +44,8 @@ Fused = dict[tuple[tuple[Program, ...], tuple[Var, ...]], tuple[Group, ...]]
 
 def groups(program: DeviceProgram, target: Target, frame: Frame | None = None) -> tuple[Group, ...]:
     """The program's equations as the kernels of `target`, in the order in which they run; `frame` is the program's."""
+    if target.pooled and program.executed is not None:
+        return executed_groups(program.executed, program.sizes if program.together else {})
     found = fused(_rewritten(program.program, target), target)
     return _arranged(found, frame or program_frame(program, target), target, {})
 

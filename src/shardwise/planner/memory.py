@@ -13,39 +13,24 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from shardwise.base.dtypes import short_name
 from shardwise.ir import Atom, Branches, Loop, Var, region_of
+from shardwise.planner.buffers import (
+    Memory,
+    argument_buffers,
+    in_use,
+    kind_of,
+    largest,
+    value_buffers,
+    value_text,
+)
 from shardwise.planner.near import far_from_chip
 from shardwise.planner.padding import stored_bytes
+from shardwise.planner.pooled import pooled_memory
 from shardwise.planner.result import Buffer
 from shardwise.planner.span import Span
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
 from shardwise.planner.work import DeviceProgram, Group
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What one device holds.
-
-    Attributes:
-        arguments, results: bytes; `aliased` are results in the memory of donated arguments.
-        temporaries: the most bytes of temporaries at once.
-        buffers: those in use then, the largest first, arguments and results included.
-        usage: per group of the program the bytes in use while it runs, arguments and results included.
-    """
-
-    arguments: int
-    results: int
-    aliased: int
-    temporaries: int
-    buffers: tuple[Buffer, ...]
-    usage: tuple[int, ...]
-
-    @property
-    def peak(self) -> int:
-        """The most bytes in use at once."""
-        return self.arguments + self.results - self.aliased + self.temporaries
 
 
 @dataclass(slots=True)
@@ -67,32 +52,36 @@ class Frame:
 
 def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, frame: Frame | None = None) -> Memory:
     """The memory that `program`, whose frame is `frame`, needs on each device when it runs as `groups`."""
+    if target.pooled and program.executed is not None:
+        return pooled_memory(program, groups)
     frame = frame or program_frame(program, target)
     inputs, outputs = program.program.inputs, frame.values.outputs
     homes = donated_homes(program, outputs)
     aliased = sum(home.aval.nbytes for home in homes if home is not None)
     spans = _spans(frame, groups, target)
-    usage, at = _usage(spans, len(groups))
+    usage = in_use(spans, len(groups))
     arguments = sum(v.aval.nbytes for v in inputs)
     own = sum(stored_bytes(a.aval, target, given=True) for a, h in zip(outputs, homes, strict=True) if h is None)
     addresses = 8 * len(outputs) if target.pointers and len(outputs) > 1 else 0
     own += addresses
-    buffers = _buffers_at(spans, at, groups, target, frame) + _given(program, outputs, homes, target)
+    buffers = _buffers_at(spans, largest(usage), groups, target, frame) + _given(program, outputs, homes, target)
     if addresses:
         buffers += (Buffer("addresses of results", "result", addresses, ""),)
+    temporaries = max(usage, default=0)
     return Memory(
         arguments,
         own + aliased,
         aliased,
-        max(usage, default=0),
+        temporaries,
         tuple(sorted(buffers, key=lambda b: -b.nbytes * b.count)),
         tuple(arguments + own + n for n in usage),
+        arguments + own + temporaries,
     )
 
 
 def temporaries_of(frame: Frame, groups: Sequence[Group], target: Target) -> int:
     """The most bytes of temporaries at once."""
-    return max(_usage(_spans(frame, groups, target), len(groups))[0], default=0)
+    return max(in_use(_spans(frame, groups, target), len(groups)), default=0)
 
 
 def program_frame(program: DeviceProgram, target: Target) -> Frame:
@@ -154,7 +143,7 @@ def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
         for var in group.writes:
             if _needs_no_buffer(var, g, group, frame, last):
                 continue
-            span = Span(starts.get(g, g), last.get(var, g), stored_bytes(var.aval, target), var, _kind(group, var))
+            span = Span(starts.get(g, g), last.get(var, g), stored_bytes(var.aval, target), var, kind_of(group, var))
             if var in frame.homes or var in frame.entries:
                 span.last = max(span.last, last.get(frame.homes.get(var) or var, g))
             source = _overwritten(group, var, g, last, open_spans, taken)
@@ -283,51 +272,13 @@ def _is_carried(group: Group, operand: Var, result: Var) -> bool:
     return result in eqn.outputs[: region.num_carry]
 
 
-def _usage(spans: Sequence[Span], count: int) -> tuple[list[int], int]:
-    """Bytes in use while each group runs, and the position of the most."""
-    change = [0] * (count + 1)
-    for span in spans:
-        if span.first <= span.last:
-            change[span.first] += span.nbytes
-            change[span.last + 1] -= span.nbytes
-    usage: list[int] = []
-    now = 0
-    for n in change[:count]:
-        now += n
-        usage.append(now)
-    return usage, max(range(count), key=usage.__getitem__, default=0)
-
-
-def _kind(group: Group, var: Var) -> str:
-    """What a buffer is for: the last carry of a loop, entries that it stacks, or one of the others."""
-    region = region_of(group.equations[-1]) if group.kind == "loop" else None
-    if not isinstance(region, Loop):
-        return "temporary"
-    return "carry" if var in group.equations[-1].outputs[: region.num_carry] else "saved"
-
-
 def _buffers_at(
     spans: Sequence[Span], at: int, groups: Sequence[Group], target: Target, frame: Frame
 ) -> tuple[Buffer, ...]:
     """The buffers in use while group `at` runs; those alike are one with a count."""
-    found: dict[object, Buffer] = {}
-    alive = {s.var for s in spans if s.var is not None and s.first <= at <= s.last}
-    makers = {v: e for group in groups for e in group.equations for v in e.outputs if v in alive}
-    for span in spans:
-        if not span.first <= at <= span.last:
-            continue
-        if span.var is None:
-            for buffer in _scratch_buffers(groups[at], span.nbytes, target, frame):
-                found[len(found), buffer] = buffer
-            continue
-        eqn = makers.get(span.var)
-        name = eqn.op.name if eqn is not None else "entry of a stacked array"
-        source = eqn.source.place if eqn is not None and eqn.source else None
-        key = (name, span.kind, span.nbytes, span.var.aval.shape, source)
-        old = found.get(key)
-        count = 1 if old is None else old.count + 1
-        found[key] = Buffer(name, span.kind, span.nbytes, _text(span.var), source=source, count=count)
-    return tuple(found.values())
+    alive = [s for s in spans if s.first <= at <= s.last]
+    scratch = [_scratch_buffers(groups[at], s.nbytes, target, frame) for s in alive if s.var is None]
+    return value_buffers(alive, groups) + tuple(b for buffers in scratch for b in buffers)
 
 
 def _scratch_buffers(group: Group, nbytes: int, target: Target, outer: Frame) -> tuple[Buffer, ...]:
@@ -338,9 +289,9 @@ def _scratch_buffers(group: Group, nbytes: int, target: Target, outer: Frame) ->
         return (Buffer(f"parts of {eqn.op.name}", "temporary", nbytes, "", source=place),)
     for frame in frames_of(group, target, outer.values.host):
         spans = _spans(frame, group.body, target)
-        usage, at = _usage(spans, len(group.body))
+        usage = in_use(spans, len(group.body))
         if max(usage, default=0) == nbytes:
-            return _buffers_at(spans, at, group.body, target, frame)
+            return _buffers_at(spans, largest(usage), group.body, target, frame)
     return (Buffer(f"body of {eqn.op.name}", "temporary", nbytes, "", source=place),)
 
 
@@ -348,20 +299,9 @@ def _given(
     program: DeviceProgram, outputs: Sequence[Atom], homes: Sequence[Var | None], target: Target
 ) -> tuple[Buffer, ...]:
     """The buffers of arguments, and of results that have their own."""
-    inputs = program.program.inputs
-    consts = program.program.num_consts
-    found = [
-        Buffer(name, "constant" if i < consts else "argument", v.aval.nbytes, _text(v), dims, shape)
-        for i, (v, name, dims, shape) in enumerate(
-            zip(inputs, program.names, program.in_dims, program.in_shapes, strict=True)
-        )
+    results = [
+        Buffer(f"result[{i}]", "result", stored_bytes(out.aval, target, given=True), value_text(out), dims)
+        for i, (out, dims, home) in enumerate(zip(outputs, program.out_dims, homes, strict=True))
+        if home is None
     ]
-    for i, (out, dims, home) in enumerate(zip(outputs, program.out_dims, homes, strict=True)):
-        if home is None:
-            nbytes = stored_bytes(out.aval, target, given=True)
-            found.append(Buffer(f"result[{i}]", "result", nbytes, _text(out), dims))
-    return tuple(found)
-
-
-def _text(atom: Atom) -> str:
-    return f"{short_name(atom.aval.dtype)}[{','.join(map(str, atom.aval.shape))}]"
+    return (*argument_buffers(program, lambda aval: aval.nbytes), *results)

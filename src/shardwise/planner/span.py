@@ -13,6 +13,7 @@ class Span:
 
     Attributes:
         var: the value; None for what a group needs while it runs.
+        room: the size class of the buffer, where a pool keeps buffers for others of their class; 0 if there is none.
     """
 
     first: int
@@ -20,3 +21,4 @@ class Span:
     nbytes: int
     var: Var | None
     kind: str = "temporary"
+    room: int = 0

@@ -38,6 +38,8 @@ class Target:
         near_bytes: on-chip memory for temporaries that are read soon after they are made; 0: none. Of the chip at hand: see `for_chip`.
         near_groups: the most groups that such a temporary is needed by.
         combine_bytes: reductions over devices that do not wait for each other are joined up to so many bytes; 0: never.
+        pooled: whether programs run as the engine has scheduled them (`DeviceProgram.executed`), in buffers of its pool. The other fields
+            are for programs that it has not.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Target:
     near_bytes: int = 0
     near_groups: int = 0
     combine_bytes: int = 0
+    pooled: bool = False
 
 
 # XLA's compiler for TPUs, as its public sources and JAX's scaling book describe it. Gathered operands from 256 MiB on are those of
@@ -89,7 +92,16 @@ CPU_XLA = Target(
     combine_bytes=2**50,
 )
 # Our own engine.
-HERE = Target("here", prologues=False, duplicates=False, cost_limit=16.0, widens=True, order="program", pointers=False)
+HERE = Target(
+    "here",
+    prologues=False,
+    duplicates=False,
+    cost_limit=16.0,
+    widens=True,
+    order="program",
+    pointers=False,
+    pooled=True,
+)
 
 
 # Of the VMEM, what kernels reserve for themselves: the default of `xla_tpu_scoped_vmem_limit_kib`.

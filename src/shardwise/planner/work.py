@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardwise.ir import Atom, Equation, Program, Var
 from shardwise.passes import DimAxes
@@ -23,6 +23,8 @@ class DeviceProgram:
         in_dims, out_dims: the layouts of arguments and results.
         in_shapes: the arguments' global shapes.
         donated: positions of the arguments whose memory results may take.
+        executed: the program as our own engine runs it, with what it computes as one in one equation; None where it does not.
+        together: whether memory and time are those of all devices in one process, where one copy serves those that agree.
     """
 
     program: Program
@@ -32,6 +34,23 @@ class DeviceProgram:
     out_dims: tuple[DimAxes, ...]
     in_shapes: tuple[tuple[int, ...], ...]
     donated: tuple[int, ...] = ()
+    executed: Program | None = None
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a kernel does in one go over its rows: what follows from a reduction, or from a product, comes in a later one.
+
+    Attributes:
+        equations: that it computes.
+        touched: per value the bytes that it reads or writes in memory.
+        cached: bytes of values of other passes, which the cache holds.
+    """
+
+    equations: tuple[Equation, ...]
+    touched: Mapping[Var, int]
+    cached: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +68,10 @@ class Group:
         rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
         moved: those of `reads` whose elements it reads at other places than it writes: it cannot write its result over them.
         scratch: bytes that it needs while it runs, besides what it reads and writes: a loop for one trip, a ring for its parts.
+        passes: in the order of a kernel of our own; () where equations, reads and writes say what it does.
+        over: per result of such a kernel the operands whose memory it takes where they die with it.
+        buffers: bytes of each buffer that such a kernel needs while it runs.
+        copies: for how many devices one process runs it, as their values differ.
     """
 
     kind: str
@@ -61,3 +84,7 @@ class Group:
     rings: int = 1
     moved: frozenset[Var] = frozenset()
     scratch: int = 0
+    passes: tuple[Pass, ...] = ()
+    over: Mapping[Var, tuple[Var, ...]] = field(default_factory=dict[Var, tuple[Var, ...]])
+    buffers: tuple[int, ...] = ()
+    copies: int = 1

@@ -135,10 +135,11 @@ class _LoopWriter(Writer):
         ]
         if changed:
             lines.append(f"{', '.join(n for n, _ in changed)} = {', '.join(o for _, o in changed)}")
-            # The next step finds what it gets under one name alone.
-            made = {v for e in self.program.equations for v in e.outputs}
-            given = {self.names[o] for o in self.carry_outs if isinstance(o, Var) and o in made and o not in self.ys}
-            lines += [f"del {', '.join(sorted(given))}"] if given else []
+        # The next step finds what it gets under one name alone, and entries that have been copied give their buffers back.
+        made = {v for e in self.program.equations for v in e.outputs}
+        own = {self.names[o] for o in self.program.outputs if isinstance(o, Var) and o in made}
+        gone = sorted(own - {f"r{j}" for j in range(len(self.ys))} - self.constants.keys())
+        lines += [f"del {', '.join(gone)}"] if gone else []
         return lines or ["pass"]
 
     def _placed(self, eqn: Equation, dead: list[Var]) -> list[str]:

@@ -14,7 +14,6 @@ from shardwise.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.jaxpr import eval_shape, make_jaxpr
-from shardwise.transforms.reports.memory_use import memory_of
 
 FIRST_DIM = (((1,), (0,)), ((), ()))
 
@@ -208,7 +207,7 @@ def test_memory(mesh):
     assert memory.temp_size_in_bytes == 64
     assert memory.peak_memory_in_bytes == 32 + 32 + 64 - 32
     assert memory.generated_code_size_in_bytes > 0
-    assert memory_of(make_jaxpr(lambda x: x)(host(4)).program, (), 0).temp_size_in_bytes == 0
+    assert sw.jit(lambda x: x).lower(host(4)).compile().memory_analysis().temp_size_in_bytes == 0
 
 
 # -- calling -----------------------------------------------------------------------------------------------------------------

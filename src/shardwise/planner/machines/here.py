@@ -68,17 +68,17 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     Seconds are those of `timer`.
     """
     near = np.linspace(0.5, 1.5, max(1 << 14, _cache_bytes() // 24), dtype=np.float32)
-    middle = np.linspace(
-        0.5, 1.5, _cache_bytes() // 8, dtype=np.float32
-    )  # with its result in the caches, and work for threads
+    # With its result in half of the caches, and work for threads.
+    middle = np.linspace(0.5, 1.5, _cache_bytes() // 16, dtype=np.float32)
     far = np.linspace(0.5, 1.5, _LARGE, dtype=np.float32)
     few = np.ones(8, np.float32)
+    call = _seconds(timer, binary.add, few, few)
     figures = {
         "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
-        "cache": 3 * near.nbytes / _seconds(timer, binary.add, near, near),
-        "vector": 8 * middle.size / _seconds(timer, lambda x: unary.integer_pow(x, _POWER), middle),
-        "transcendental": middle.size / _seconds(timer, transcendental.exp, middle),
-        "call": _seconds(timer, binary.add, few, few),
+        "cache": 3 * near.nbytes / (_seconds(timer, binary.add, near, near) - call),
+        "vector": 8 * middle.size / (_seconds(timer, lambda x: unary.integer_pow(x, _POWER), middle) - call),
+        "transcendental": middle.size / (_seconds(timer, transcendental.exp, middle) - call),
+        "call": call,
     }
     side = 1024
     rows_by_columns = (((1,), (0,)), ((), ()))

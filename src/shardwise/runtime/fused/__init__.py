@@ -7,6 +7,7 @@ from shardwise.base.doors import open_door
 if TYPE_CHECKING:
     from shardwise.runtime.fused.kernel import GroupKernel as GroupKernel
     from shardwise.runtime.fused.kernel import fused as fused
+    from shardwise.runtime.fused.space import Graph as Graph
     from shardwise.runtime.fused.space import Piece as Piece
     from shardwise.runtime.fused.space import Space as Space
     from shardwise.runtime.fused.space import fits as fits
@@ -16,5 +17,5 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     kernel="GroupKernel fused",
-    space="Piece Space fits joined_pieces space_of",
+    space="Graph Piece Space fits joined_pieces space_of",
 )

@@ -14,7 +14,6 @@ from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_map, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import Executable
-from shardwise.engine.data_free import DataFree
 from shardwise.engine.eager import literal_signature
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Literal, Program, ShapedArray, Tracer
@@ -29,7 +28,6 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.device import Device, default_device
 from shardwise.sharding.formats import row_major
-from shardwise.sharding.planned import PlannedClient
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.entry import Entry, as_array_impl
@@ -40,7 +38,7 @@ from shardwise.transforms.reports import (
     cost_of,
     explain_text,
     grid_text,
-    memory_of,
+    memory_stats,
     program_text,
     program_with_layouts,
 )
@@ -91,22 +89,6 @@ class ArgInfo:
     def dtype(self) -> Any:
         """The element type."""
         return self._aval.dtype
-
-
-def _planned_memory(executable: DataFree) -> MemoryStats:
-    """What the planner says of the machine that is planned for."""
-    from shardwise import planner  # start-up time: few programs are planned
-
-    program = planner.device_program_of(executable)
-    client = executable.grid.devices[0].client
-    places = client.places if isinstance(client, PlannedClient) else None
-    target = (
-        planner.for_chip(places.machine.chip)
-        if isinstance(places, planner.Places)
-        else planner.target_of(client.platform)
-    )
-    found = planner.memory_of(program, planner.groups(program, target), target)
-    return MemoryStats(0, found.arguments, found.results, found.aliased, found.temporaries, found.peak)
 
 
 def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
@@ -378,10 +360,7 @@ class Compiled(Stage):
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""
-        executable = self._entry.executable
-        if isinstance(executable, DataFree):
-            return _planned_memory(executable)
-        return memory_of(executable.plan.program, executable.owned, len(executable.plan.source))
+        return memory_stats(self._entry.executable, self._lowered._input_names())
 
     def runtime_executable(self) -> Executable:
         """The library's own object: program, layouts, transfers and the generated plan."""

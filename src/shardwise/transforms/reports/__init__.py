@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from shardwise.transforms.reports.explain import grid_text as grid_text
     from shardwise.transforms.reports.explain import program_text as program_text
     from shardwise.transforms.reports.explain import program_with_layouts as program_with_layouts
-    from shardwise.transforms.reports.memory_use import MemoryStats as MemoryStats
-    from shardwise.transforms.reports.memory_use import memory_of as memory_of
+    from shardwise.transforms.reports.memory import MemoryStats as MemoryStats
+    from shardwise.transforms.reports.memory import memory_stats as memory_stats
 
 __getattr__ = open_door(
     __name__,
     cost="cost_of equation_work",
     explain="explain_text grid_text program_text program_with_layouts",
-    memory_use="MemoryStats memory_of",
+    memory="MemoryStats memory_stats",
 )

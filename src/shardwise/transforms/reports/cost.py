@@ -6,12 +6,12 @@ it has a convention: a transcendental is not a flop, a multiply-add is two.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwise.ir import Equation, Program, rounds_of, subprograms, unwrapped
 from shardwise.passes import Transfer
+from shardwise.planner import product_of
 from shardwise.sharding.rule import Kind
 
 
@@ -61,10 +61,7 @@ def equation_work(eqn: Equation) -> Work:
     if Kind.REDUCE not in rule.kinds:
         return Work(0.0, 0.0, moved)
     if len(eqn.inputs) == 2 and op.reduction_of(eqn.params) == "sum" and len(eqn.outputs) == 1:
-        # A product: each element of the result takes a multiply-add for each element of an operand that it lacks.
-        shared = {f for dim in rule.outputs[0] for f in dim}
-        own = [n for n, dim in zip(in_types[1].shape, rule.inputs[1], strict=True) if not shared & set(dim)]
-        return Work(2.0 * size * math.prod(own), 0.0, moved)
+        return Work(product_of(eqn).flops, 0.0, moved)
     return Work(sum(t.size for t in in_types), 0.0, moved)
 
 

@@ -1,0 +1,127 @@
+"""Programs as our own engine runs them: a group per kernel of a scheduled program.
+
+In: the program of an `Executable`'s plan, where fused loops, products with what follows them and small programs are equations. Out:
+`Group`s, from which memory and time follow as for other targets. Nothing is decided here: the engine's own passes have done it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from shardwise.ir import Atom, Branches, Equation, Literal, Loop, Program, Var, is_update, region_of, unwrapped
+from shardwise.planner.passes import held_program, overwritable, passes_of
+from shardwise.planner.roles import Role, role_of
+from shardwise.planner.work import Group
+from shardwise.runtime.fused import fused
+
+_KINDS = {Role.LIGHT: "fused", Role.FOLD: "fused", Role.UPDATE: "move", Role.OFFLOAD: "move", Role.VIEW: "move"}
+
+
+def executed_groups(program: Program, sizes: Mapping[str, int]) -> tuple[Group, ...]:
+    """The kernels of a scheduled program in their order; `sizes` are those of the mesh axes.
+
+    Reads are the values that own memory: views show a part of them.
+    """
+    roots = roots_of(program)
+    return tuple(_group(eqn, roots, sizes) for eqn in program.equations if eqn.outputs and not is_view(eqn))
+
+
+def is_view(eqn: Equation) -> bool:
+    """Whether an equation's results are views of its first operand; so are the pieces into which an op cuts its only one."""
+    cuts = eqn.op.boxes is not None and len(eqn.outputs) > 1 and len(eqn.inputs) == 1
+    return (eqn.op.view or cuts) and bool(eqn.inputs)
+
+
+def roots_of(program: Program) -> dict[Var, Atom]:
+    """Per view the value whose memory it shows; a literal for views of constants."""
+    roots: dict[Var, Atom] = {}
+    for eqn in program.equations:
+        if is_view(eqn):
+            source = eqn.inputs[0]
+            shown = roots.get(source, source) if isinstance(source, Var) else source
+            roots.update(dict.fromkeys(eqn.outputs, shown))
+    return roots
+
+
+def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -> Group:
+    reads = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := _root(a, roots), Var)]))
+    region = region_of(eqn)
+    over = _over(eqn, region, roots)
+    if isinstance(region, Loop):
+        body = executed_groups(region.body, sizes)
+        return Group("loop", (eqn,), reads, eqn.outputs, body, region.length, over=over)
+    if isinstance(region, Branches):
+        bodies = [executed_groups(p, sizes) for p in region.programs]
+        return Group("loop", (eqn,), reads, eqn.outputs, max(bodies, key=_traffic, default=()))
+    equations = tuple(_spliced(eqn))
+    types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
+    buffers = 0 if eqn.op.workspace is None else eqn.op.workspace(*types, eqn.params)
+    return Group(
+        _kind(equations),
+        equations,
+        reads,
+        eqn.outputs,
+        passes=passes_of(eqn, roots),
+        over=over,
+        buffers=(buffers,) if isinstance(buffers, int) else tuple(buffers),
+        copies=_copies(eqn, sizes),
+    )
+
+
+def executed_branch(region: Branches, body: Sequence[Group]) -> Program:
+    """The branch whose groups are `body`, of those with the most traffic."""
+    made = {v for group in body for v in group.writes}
+    return next(p for p in region.programs if any(v in made for e in p.equations for v in e.outputs))
+
+
+def _traffic(body: Sequence[Group]) -> int:
+    return sum(n for g in body for p in g.passes for n in p.touched.values())
+
+
+def _spliced(eqn: Equation) -> Iterator[Equation]:
+    """The equations that a kernel computes: those of the programs that it holds, in terms of the operands."""
+    inner = held_program(eqn)
+    if inner is None:
+        yield eqn
+        return
+    names: dict[Var, Atom] = dict(zip(inner.inputs, eqn.inputs, strict=True))
+    names.update({v: out for v, out in zip(inner.outputs, eqn.outputs, strict=True) if isinstance(v, Var)})
+    for one in inner.equations:
+        inputs = tuple(names.get(a, a) if isinstance(a, Var) else a for a in one.inputs)
+        outputs = tuple(v if isinstance(v := names.get(w, w), Var) else w for w in one.outputs)
+        yield from _spliced(Equation(one.op, inputs, outputs, one.params, one.source or eqn.source))
+
+
+def _kind(equations: Sequence[Equation]) -> str:
+    if any(unwrapped(e.op, e.params)[0].product for e in equations):
+        return "product"
+    kinds = {_KINDS.get(role_of(e), "other") for e in equations}
+    return kinds.pop() if len(kinds) == 1 else "fused" if "fused" in kinds else "other"
+
+
+def _over(eqn: Equation, region: Loop | Branches | None, roots: Mapping[Var, Atom]) -> dict[Var, tuple[Var, ...]]:
+    """Per result the operands whose memory it takes where they die with the call.
+
+    The kernel must be the only one that sees them: not those that it gets twice, or as a view as well.
+    """
+    found: dict[Var, tuple[Atom, ...]] = {}
+    if isinstance(region, Loop):
+        found = {v: (a,) for v, a in zip(eqn.outputs, eqn.inputs[region.carry], strict=False)}
+    elif is_update(eqn):
+        found = {eqn.outputs[0]: eqn.inputs[:1]}
+    elif eqn.op is fused:
+        found = {v: overwritable(eqn, v) for v in eqn.outputs}
+    shown = {roots[a] for a in eqn.inputs if isinstance(a, Var) and a in roots}
+    alone = {a for a in eqn.inputs if isinstance(a, Var) and eqn.inputs.count(a) == 1 and a not in shown}
+    return {v: tuple(a for a in operands if isinstance(a, Var) and a in alone) for v, operands in found.items()}
+
+
+def _copies(eqn: Equation, sizes: Mapping[str, int]) -> int:
+    """On how many devices of the mesh the results differ: so often one process computes them, once for all those that agree."""
+    axes = frozenset[str]().union(*(v.aval.vma for v in eqn.outputs))
+    return math.prod(sizes.get(a, 1) for a in axes)
+
+
+def _root(atom: Atom, roots: Mapping[Var, Atom]) -> Atom:
+    return atom if isinstance(atom, Literal) else roots.get(atom, atom)

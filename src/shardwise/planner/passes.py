@@ -1,0 +1,125 @@
+"""Passes: how a kernel of our own goes over memory, and which operands its results may be written over.
+
+In: an equation of a scheduled program. Out: `Pass`es. What needs the result of a reduction comes in a later pass over the row than the
+reduction: the graph of a fused group says which. Operands are read again there, from the cache where it holds a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from shardwise.ir import Atom, Equation, Program, Var
+from shardwise.planner.flops import touched_bytes
+from shardwise.planner.work import Pass
+from shardwise.runtime import costs
+from shardwise.runtime.fused import Graph, Space, fused
+
+
+def held_program(eqn: Equation) -> Program | None:
+    """The program that a kernel computes as one, on the operands of the equation; None for others."""
+    inner = eqn.params.get("program")
+    return inner if isinstance(inner, Program) and eqn.op.region is None else None
+
+
+def passes_of(eqn: Equation, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:
+    """The passes of one kernel. `roots`: per view the value that owns its memory."""
+    inner = held_program(eqn)
+    if inner is None:
+        return (_single((eqn,), eqn, eqn, roots),)
+    if eqn.op is fused:
+        return _passes_of_group(eqn, inner, roots)
+    if not eqn.op.local:
+        return (_single(inner.equations, eqn, inner, roots),)
+    return tuple(_outside(p, eqn, inner, roots) for e in inner.equations for p in passes_of(e, {}))
+
+
+def graph_of(eqn: Equation) -> Graph:
+    """The passes of a fused group as its kernel makes them."""
+    program: Program = eqn.params["program"]
+    out = program.outputs[0].aval
+    return Graph(program, eqn.params.get("space") or Space(out.shape, (), out.vma), True)
+
+
+def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Program, roots: Mapping[Var, Atom]) -> Pass:
+    """All in one go; `ends` has the operands and results under the names that `equations` use."""
+    reads = [a for a in dict.fromkeys(ends.inputs) if isinstance(a, Var)]
+    writes = [a for a in ends.outputs if isinstance(a, Var)]
+    names: dict[Atom, Atom] = dict(zip(ends.inputs, eqn.inputs, strict=True))
+    names.update(zip(ends.outputs, eqn.outputs, strict=True))
+    touched: dict[Var, int] = {}
+    for var, nbytes in touched_bytes(equations, reads, writes).items():
+        _add(touched, _root(names.get(var, var), roots), nbytes)
+    return Pass(tuple(equations), touched, 0)
+
+
+def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:
+    graph = graph_of(eqn)
+    fits = _row_bytes(graph.space, eqn) <= costs.FUSED_CACHED
+    results = dict(zip(program.outputs, eqn.outputs, strict=True))
+    read: set[Atom] = set()
+    found: list[Pass] = []
+    for p in range(graph.passes):
+        touched: dict[Var, int] = {}
+        cached = sum(v.aval.nbytes for v in graph.saved[p])
+        for number in graph.used(p):
+            if number >= len(graph.accesses):
+                out = results[graph.outputs[number - len(graph.accesses)]]
+                _add(touched, out, out.aval.nbytes)
+                continue
+            access = graph.accesses[number]
+            operand = eqn.inputs[access.number]
+            if operand in read and fits:
+                cached += operand.aval.nbytes
+            else:
+                _add(touched, _root(operand, roots), operand.aval.nbytes)
+            read.add(operand)
+        held = {v for saved in graph.saved[:p] for v in saved}
+        cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
+        found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached))
+    return tuple(found)
+
+
+def _row_bytes(space: Space, eqn: Equation) -> int:
+    """The bytes of a row, over which the passes go one after the other."""
+    widest = max((a.aval.itemsize for a in (*eqn.inputs, *eqn.outputs)), default=1)
+    return math.prod(space.shape[d] for d in space.axes) * widest
+
+
+def _outside(part: Pass, eqn: Equation, inner: Program, roots: Mapping[Var, Atom]) -> Pass:
+    """A pass of one step of a kernel, whose own values the cache holds."""
+    names: dict[Atom, Atom] = dict(zip(inner.inputs, eqn.inputs, strict=True))
+    names.update(zip(inner.outputs, eqn.outputs, strict=True))
+    touched: dict[Var, int] = {}
+    cached = part.cached
+    for var, nbytes in part.touched.items():
+        if var in names:
+            _add(touched, _root(names[var], roots), nbytes)
+        else:
+            cached += nbytes
+    return Pass(part.equations, touched, cached)
+
+
+def overwritable(eqn: Equation, result: Var) -> tuple[Var, ...]:
+    """The operands over which a fused group may write `result`: of its shape, read by no pass behind the one that makes it."""
+    graph, program = graph_of(eqn), eqn.params["program"]
+    inside = program.outputs[eqn.outputs.index(result)]
+    if inside not in graph.full:
+        return ()
+    later = {a for p in range(graph.ready[inside] + 1, graph.passes) for a in graph.used(p) if a < len(graph.accesses)}
+    spoiled = {eqn.inputs[graph.accesses[a].number] for a in later}
+    return tuple(v for v in eqn.inputs if isinstance(v, Var) and v not in spoiled and _are_alike(v, result))
+
+
+def _are_alike(one: Var, other: Var) -> bool:
+    a, b = one.aval, other.aval
+    return a.shape == b.shape and a.itemsize == b.itemsize and a.vma == b.vma
+
+
+def _add(touched: dict[Var, int], value: Atom, nbytes: int) -> None:
+    if isinstance(value, Var):
+        touched[value] = min(value.aval.nbytes, touched.get(value, 0) + nbytes)
+
+
+def _root(atom: Atom, roots: Mapping[Var, Atom]) -> Atom:
+    return roots.get(atom, atom) if isinstance(atom, Var) else atom

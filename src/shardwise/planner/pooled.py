@@ -1,0 +1,161 @@
+"""The memory that a program needs where our own engine runs it: buffers of a pool that keeps them for others of their size.
+
+In: a scheduled program and its groups (see `executed`). Out: `Memory`. Views take nothing; results are allocated when they are made, and
+values die after their last use. A kernel writes its results over operands of their size that die with it, where its op does so; what it
+needs besides within one call the op says (`Op.workspace`). A buffer that has been freed waits for a value of its size class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardwise.ir import Atom, Branches, Literal, Loop, Program, ShapedArray, Var, region_of
+from shardwise.planner.buffers import Memory, argument_buffers, in_use, kind_of, largest, value_buffers
+from shardwise.planner.executed import executed_branch, roots_of
+from shardwise.planner.result import Buffer
+from shardwise.planner.span import Span
+from shardwise.planner.work import DeviceProgram, Group
+from shardwise.runtime import costs
+from shardwise.runtime.memory import room_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Whose bytes are counted: those of one device, or of all devices of a process, where one copy serves those that agree."""
+
+    sizes: Mapping[str, int]
+    together: bool
+
+    def held(self, aval: ShapedArray) -> int:
+        """The bytes of a value."""
+        return self._block(aval) if self.together else aval.nbytes
+
+    def room(self, aval: ShapedArray) -> int:
+        """The size class of the buffer, which all devices of a process share."""
+        return _room(self._block(aval))
+
+    def span(self, first: int, last: int, var: Var, kind: str) -> Span:
+        """The buffer of a value."""
+        return Span(first, last, self.held(var.aval), var, kind, self.room(var.aval))
+
+    def _block(self, aval: ShapedArray) -> int:
+        return aval.nbytes * math.prod(self.sizes.get(a, 1) for a in aval.vma)
+
+
+def _room(nbytes: int) -> int:
+    """The size class of a buffer; 0 for all that the pool leaves to NumPy."""
+    return room_of(nbytes) if nbytes >= costs.POOLED_FROM else 0
+
+
+def pooled_memory(program: DeviceProgram, groups: Sequence[Group]) -> Memory:
+    """The memory that one run of ``program.executed`` takes: of one device, or of all devices of a process together."""
+    executed = program.executed
+    assert executed is not None
+    share, count = _Share(program.sizes, program.together), len(groups) + 1
+    spans = _spans(executed, groups, program.donated, share)
+    lasting = sum(share.held(v.aval) for i, v in enumerate(executed.inputs) if i not in program.donated)
+    usage = _with_waiting(spans, count)
+    peak = lasting + max(usage)
+    results = {_root(a, roots_of(executed)) for a in executed.outputs}
+    given = set(executed.inputs)
+    temporary = [s for s in spans if s.var is None or s.var not in results | given]
+    buffers = [*argument_buffers(program, share.held), *_buffers(spans, groups, given, share)]
+    waiting = peak - sum(b.nbytes * b.count for b in buffers)
+    if waiting > 0:
+        buffers.append(Buffer("freed, waits for values of its size", "temporary", waiting, ""))
+    return Memory(
+        arguments=sum(share.held(v.aval) for v in executed.inputs),
+        results=sum(share.held(a.aval) for a in executed.outputs),
+        aliased=sum(share.held(executed.inputs[i].aval) for i in program.donated),
+        temporaries=max(_with_waiting(temporary, count)),
+        buffers=tuple(sorted(buffers, key=lambda b: -b.nbytes * b.count)),
+        usage=tuple(lasting + n for n in usage[:-1]),
+        peak=peak,
+    )
+
+
+def _spans(program: Program, groups: Sequence[Group], owned: Collection[int], share: _Share) -> list[Span]:
+    """The buffers of one run, those of the inputs `owned` included; results last until behind the last group."""
+    roots, end = roots_of(program), len(groups)
+    last = {v: g for g, group in enumerate(groups) for v in (*group.writes, *group.reads) if isinstance(v, Var)}
+    results = {r for a in program.outputs if isinstance(r := _root(a, roots), Var)}
+    last.update(dict.fromkeys(results, end))
+    inputs = [program.inputs[i] for i in owned]
+    open_spans = {v: share.span(0, last.get(v, 0), v, "argument") for v in inputs}
+    found = list(open_spans.values())
+    for g, group in enumerate(groups):
+        taken: set[Var] = set()
+        for var in group.writes:
+            free = (v for v in group.over.get(var, ()) if last.get(v) == g and v in open_spans and v not in taken)
+            source = next(free, None)
+            if source is not None:
+                taken.add(source)
+                open_spans[source].last = g - 1
+            span = share.span(g, last.get(var, g), var, "result" if var in results else kind_of(group, var))
+            found.append(span)
+            open_spans[var] = span
+        found += [Span(g, g, nbytes, None, room=_room(nbytes)) for nbytes in group.buffers if nbytes]
+        found += [Span(g, g, nbytes, None, room=room) for room, nbytes in _inside(group, share).items() if nbytes]
+    return found
+
+
+def _inside(group: Group, share: _Share) -> dict[int, int]:
+    """By size class the bytes that a trip of a loop, or a branch, needs beside the operands and results of the equation."""
+    if not group.body:
+        return {}
+    program, owned, outside = _body(group)
+    spans, count = _spans(program, group.body, owned, share), len(group.body) + 1
+    needed = Counter({room: max(in_use(part, count)) for room, part in _by_room(spans).items()})
+    for aval in outside:
+        needed[share.room(aval)] -= share.held(aval)
+    return {room: max(nbytes, 0) for room, nbytes in needed.items()}
+
+
+def _body(group: Group) -> tuple[Program, Sequence[int], Sequence[ShapedArray]]:
+    """The program of a loop's trip or of a branch, its inputs that die with it, and the types of values that the caller counts."""
+    region = region_of(group.equations[-1])
+    if isinstance(region, Loop):
+        carried = range(region.num_consts, region.num_consts + region.num_carry)
+        return region.body, carried, [region.body.inputs[i].aval for i in carried]
+    assert isinstance(region, Branches)
+    return executed_branch(region, group.body), (), [v.aval for v in group.writes]
+
+
+def _by_room(spans: Sequence[Span]) -> dict[int, list[Span]]:
+    found: dict[int, list[Span]] = {}
+    for span in spans:
+        found.setdefault(span.room, []).append(span)
+    return found
+
+
+def _with_waiting(spans: Sequence[Span], count: int) -> list[int]:
+    """Bytes in use at each place, and of the buffers that wait: of each size class the most that has been in use so far."""
+    usage = [0] * count
+    for part in _by_room(spans).values():
+        most = 0
+        for g, now in enumerate(in_use(part, count)):
+            most = max(most, now)
+            usage[g] += most
+    return usage
+
+
+def _buffers(spans: Sequence[Span], groups: Sequence[Group], given: Collection[Var], share: _Share) -> Iterator[Buffer]:
+    """The buffers in use where most are, but for `given` values: those of a loop's body as well."""
+    at = largest(in_use(spans, len(groups) + 1))
+    yield from value_buffers([s for s in spans if s.first <= at <= s.last and s.var not in given], groups)
+    if at == len(groups):
+        return
+    group = groups[at]
+    eqn = group.equations[-1]
+    place = eqn.source.place if eqn.source else None
+    yield from (Buffer(f"workspace of {eqn.op.name}", "temporary", n, "", source=place) for n in group.buffers if n)
+    if group.body:
+        program, owned, _ = _body(group)
+        yield from _buffers(_spans(program, group.body, owned, share), group.body, set(program.inputs), share)
+
+
+def _root(atom: Atom, roots: Mapping[Var, Atom]) -> Atom:
+    return atom if isinstance(atom, Literal) else roots.get(atom, atom)

@@ -1,0 +1,56 @@
+"""How often kernels of our own go over their rows, and what a program's executed form needs."""
+
+from __future__ import annotations
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise.planner.executed import executed_groups
+from shardwise.planner.flops import work_of
+from tests.planner.device_programs import array
+
+X = array(512, 1024)
+N = 512 * 1024 * 4
+
+
+def executed(f, *types):
+    return jax.jit(f).lower(*[jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]).compile().runtime_executable()
+
+
+def kernels(f, *types):
+    return executed_groups(executed(f, *types).plan.program, {})
+
+
+def test_a_softmax_is_one_kernel_that_reads_memory_once():
+    (group,) = kernels(jax.nn.softmax, X)
+    read, summed, written = group.passes
+    assert [sum(p.touched.values()) for p in group.passes] == [N, 0, N]
+    assert [e.op.name for e in read.equations] == ["reduce_max"]
+    assert "exp" in [e.op.name for e in summed.equations]
+    assert summed.cached >= 2 * N and written.cached >= N
+
+
+def test_elementwise_kernels_go_over_their_operands_once():
+    (group,) = kernels(lambda x, y: jnp.tanh(x) * y + x, X, X)
+    (one,) = group.passes
+    assert sum(one.touched.values()) == 3 * N and one.cached == 0
+
+
+def test_rows_that_the_cache_does_not_hold_are_read_again():
+    far = array(4, 1 << 19)
+    (group,) = kernels(jax.nn.softmax, far)
+    assert [sum(p.touched.values()) for p in group.passes] == [far.nbytes] * 3
+
+
+def test_pieces_of_a_value_are_views_of_it():
+    found = kernels(lambda x: [jnp.sort(a) for a in jnp.split(jnp.sort(x), 2, axis=1)], X)
+    assert [e.op.name for g in found for e in g.equations] == ["sort"] * 3
+    whole = found[0].writes
+    assert found[1].reads == found[2].reads == whole
+
+
+def test_a_small_loop_counts_all_its_rounds():
+    def f(x):
+        return jax.lax.fori_loop(0, 100, lambda i, c: jnp.exp(c) * 0.1, x)
+
+    (group,) = kernels(f, array(64))
+    assert work_of(group.equations).transcendentals == 100 * 64
