@@ -5,7 +5,8 @@
 DIR holds one checkout per library, in folders of the names in libraries.toml, at the version that pip installs. The
 environment, with every library and JAX 0.10.2, is made at the first call. Libraries run one after the other: their tests once under
 JAX, and those that passed there once more by `shardwise run --dialect latest -m pytest`. Seconds are the processor's, within the
-tests; memory is the most that a process of tests held. What a run found is kept in the environment's folder, so that libraries can be tried at different times.
+tests; memory is the most that a process of tests held. What a run found is kept in the environment's folder, so that libraries can
+be tried at different times.
 """
 
 from __future__ import annotations
@@ -160,8 +161,8 @@ def page(results: Path) -> str:
         "Libraries' own tests, unmodified, under JAX "
         + _JAX
         + " and under `shardwise run --dialect latest`: a fixed sample of each suite.",
-        "*passing* counts tests that pass under JAX, and those of them that pass here; *time* is JAX's processor time over ours in tests that",
-        "pass in both, *memory* the most that the process of tests held. Made by `python -m tests.clients --checkouts DIR --write`.",
+        "*passing* counts tests that pass under JAX, and those of them that pass here; *time* is JAX's processor time over ours in tests",
+        "that pass in both, *memory* the most that the process of tests held. Made by `python -m tests.clients --checkouts DIR --write`.",
         "",
         "| library | version | tests tried | passing under JAX | of these here | time | memory JAX / here, MiB |",
         "|---|---|---|---|---|---|---|",
