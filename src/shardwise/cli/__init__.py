@@ -1,4 +1,4 @@
-"""The command `shardwise`: `run` a JAX program or notebook, `plan` one for a machine that one does not have, `info` about this one.
+"""The command `shardwise`: `run` a JAX program or notebook, `explain` what it does, `plan` it for a machine that one does not have.
 
 In: the words of the command line. Out: an exit status; everything else is printed.
 """
@@ -13,12 +13,12 @@ from types import ModuleType
 from typing import NoReturn
 
 from shardwise import __version__
-from shardwise.cli import completion, info, plan, run
+from shardwise.cli import completion, explain, info, plan, run
 from shardwise.cli.info import print_environment_info as print_environment_info
 from shardwise.cli.program import UsageError as UsageError
 
-_COMMANDS: tuple[ModuleType, ...] = (run, plan, info, completion)
-_WITH_PROGRAM = {command.NAME: command for command in (run, plan)}
+_COMMANDS: tuple[ModuleType, ...] = (run, explain, plan, info, completion)
+_WITH_PROGRAM = {command.NAME: command for command in (run, explain, plan)}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -74,7 +74,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--chakra", metavar="DIR", help="write its execution traces, one per device, as Chakra has them"
     )
-    parser.set_defaults(carry_out=_carry_out, parser=parser)
+    parser.set_defaults(carry_out=carry_out, parser=parser)
 
 
 def split_words(words: list[str]) -> tuple[list[str], list[str]]:
@@ -90,9 +90,10 @@ def split_words(words: list[str]) -> tuple[list[str], list[str]]:
     return own + rest[at:], rest[:at]
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def carry_out(options: argparse.Namespace) -> int:
+    """Run the program that the options name without data, and show the plans."""
     program = Program.of(options)
-    _check_writable(options)
+    check_writable(options)
     if options.layouts is not None and (not options.search or options.layouts < 1):
         raise UsageError(f"--layouts {options.layouts}: give --search and a number of layouts, at least one")
     set_dialect(options)
@@ -124,7 +125,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             f"{program.name} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
             "compiled programs: decorate the training step with jax.jit, and call it."
         )
-    _show(plans, options)
+    show_plans(plans, options)
     if found:
         print(f"\n{found}")
     return status
@@ -180,7 +181,7 @@ def _execute(program: Program) -> int:
     return 0
 
 
-def _check_writable(options: argparse.Namespace) -> None:
+def check_writable(options: argparse.Namespace) -> None:
     """Refuse files that could not be written after the run, before it."""
     for name in ("json", "html", "trace"):
         file = getattr(options, name)
@@ -194,7 +195,8 @@ def _check_writable(options: argparse.Namespace) -> None:
         raise UsageError(f"--chakra {options.chakra}: that is a file; give a folder")
 
 
-def _show(plans: Sequence[Plan], options: argparse.Namespace) -> None:
+def show_plans(plans: Sequence[Plan], options: argparse.Namespace) -> None:
+    """Print the first plan and the verdicts of the others, and write the files that the options name."""
     from shardwise.plan.report import terminal  # start-up time: only what shows the plan
 
     largest = plans[0]

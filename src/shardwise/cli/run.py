@@ -28,7 +28,7 @@ def register(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_program(parser)
-    parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual CPU devices")
+    parser.add_argument("--devices", type=device_count, metavar="N", help="number of virtual CPU devices")
     parser.set_defaults(carry_out=_carry_out, parser=parser)
 
 
@@ -37,7 +37,8 @@ def split_words(words: list[str]) -> tuple[list[str], list[str]]:
     return own_words(words, ("--devices", "--dialect"))
 
 
-def _device_count(text: str) -> int:
+def device_count(text: str) -> int:
+    """The number of devices that a word says."""
     try:
         count = int(text)
     except ValueError:

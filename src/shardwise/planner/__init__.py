@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shardwise.planner.buffers import Memory as Memory
     from shardwise.planner.device_program import device_program_of as device_program_of
     from shardwise.planner.device_program import product_flops_of as product_flops_of
+    from shardwise.planner.executed import is_view as is_view
     from shardwise.planner.flops import product_of as product_of
     from shardwise.planner.flops import touched_bytes as touched_bytes
     from shardwise.planner.fuse import groups as groups
@@ -35,6 +36,7 @@ __getattr__ = open_door(
     __name__,
     buffers="Memory",
     device_program="device_program_of product_flops_of",
+    executed="is_view",
     flops="product_of touched_bytes",
     fuse="groups",
     machine="Machine Places",

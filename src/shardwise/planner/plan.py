@@ -66,10 +66,11 @@ def make_plan(
         model_flops=flops - _flops_again(products),
         peak_flops=_peak_flops(products, machine),
         shares=shares(tasks),
-        traffic=tuple(_traffic(t, placement) for t in transfers_of(program.program, program.sizes)),
+        traffic=tuple(_traffic(t, placement, program.together) for t in transfers_of(program.program, program.sizes)),
         advice=advise(program, parts, memory, machine),
         notes=(*_notes(program, machine, parts), *notes),
         calls=calls,
+        together=program.together,
         planning_seconds=time.perf_counter() - start,
     )
 
@@ -133,13 +134,17 @@ def _operand_bytes(transfer: Transfer) -> float:
     return transfer.bytes if collective.pattern == SHIFT or not sent else transfer.bytes * unit / sent
 
 
-def _traffic(transfer: Transfer, placement: MeshPlacement) -> Traffic:
+def _traffic(transfer: Transfer, placement: MeshPlacement, together: bool) -> Traffic:
+    """What one collective sends. Devices of one process find in its memory what others would send them: that takes no time."""
     collective = transfer.op.collective
     assert collective is not None
-    took = crossing(collective.pattern, _operand_bytes(transfer), transfer.axes, placement)
     line = None if transfer.source is None else transfer.source.place
+    level, seconds = "", 0.0
+    if not together:
+        took = crossing(collective.pattern, _operand_bytes(transfer), transfer.axes, placement)
+        level, seconds = took.level, took.seconds * transfer.known_trips
     return Traffic(transfer.kind, transfer.axes, transfer.total, transfer.trips, transfer.value, transfer.cause, transfer.implicit,
-                   line, took.level, took.seconds * transfer.known_trips)  # fmt: skip
+                   line, level, seconds)  # fmt: skip
 
 
 def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> Iterator[str]:

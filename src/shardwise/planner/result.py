@@ -164,6 +164,9 @@ class Plan:
         shares: seconds by cause on the critical path: 'product', 'memory', 'collective:<axes>', 'latency'.
         traffic: the record of communication.
         planning_seconds: what it took to plan.
+        together: whether bytes, FLOPs and seconds are those of all devices together, which share one machine and one process.
+        measured: of a run that was measured, the place of each task of `schedule` and its seconds.
+        measured_seconds: of its quickest step; 0 if none was measured.
         notes: what the model does not know of this program, one sentence each.
     """
 
@@ -191,6 +194,9 @@ class Plan:
     notes: tuple[str, ...] = ()
     calls: int = 1
     planning_seconds: float = 0.0
+    together: bool = False
+    measured: tuple[tuple[int, float], ...] = ()
+    measured_seconds: float = 0.0
 
     @property
     def fits(self) -> bool:

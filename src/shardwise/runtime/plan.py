@@ -49,6 +49,13 @@ class Plan:
         self.run: Run = namespace["run"]
 
 
+def equation_lines(plan: Plan) -> dict[int, int]:
+    """By line of a plan's source the number of the equation that it belongs to."""
+    writer = Writer(plan.program, plan.env, plan.owned)
+    writer.source()
+    return writer.places
+
+
 class Writer:
     """Writes the source: names for values, constants for kernels and literals, `del` after the last use."""
 
@@ -61,7 +68,7 @@ class Writer:
             v for v in program.outputs if isinstance(v, Var)
         }
         self.constants: dict[str, Any] = {"asarray": np.asarray, "quiet": _QUIET, "errors": _ERRORS, "left": _left}
-        self.places: dict[int, Any] = {}  # the user's line by ours
+        self.places: dict[int, int] = {}  # the number of the equation by our line
         self.names: dict[Var, str] = {}
         self.views: set[Var] = set()  # of constants
         self.last_use = _last_uses(program)
@@ -119,7 +126,7 @@ class Writer:
                 if isinstance(v, Var) and v not in kept and self.last_use.get(v, i) == i
             ]
             written = self.equation(eqn, dead)
-            self.places |= dict.fromkeys(range(len(lines), len(lines) + len(written)), eqn.source)
+            self.places |= dict.fromkeys(range(len(lines), len(lines) + len(written)), i)
             lines += written
             if dead:
                 lines.append(f"    del {', '.join(self.names[v] for v in dead)}")
@@ -139,7 +146,8 @@ class Writer:
             ]
             lines[1:] = ["    before = errors.set(quiet)", *guarded]
             # Lines count from 1, and two were put before them.
-            self.constants[PLACES] = {at + 3: place for at, place in self.places.items()}
+            self.places = {at + 3: number for at, number in self.places.items()}
+            self.constants[PLACES] = {at: program.equations[number].source for at, number in self.places.items()}
         outs = ", ".join(self.output(a) for a in program.outputs)
         lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
         return "\n".join(lines)

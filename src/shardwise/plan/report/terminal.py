@@ -18,7 +18,7 @@ from shardwise.plan.report.figures import (
     spec_text,
     time_text,
 )
-from shardwise.plan.report.totals import bottleneck, buffer_totals, op_totals, traffic_totals
+from shardwise.plan.report.totals import bottleneck, buffer_totals, measured_totals, op_totals, traffic_totals
 from shardwise.planner import Plan
 
 ROWS = 10  # of a table; the rest is one line
@@ -35,6 +35,7 @@ def text(plan: Plan, width: int = 100, color: bool = False, rows: int = ROWS) ->
         _memory(plan, paint, width, rows),
         _traffic(plan, paint, width, rows),
         _time(plan, paint, width, rows),
+        _measured(plan, paint, width, rows),
         _advice(plan, paint, width),
         _notes(plan, paint, width),
     ]
@@ -67,7 +68,7 @@ def _head(plan: Plan, paint: Paint, width: int) -> list[str]:
     low, high = time_text(plan.seconds.low), time_text(plan.seconds.high)
     facts = [
         f"a step takes {low} to {high}",
-        f"{count_text(plan.flops, 'FLOP')} per device",
+        f"{count_text(plan.flops, 'FLOP')}{'' if plan.together else ' per device'}",
         f"MFU {100 * plan.mfu:.0f} %",
     ]
     if plan.calls > 1:
@@ -85,7 +86,8 @@ def _memory(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
     parts = [("arguments", plan.arguments), ("results", plan.results - plan.aliased), ("temporaries", plan.temporaries)]
     sums = ", ".join(f"{part} {size_text(n)}" for part, n in parts)
     donated = f"; {size_text(plan.aliased)} of the results lie in donated arguments" if plan.aliased else ""
-    title = f"memory at the peak: {size_text(plan.peak)} per device ({sums}{donated})"
+    per = "in this process" if plan.together else "per device"
+    title = f"memory at the peak: {size_text(plan.peak)} {per} ({sums}{donated})"
     unit, name = binary_unit(plan.peak)
     body = [
         (
@@ -161,6 +163,19 @@ def _time(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
             for line in _wrapped(f"{time_text(hidden)} of the collectives hide behind computing.", width - 2)
         ]
     return lines
+
+
+def _measured(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
+    """Each kernel as it was measured, beside the prediction; loops as a whole."""
+    found = measured_totals(plan)
+    if not found:
+        return []
+    likely = plan.seconds.likely
+    ratio = f", {share_text(likely, plan.measured_seconds)} of it predicted" if plan.measured_seconds else ""
+    title = f"measured: {time_text(plan.measured_seconds)} a step{ratio}"
+    body = [(time_text(m.seconds), time_text(m.predicted), f"{m.times:,}", m.name, line_text(m.source)) for m in found]
+    rest = sum(m.seconds for m in found[rows:])
+    return _section(title, ("measured", "predicted", "times", "op", "line"), body, rows, time_text(rest), paint, width)
 
 
 def _advice(plan: Plan, paint: Paint, width: int) -> list[str]:

@@ -76,6 +76,30 @@ def op_totals(plan: Plan) -> list[OpTotal]:
     return sorted(found.values(), key=lambda t: -t.seconds)
 
 
+@dataclass(slots=True)
+class MeasuredTotal:
+    """All tasks of a step with one name at one line, loops as a whole: what they took in a run, and what was predicted."""
+
+    name: str
+    source: Line | None
+    seconds: float = 0.0
+    predicted: float = 0.0
+    times: int = 0
+
+
+def measured_totals(plan: Plan) -> list[MeasuredTotal]:
+    """By name and line, what took longest first; empty if nothing was measured."""
+    took = dict(plan.measured)
+    found: dict[tuple[str, Line | None], MeasuredTotal] = {}
+    for task in plan.schedule.tasks:
+        if task.place in took:
+            total = found.setdefault((task.name, task.source), MeasuredTotal(task.name, task.source))
+            total.seconds += took[task.place]
+            total.predicted += task.seconds
+            total.times += 1
+    return sorted(found.values(), key=lambda t: -t.seconds)
+
+
 def line_totals(plan: Plan) -> dict[Line, LineTotal]:
     """By source line; what has none is left out."""
     found: dict[Line, LineTotal] = {}
