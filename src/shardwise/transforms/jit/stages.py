@@ -34,9 +34,10 @@ from shardwise.transforms.jit.entry import Entry, as_array_impl
 from shardwise.transforms.jit.jit_shardings import moved
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.reports import (
+    Explanation,
     MemoryStats,
     cost_of,
-    explain_text,
+    explanation_of,
     grid_text,
     memory_stats,
     program_text,
@@ -256,9 +257,13 @@ class Lowered(Stage):
         """'flops', 'transcendentals' and 'bytes accessed' of the global program."""
         return cost_of(self._entry.executable.program)
 
-    def explain(self) -> str:
-        """The layout of each value, and each collective with its bytes per device, the op and the line that caused it."""
-        return explain_text(self._entry.executable, self._input_names(), result=False)
+    def explain(self, *, width: int | None = None) -> Explanation:
+        """The layout of each value, and each collective with its bytes per device, the op and the line that caused it.
+
+        The text begins with a summary, and is the data behind it as well: `collectives`, `memory`, `totals`, `table`, `diff`, `save`. Lines
+        are as wide as the terminal, or have `width` characters at most.
+        """
+        return explanation_of(self._entry.executable, self._input_names(), False, width)
 
     def _input_names(self) -> list[str]:
         entry = self._entry
@@ -366,9 +371,9 @@ class Compiled(Stage):
         """The library's own object: program, layouts, transfers and the generated plan."""
         return self._entry.executable
 
-    def explain(self) -> str:
+    def explain(self, *, width: int | None = None) -> Explanation:
         """As `Lowered.explain`, with the time each stage of compiling took."""
-        return explain_text(self._entry.executable, self._lowered._input_names(), result=True)
+        return explanation_of(self._entry.executable, self._lowered._input_names(), True, width)
 
     # -- calling it ---------------------------------------------------------------------------------------------------------------
 

@@ -7,16 +7,18 @@ from shardwise.base.doors import open_door
 if TYPE_CHECKING:
     from shardwise.transforms.reports.cost import cost_of as cost_of
     from shardwise.transforms.reports.cost import equation_work as equation_work
-    from shardwise.transforms.reports.explain import explain_text as explain_text
+    from shardwise.transforms.reports.explain import explanation_of as explanation_of
     from shardwise.transforms.reports.explain import grid_text as grid_text
     from shardwise.transforms.reports.explain import program_text as program_text
     from shardwise.transforms.reports.explain import program_with_layouts as program_with_layouts
+    from shardwise.transforms.reports.explanation import Explanation as Explanation
     from shardwise.transforms.reports.memory import MemoryStats as MemoryStats
     from shardwise.transforms.reports.memory import memory_stats as memory_stats
 
 __getattr__ = open_door(
     __name__,
     cost="cost_of equation_work",
-    explain="explain_text grid_text program_text program_with_layouts",
+    explain="explanation_of grid_text program_text program_with_layouts",
+    explanation="Explanation",
     memory="MemoryStats memory_stats",
 )

@@ -5,6 +5,9 @@ In: an Executable. Out: text, or the global program with its layouts as types.
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +16,11 @@ from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, sou
 from shardwise.passes import DimAxes, Transfer
 from shardwise.runtime.processes import exchanges
 from shardwise.sharding import AbstractMesh
+from shardwise.transforms.reports.explanation import Explanation, totals
+from shardwise.transforms.reports.layers import fitted, with_layers_once
+from shardwise.transforms.reports.memory import MemoryStats, memory_stats
+
+_MOST = 5  # of the axes, kinds or lines that a summary names
 
 
 def program_with_layouts(executable: Executable) -> Program:
@@ -78,26 +86,56 @@ def program_text(program: Program, sources: bool) -> str:
     return "\n".join(lines)
 
 
-def explain_text(executable: Executable, names: Sequence[str], result: bool) -> str:
-    """The partitioner's decisions. `names` are those of the program's inputs; `result` adds the cost of the compiled form."""
+def explanation_of(executable: Executable, names: Sequence[str], result: bool, width: int | None) -> Explanation:
+    """The partitioner's decisions, with a summary in front.
+
+    Args:
+        executable: what was compiled.
+        names: those of the program's inputs.
+        result: whether to add the cost of the compiled form.
+        width: the characters of a line; None: those of the terminal, or any number where the output is none.
+    """
     program = program_with_layouts(executable)
-    lines = [f"{executable.name}: {grid_text(executable)}", "", "values"]
+    transfers, memory = executable.transfers, memory_stats(executable, names)
+    lines = [f"{executable.name}: {grid_text(executable)}", "", *_summary(transfers, memory), "", "values"]
     for name, var in zip(names, program.inputs, strict=True):
         lines.append(f"  {name}: {var.aval.str_short()}, {_local_bytes(executable, var.aval)} bytes per device")
-    body = program_text(program, sources=True).split("\n")
+    body = with_layers_once(program, program_text(program, sources=True).split("\n"))
     lines += [
         "",
         "program",
         *[f"  {line}" for line in body],
         "",
-        *_collectives(executable.transfers),
+        *_collectives(transfers),
         *_between(executable),
     ]
     if result:
         seconds = executable.seconds
         took = ", ".join(f"{stage} {1e3 * t:.1f} ms" for stage, t in seconds.items())
         lines += ["", f"compiled in {1e3 * sum(seconds.values()):.1f} ms: {took}"]
-    return "\n".join(lines)
+    if width is None and sys.stdout.isatty():
+        width = shutil.get_terminal_size((120, 24)).columns
+    return Explanation("\n".join(fitted(lines, width)), executable.name, transfers, memory)
+
+
+def _summary(transfers: Sequence[Transfer], memory: MemoryStats) -> list[str]:
+    """Memory, and the bytes that a device sends by axis, kind and line."""
+    parts = (
+        ("arguments", memory.argument_size_in_bytes),
+        ("results", memory.output_size_in_bytes),
+        ("temporaries", memory.temp_size_in_bytes),
+        ("donated", memory.alias_size_in_bytes),
+    )
+    held = ", ".join(f"{part} {n}" for part, n in parts if n or part != "donated")
+    lines = ["summary", f"  peak memory: {memory.peak_memory_in_bytes} bytes per device ({held})"]
+    if not transfers:
+        return [*lines, "  sends nothing"]
+    lines.append(f"  sends {sum(t.total for t in transfers)} bytes per device")
+    for by in ("axis", "kind", "line"):
+        found = list(totals(transfers, by).items())
+        rest = [("others", sum(n for _, n in found[_MOST:]))] if len(found) > _MOST else []
+        lines.append(f"    by {by}: " + ", ".join(f"{name} {n}" for name, n in (*found[:_MOST], *rest)))
+    return lines
 
 
 def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
@@ -137,18 +175,21 @@ def _collectives(transfers: Sequence[Transfer]) -> list[str]:
         return ["collectives: none"]
     total = sum(t.total for t in transfers)
     lines = [f"collectives: {len(transfers)}, sending {total} bytes per device"]
-    for t in transfers:
-        where = f" at {source_text(t.source)}" if t.source else ""
-        over = ", ".join(t.axes)
-        by = f"inserted for {t.cause}" if t.implicit else "written by the program"
-        side = ", backward" if t.backward else ""
-        lines.append(f"  {t.kind} over {over} of {t.value}: {t.bytes} bytes{_often(t)}, {by}{where}{side}")
+    for line, count in Counter(map(_collective, transfers)).items():
+        lines.append(f"  {count} x {line}" if count > 1 else f"  {line}")
     if any(t.unasked for t in transfers):
         lines.append(
             "  Lay the operands out alike (in_shardings, device_put) to save the inserted moves; "
             "shardwise_on_reshard='raise' refuses them."
         )
     return lines
+
+
+def _collective(t: Transfer) -> str:
+    where = f" at {source_text(t.source)}" if t.source else ""
+    by = f"inserted for {t.cause}" if t.implicit else "written by the program"
+    side = ", backward" if t.backward else ""
+    return f"{t.kind} over {', '.join(t.axes)} of {t.value}: {t.bytes} bytes{_often(t)}, {by}{where}{side}"
 
 
 def _often(t: Transfer) -> str:
