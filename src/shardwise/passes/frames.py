@@ -10,13 +10,14 @@ Comes in: an equation with operands that are views. Goes out: the frame of each 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shardwise.ir import Equation, ShapedArray, unwrapped
+from shardwise.ir import Box, Equation, ShapedArray, unwrapped
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import dim_of
-from shardwise.passes.views import Part, Stored, View
+from shardwise.passes.views import Part, View, compose
+from shardwise.passes.windows import windowed_dims
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 
@@ -35,10 +36,11 @@ Frames = dict[int, Frame]  # by factor
 def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frames | None:
     """The frame of every uneven factor; {} if there is none, None where the op cannot compute in one."""
     frames: Frames = {}
-    for view, tensor in zip(views, rule.inputs, strict=True):
+    for i, (view, tensor) in enumerate(zip(views, rule.inputs, strict=True)):
+        windows = windowed_dims(eqn, rule, view, sizes) if i == 0 else ()
         for d in view.moved():
             axes, n = view.axes(d), view.shape[d]
-            if not axes or n % ways(axes, sizes) == 0:
+            if not axes or n % ways(axes, sizes) == 0 or d in windows:
                 continue
             if len(tensor[d]) != 1 or n < 2 * ways(axes, sizes):
                 return None
@@ -98,17 +100,19 @@ def framed_dims(dims: DimAxes, tensor: TensorFactors, frames: Frames) -> DimAxes
     )
 
 
-def into_frames(view: View, tensor: TensorFactors, frames: Frames) -> View:
-    """A value in its frames."""
+def into_frames(view: View, tensor: TensorFactors, frames: Frames, alone: bool = False) -> View:
+    """A value in its frames; a value that fills its ground fills theirs, unless what stands beside it must be `alone`."""
     low = [frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor]
     shape = tuple(frames[fs[0]].size if fs and fs[0] in frames else n for n, fs in zip(view.shape, tensor, strict=True))
     parts = tuple(
         Part(p.source, p.first, tuple(a + b for a, b in zip(p.at, low, strict=True)), p.size) for p in view.parts
     )
+    if parts and not alone and view.parts[0].fills and view.parts[0].size == view.shape:
+        parts = (replace(parts[0], at=(0,) * len(shape), size=shape), *parts[1:])
     return View(shape, parts, view.eqn)
 
 
-def out_of_frames(source: Stored, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
-    """The value that stands in the frames of `source`."""
+def out_of_frames(framed: View, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
+    """The value that stands in the frames of `framed`."""
     low = tuple(frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor)
-    return View(aval.shape, (Part(source, low, (0,) * aval.ndim, aval.shape),), eqn)
+    return compose((Box(0, low, (0,) * aval.ndim, aval.shape),), [framed], aval.shape, eqn)
