@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.ir import Equation, Var
-from shardwise.ops.shapes.pieces import concatenate_p, slice_p
+from shardwise.ops.shapes.joining import concatenate_p
+from shardwise.ops.shapes.pieces import slice_p
 
 _MOST = 8  # pieces; of more of them the value is exchanged as a whole
 
