@@ -30,7 +30,7 @@ from shardwise.ops.devices.lines import Kernel, line_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine import thread_count
 
 _THREADED = 1 << 17  # elements from which SciPy's worker threads pay
 
