@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from shardwise.ir import Box, Equation, ShapedArray, unwrapped
+from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrapped
+from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import dim_of
 from shardwise.passes.views import Part, View, compose
 from shardwise.passes.windows import windowed_dims
+from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
+
+if TYPE_CHECKING:
+    from shardwise.passes.partition import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,52 @@ class Frame:
 
 
 Frames = dict[int, Frame]  # by factor
+
+
+def in_frames(region: Region, eqn: Equation) -> bool:
+    """Compute with operands that no layout fits in the frames in which they stand, if there are such and the op can."""
+    if not any(region.is_view(a) for a in eqn.inputs):
+        return False
+    op, out_types = eqn.op, tuple([v.aval for v in eqn.outputs])
+    rule = op.sharding_rule(tuple([a.aval for a in eqn.inputs]), out_types, eqn.params)
+    views = [region.view(a) for a in eqn.inputs]
+    frames = frames_of(eqn, rule, views, region.grid.axis_sizes)
+    if not frames:
+        return False
+    inputs: list[Atom] = []
+    for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
+        aval = framed_type(atom.aval, tensor, frames)
+        if aval is atom.aval:
+            inputs.append(atom)
+            continue
+        sums = any(rule.kinds[f] is Kind.REDUCE for fs in tensor for f in fs if f in frames)
+        kind = op.reduction_of(eqn.params) if len(eqn.inputs) == 1 else "sum"
+        fill = literal(MONOIDS[kind].identity(aval.dtype), aval.dtype) if sums else None
+        inside = into_frames(view, tensor, frames, alone=sums)
+        if not sums and not inputs and op.halo is not None and windowed_dims(eqn, rule, view, region.grid.axis_sizes):
+            inputs.append(pending := Var(aval))
+            region.views[pending] = inside
+            continue
+        dims = framed_dims(natural_layout(inside, region.grid.axis_sizes), tensor, frames)
+        outer, region.current = region.current, view.eqn or region.current
+        inputs.append(inside_var := Var(aval))
+        region.define(inside_var, Assembler(region, aval).assemble(inside, dims, fill), dims)
+        region.current = outer
+    outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, rule.outputs, strict=True)]
+    placed = [
+        framed_dims(region.placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, rule.outputs, strict=True)
+    ]
+    params = eqn.params
+    if op.localize is not None:
+        params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
+    inner = region.placing(dict(zip(outputs, placed, strict=True)))
+    inner.equation(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source))
+    for var, out, tensor in zip(eqn.outputs, outputs, rule.outputs, strict=True):
+        if out in region.values and out.aval.shape == var.aval.shape:
+            region.define(var, *region.values[out])
+        else:
+            region.views[var] = out_of_frames(region.view(out), var.aval, tensor, frames, eqn)
+    return True
 
 
 def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frames | None:

@@ -27,12 +27,13 @@ from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.relayout import layout_axes, relayout_op, route
 from shardwise.passes.assemble import Assembler, natural_layout
-from shardwise.passes.frames import framed_dims, framed_type, frames_of, into_frames, out_of_frames
+from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import Step, plan_reshard
 from shardwise.passes.split import (
     Known,
+    Split,
     cheaper_split,
     dim_of,
     local_params,
@@ -43,9 +44,8 @@ from shardwise.passes.split import (
 )
 from shardwise.passes.transfers import transfers_of
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
-from shardwise.passes.windows import windowed_dims, with_windows
+from shardwise.passes.windows import with_windows
 from shardwise.runtime.env import Env
-from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule
 
 MAX_PARTS = 16  # of a view, from which on it is laid out at once
@@ -113,7 +113,7 @@ class Region:
         outer, self.current = self.current, view.eqn
         near = natural_layout(view, self.grid.axis_sizes)
         atom = Assembler(self, var.aval).assemble(view, near)
-        placed = self._placement(var)
+        placed = self.placement(var)
         self.define(var, self.reshard(atom, near, placed, var.aval), placed)
         self.current = outer
 
@@ -324,56 +324,15 @@ class Region:
 
     def framed(self, eqn: Equation) -> bool:
         """Compute with operands that no layout fits in the frames in which they stand, if there are such and the op can."""
-        if not any(self.is_view(a) for a in eqn.inputs):
-            return False
-        op, out_types = eqn.op, tuple([v.aval for v in eqn.outputs])
-        rule = op.sharding_rule(tuple([a.aval for a in eqn.inputs]), out_types, eqn.params)
-        views = [self.view(a) for a in eqn.inputs]
-        frames = frames_of(eqn, rule, views, self.grid.axis_sizes)
-        if not frames:
-            return False
-        inputs: list[Atom] = []
-        for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
-            aval = framed_type(atom.aval, tensor, frames)
-            if aval is atom.aval:
-                inputs.append(atom)
-                continue
-            sums = any(rule.kinds[f] is Kind.REDUCE for fs in tensor for f in fs if f in frames)
-            kind = op.reduction_of(eqn.params) if len(eqn.inputs) == 1 else "sum"
-            fill = literal(MONOIDS[kind].identity(aval.dtype), aval.dtype) if sums else None
-            inside = into_frames(view, tensor, frames, alone=sums)
-            if not sums and not inputs and op.halo is not None and windowed_dims(eqn, rule, view, self.grid.axis_sizes):
-                inputs.append(pending := Var(aval))
-                self.views[pending] = inside
-                continue
-            dims = framed_dims(natural_layout(inside, self.grid.axis_sizes), tensor, frames)
-            outer, self.current = self.current, view.eqn or self.current
-            inputs.append(inside_var := Var(aval))
-            self.define(inside_var, Assembler(self, aval).assemble(inside, dims, fill), dims)
-            self.current = outer
-        outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, rule.outputs, strict=True)]
-        placed = [
-            framed_dims(self._placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, rule.outputs, strict=True)
-        ]
-        params = eqn.params
-        if op.localize is not None:
-            params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
-        inner = self.placing(dict(zip(outputs, placed, strict=True)))
-        inner.equation(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source))
-        for var, out, tensor in zip(eqn.outputs, outputs, rule.outputs, strict=True):
-            if out in self.values and out.aval.shape == var.aval.shape:
-                self.define(var, *self.values[out])
-            else:
-                self.views[var] = out_of_frames(self.view(out), var.aval, tensor, frames, eqn)
-        return True
+        return in_frames(self, eqn)
 
-    def _placement(self, var: Var) -> DimAxes:
+    def placement(self, var: Var) -> DimAxes:
         """The layout that propagation chose for a value."""
         return self.placements.get(var, ((),) * var.aval.ndim)
 
     def placed(self, eqn: Equation) -> tuple[DimAxes, ...]:
         """The layouts that propagation chose for the results of an equation."""
-        return tuple([self._placement(v) for v in eqn.outputs])
+        return tuple([self.placement(v) for v in eqn.outputs])
 
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, move the operands there, compute, reduce."""
