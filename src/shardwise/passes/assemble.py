@@ -78,6 +78,9 @@ class Assembler:
         if parts and parts[0].fills and _covers(parts[0], view.shape):
             ground, fill = parts[0].source.atom, parts[0].source.atom
             parts = _without_ground(parts)
+        elif fill is None and (beside := _beside(parts)) is not None:
+            ground, fill = beside.atom, beside.atom
+            parts = [p for p in parts if not p.fills]
         if not parts:
             return self._filled(ground, local_shape(view.shape, dims, self._sizes))
         if fill is None:
@@ -95,6 +98,8 @@ class Assembler:
             if not parts[0].source.is_same(Stored(fill, (), ())):
                 return None
             parts = _without_ground(parts)
+        elif (beside := _beside(parts)) is not None and beside.is_same(Stored(fill, (), ())):
+            parts = [p for p in parts if not p.fills]
         if not parts:
             return self._filled(fill, self._local_shape(view.shape, dims, windows))
         return self._cut(View(view.shape, tuple(parts), view.eqn), dims, fill, windows)
@@ -292,6 +297,20 @@ def _without_ground(parts: list[Part]) -> list[Part]:
     while rest and rest[0].fills and rest[0].source.is_same(ground.source):
         rest = rest[1:]
     return rest
+
+
+def _beside(parts: Sequence[Part]) -> Stored | None:
+    """The one value that fills parts beside all others, over none of them; None if there is no such value."""
+    fills = [i for i, p in enumerate(parts) if p.fills]
+    if not fills or not all(parts[i].source.is_same(parts[fills[0]].source) for i in fills):
+        return None
+    over = any(not under.fills and _meet(under, parts[i]) for i in fills for under in parts[:i])
+    return None if over else parts[fills[0]].source
+
+
+def _meet(a: Part, b: Part) -> bool:
+    """Whether two parts have places in common."""
+    return all(p < q + m and q < p + n for p, n, q, m in zip(a.at, a.size, b.at, b.size, strict=True))
 
 
 def _loosened(parts: list[Part], shape: Ints) -> list[Part]:
