@@ -182,7 +182,7 @@ def _true_places(mask: Array, size: int) -> tuple[Array, Array]:
     rank = lax.cumsum(lax.convert_element_type(mask, index), 0)
     # Each true element writes its position at its rank; the others, and those beyond `size`, write nowhere.
     target = where_(mask, lax.sub(rank, literal(1, index)), literal(size, index))
-    places = at(lax.full((size,), 0, index))[target].set(lax.iota(index, mask.shape[0]), mode="drop")
+    places = at(lax.full((size,), 0, index))[target].add(lax.iota(index, mask.shape[0]), mode="drop")
     return places, lax.index_in_dim(rank, mask.shape[0] - 1, keepdims=False)
 
 

@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 Ints = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Device i gets positions ``[step * i + start, step * i + start + width)`` of a split dim."""
+
+    step: int
+    start: int
+    width: int
+
+
+Windows = Mapping[int, Window]  # by dim
+NO_WINDOWS: Windows = {}
+
+
 def natural_layout(view: View, sizes: Mapping[str, int]) -> DimAxes:
     """The layout in which most of a view lies already, where the axes of each dim divide it; else the dim is whole."""
     dims: list[Axes] = []
@@ -65,12 +78,37 @@ class Assembler:
         if parts and parts[0].fills and _covers(parts[0], view.shape):
             ground, fill = parts[0].source.atom, parts[0].source.atom
             parts = _without_ground(parts)
+        elif fill is None and (beside := _beside(parts)) is not None:
+            ground, fill = beside.atom, beside.atom
+            parts = [p for p in parts if not p.fills]
         if not parts:
             return self._filled(ground, local_shape(view.shape, dims, self._sizes))
         if fill is None:
             parts = _loosened(parts, view.shape)
         made = self._cut(View(view.shape, tuple(parts), view.eqn), dims, ground)
         return made if made is not None else self._painted(view.shape, parts, dims, ground)
+
+    def windows(self, view: View, dims: DimAxes, windows: Windows, fill: Atom) -> Atom | None:
+        """Each device's windows of `view` along some dims, its part along the others; `fill` stands where no part is.
+
+        None where the parts lie one over the other, or over another value than `fill`.
+        """
+        parts = list(view.parts)
+        if parts and parts[0].fills and _covers(parts[0], view.shape):
+            if not parts[0].source.is_same(Stored(fill, (), ())):
+                return None
+            parts = _without_ground(parts)
+        elif (beside := _beside(parts)) is not None and beside.is_same(Stored(fill, (), ())):
+            parts = [p for p in parts if not p.fills]
+        if not parts:
+            return self._filled(fill, self._local_shape(view.shape, dims, windows))
+        return self._cut(View(view.shape, tuple(parts), view.eqn), dims, fill, windows)
+
+    def _local_shape(self, shape: Ints, dims: DimAxes, windows: Windows) -> Ints:
+        """What a device has of a value of this shape."""
+        plain = tuple(() if d in windows else axes for d, axes in enumerate(dims))
+        local = local_shape(shape, plain, self._sizes)
+        return tuple(windows[d].width if d in windows else n for d, n in enumerate(local))
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -81,9 +119,9 @@ class Assembler:
 
     # -- one dim after the other -----------------------------------------------------------------------------------------------
 
-    def _cut(self, view: View, dims: DimAxes, fill: Atom) -> Atom | None:
+    def _cut(self, view: View, dims: DimAxes, fill: Atom, windows: Windows = NO_WINDOWS) -> Atom | None:
         """The view as runs along one of its moved dims, each of which is a view itself; None if it falls apart along none."""
-        moved = view.moved()
+        moved = sorted({*view.moved(), *windows})
         if not moved:
             (part,) = view.parts
             if part.fills:
@@ -95,6 +133,7 @@ class Assembler:
             runs = _runs(view.parts, d)
             if runs is None:
                 continue
+            inner = {e: w for e, w in windows.items() if e != d}
             found: list[_Operand] = []
             pieces: list[Piece] = []
             for parts in runs:
@@ -104,12 +143,12 @@ class Assembler:
                 k = next((k for k, operand in enumerate(found) if _same(operand.view, sub)), len(found))
                 if k == len(found):
                     axes = self._axes_of(first.source, d, dims)
-                    atom = self._cut(sub, _at(dims, d, axes), fill)
+                    atom = self._cut(sub, _at(dims, d, axes), fill, inner)
                     if atom is None:
                         return None
                     found.append(_Operand(sub, axes, atom))
                 pieces.append((k, first.first[d], first.at[d], first.size[d]))
-            return self._joined(found, d, view.shape[d], dims, pieces, fill)
+            return self._joined(found, d, view.shape[d], dims, pieces, fill, windows.get(d))
         return None
 
     def _axes_of(self, source: Stored, d: int, dims: DimAxes) -> Axes:
@@ -126,9 +165,16 @@ class Assembler:
         return self.region.reshard(source.atom, source.dims, dims, self._type(source.shape))
 
     def _joined(
-        self, operands: list[_Operand], d: int, size: int, dims: DimAxes, pieces: Sequence[Piece], fill: Atom
+        self,
+        operands: list[_Operand],
+        d: int,
+        size: int,
+        dims: DimAxes,
+        pieces: Sequence[Piece],
+        fill: Atom,
+        window: Window | None,
     ) -> Atom:
-        """Pieces of operands along dim `d`, whose layouts differ from `dims` there alone."""
+        """Pieces of operands along dim `d`, whose layouts differ from `dims` there alone; each device its part, or this window."""
         split = next((o.axes for o in operands if o.axes), ())
         if not dims[d] and split:
             for k, operand in enumerate(operands):
@@ -142,13 +188,15 @@ class Assembler:
         over = dims[d] or split
         if not over:
             return self._joined_here([o.atom for o in operands], d, size, pieces, fill)
-        width = size // ways(dims[d], self._sizes)
+        if window is None:
+            width = size // ways(dims[d], self._sizes)
+            window = Window(width if dims[d] else 0, 0, width)
         params = {
             "sizes": self.region.sizes_of(over),
             "dim": d,
-            "step": width if dims[d] else 0,
-            "start": 0,
-            "width": width,
+            "step": window.step,
+            "start": window.start,
+            "width": window.width,
             "pieces": tuple(pieces),
             "split": tuple(bool(o.axes) for o in operands),
         }
@@ -249,6 +297,20 @@ def _without_ground(parts: list[Part]) -> list[Part]:
     while rest and rest[0].fills and rest[0].source.is_same(ground.source):
         rest = rest[1:]
     return rest
+
+
+def _beside(parts: Sequence[Part]) -> Stored | None:
+    """The one value that fills parts beside all others, over none of them; None if there is no such value."""
+    fills = [i for i, p in enumerate(parts) if p.fills]
+    if not fills or not all(parts[i].source.is_same(parts[fills[0]].source) for i in fills):
+        return None
+    over = any(not under.fills and _meet(under, parts[i]) for i in fills for under in parts[:i])
+    return None if over else parts[fills[0]].source
+
+
+def _meet(a: Part, b: Part) -> bool:
+    """Whether two parts have places in common."""
+    return all(p < q + m and q < p + n for p, n, q, m in zip(a.at, a.size, b.at, b.size, strict=True))
 
 
 def _loosened(parts: list[Part], shape: Ints) -> list[Part]:

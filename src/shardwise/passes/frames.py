@@ -10,14 +10,21 @@ Comes in: an equation with operands that are views. Goes out: the frame of each 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from shardwise.ir import Equation, ShapedArray, unwrapped
+from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrapped
+from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import dim_of
-from shardwise.passes.views import Part, Stored, View
+from shardwise.passes.views import Part, View, compose
+from shardwise.passes.windows import windowed_dims
+from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
+
+if TYPE_CHECKING:
+    from shardwise.passes.partition import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +39,60 @@ class Frame:
 Frames = dict[int, Frame]  # by factor
 
 
+def in_frames(region: Region, eqn: Equation) -> bool:
+    """Compute with operands that no layout fits in the frames in which they stand, if there are such and the op can."""
+    if not any(region.is_view(a) for a in eqn.inputs):
+        return False
+    op, out_types = eqn.op, tuple([v.aval for v in eqn.outputs])
+    rule = op.sharding_rule(tuple([a.aval for a in eqn.inputs]), out_types, eqn.params)
+    views = [region.view(a) for a in eqn.inputs]
+    frames = frames_of(eqn, rule, views, region.grid.axis_sizes)
+    if not frames:
+        return False
+    inputs: list[Atom] = []
+    for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
+        aval = framed_type(atom.aval, tensor, frames)
+        if aval is atom.aval:
+            inputs.append(atom)
+            continue
+        sums = any(rule.kinds[f] is Kind.REDUCE for fs in tensor for f in fs if f in frames)
+        kind = op.reduction_of(eqn.params) if len(eqn.inputs) == 1 else "sum"
+        fill = literal(MONOIDS[kind].identity(aval.dtype), aval.dtype) if sums else None
+        inside = into_frames(view, tensor, frames, alone=sums)
+        if not sums and not inputs and op.halo is not None and windowed_dims(eqn, rule, view, region.grid.axis_sizes):
+            inputs.append(pending := Var(aval))
+            region.views[pending] = inside
+            continue
+        dims = framed_dims(natural_layout(inside, region.grid.axis_sizes), tensor, frames)
+        outer, region.current = region.current, view.eqn or region.current
+        inputs.append(inside_var := Var(aval))
+        region.define(inside_var, Assembler(region, aval).assemble(inside, dims, fill), dims)
+        region.current = outer
+    outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, rule.outputs, strict=True)]
+    placed = [
+        framed_dims(region.placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, rule.outputs, strict=True)
+    ]
+    params = eqn.params
+    if op.localize is not None:
+        params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
+    inner = region.placing(dict(zip(outputs, placed, strict=True)))
+    inner.equation(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source))
+    for var, out, tensor in zip(eqn.outputs, outputs, rule.outputs, strict=True):
+        if out in region.values and out.aval.shape == var.aval.shape:
+            region.define(var, *region.values[out])
+        else:
+            region.views[var] = out_of_frames(region.view(out), var.aval, tensor, frames, eqn)
+    return True
+
+
 def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frames | None:
     """The frame of every uneven factor; {} if there is none, None where the op cannot compute in one."""
     frames: Frames = {}
-    for view, tensor in zip(views, rule.inputs, strict=True):
+    for i, (view, tensor) in enumerate(zip(views, rule.inputs, strict=True)):
+        windows = windowed_dims(eqn, rule, view, sizes) if i == 0 else ()
         for d in view.moved():
             axes, n = view.axes(d), view.shape[d]
-            if not axes or n % ways(axes, sizes) == 0:
+            if not axes or n % ways(axes, sizes) == 0 or d in windows:
                 continue
             if len(tensor[d]) != 1 or n < 2 * ways(axes, sizes):
                 return None
@@ -98,17 +152,19 @@ def framed_dims(dims: DimAxes, tensor: TensorFactors, frames: Frames) -> DimAxes
     )
 
 
-def into_frames(view: View, tensor: TensorFactors, frames: Frames) -> View:
-    """A value in its frames."""
+def into_frames(view: View, tensor: TensorFactors, frames: Frames, alone: bool = False) -> View:
+    """A value in its frames; a value that fills its ground fills theirs, unless what stands beside it must be `alone`."""
     low = [frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor]
     shape = tuple(frames[fs[0]].size if fs and fs[0] in frames else n for n, fs in zip(view.shape, tensor, strict=True))
     parts = tuple(
         Part(p.source, p.first, tuple(a + b for a, b in zip(p.at, low, strict=True)), p.size) for p in view.parts
     )
+    if parts and not alone and view.parts[0].fills and view.parts[0].size == view.shape:
+        parts = (replace(parts[0], at=(0,) * len(shape), size=shape), *parts[1:])
     return View(shape, parts, view.eqn)
 
 
-def out_of_frames(source: Stored, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
-    """The value that stands in the frames of `source`."""
+def out_of_frames(framed: View, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
+    """The value that stands in the frames of `framed`."""
     low = tuple(frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor)
-    return View(aval.shape, (Part(source, low, (0,) * aval.ndim, aval.shape),), eqn)
+    return compose((Box(0, low, (0,) * aval.ndim, aval.shape),), [framed], aval.shape, eqn)

@@ -27,12 +27,13 @@ from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.relayout import layout_axes, relayout_op, route
 from shardwise.passes.assemble import Assembler, natural_layout
-from shardwise.passes.frames import framed_dims, framed_type, frames_of, into_frames, out_of_frames
+from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import Step, plan_reshard
 from shardwise.passes.split import (
     Known,
+    Split,
     cheaper_split,
     dim_of,
     local_params,
@@ -43,8 +44,8 @@ from shardwise.passes.split import (
 )
 from shardwise.passes.transfers import transfers_of
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
+from shardwise.passes.windows import with_windows
 from shardwise.runtime.env import Env
-from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule
 
 MAX_PARTS = 16  # of a view, from which on it is laid out at once
@@ -112,7 +113,7 @@ class Region:
         outer, self.current = self.current, view.eqn
         near = natural_layout(view, self.grid.axis_sizes)
         atom = Assembler(self, var.aval).assemble(view, near)
-        placed = self._placement(var)
+        placed = self.placement(var)
         self.define(var, self.reshard(atom, near, placed, var.aval), placed)
         self.current = outer
 
@@ -237,7 +238,7 @@ class Region:
             atom = self._step(atom, step, aval)
         return atom
 
-    def _moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
+    def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
         """A value that lies as `have` in layout `want`: moved there, or made there if it is one value everywhere."""
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and all(p.fills for p in view.parts):
@@ -272,11 +273,15 @@ class Region:
         self.partitioned = program.equations
         for eqn in program.equations:
             outer, self.current = self.current, eqn
-            if eqn.op.partition is not None:
-                eqn.op.partition(self, eqn)
-            else:
-                self.usual(eqn)
+            self.equation(eqn)
             self.current = outer
+
+    def equation(self, eqn: Equation) -> None:
+        """Partition an equation in the way of its op."""
+        if eqn.op.partition is not None:
+            eqn.op.partition(self, eqn)
+        else:
+            self.usual(eqn)
 
     def usual(self, eqn: Equation) -> None:
         """Partition an equation as its op's boxes say, or its sharding rule."""
@@ -288,7 +293,7 @@ class Region:
         boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
         if boxes is None:
             return False
-        viewed = any(self._is_view(a) for a in eqn.inputs)
+        viewed = any(self.is_view(a) for a in eqn.inputs)
         operands = [self.view(a) for a in eqn.inputs]
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
@@ -314,58 +319,25 @@ class Region:
         local, have = self.read(atom)
         return self.reshard(local, have, dims, atom.aval)
 
-    def _is_view(self, atom: Atom) -> bool:
+    def is_view(self, atom: Atom) -> bool:
         return isinstance(atom, Var) and atom in self.views and atom not in self.values
 
-    def _framed(self, eqn: Equation) -> bool:
+    def framed(self, eqn: Equation) -> bool:
         """Compute with operands that no layout fits in the frames in which they stand, if there are such and the op can."""
-        if not any(self._is_view(a) for a in eqn.inputs):
-            return False
-        op, out_types = eqn.op, tuple([v.aval for v in eqn.outputs])
-        rule = op.sharding_rule(tuple([a.aval for a in eqn.inputs]), out_types, eqn.params)
-        views = [self.view(a) for a in eqn.inputs]
-        frames = frames_of(eqn, rule, views, self.grid.axis_sizes)
-        if not frames:
-            return False
-        inputs: list[Atom] = []
-        for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
-            aval = framed_type(atom.aval, tensor, frames)
-            if aval is atom.aval:
-                inputs.append(atom)
-                continue
-            sums = any(rule.kinds[f] is Kind.REDUCE for fs in tensor for f in fs if f in frames)
-            kind = op.reduction_of(eqn.params) if len(eqn.inputs) == 1 else "sum"
-            fill = literal(MONOIDS[kind].identity(aval.dtype), aval.dtype) if sums else None
-            inside = into_frames(view, tensor, frames)
-            dims = framed_dims(natural_layout(inside, self.grid.axis_sizes), tensor, frames)
-            outer, self.current = self.current, view.eqn or self.current
-            inputs.append(inside_var := Var(aval))
-            self.define(inside_var, Assembler(self, aval).assemble(inside, dims, fill), dims)
-            self.current = outer
-        outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, rule.outputs, strict=True)]
-        placed = [
-            framed_dims(self._placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, rule.outputs, strict=True)
-        ]
-        params = eqn.params
-        if op.localize is not None:
-            params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
-        self._split(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source), tuple(placed))
-        for var, out, tensor in zip(eqn.outputs, outputs, rule.outputs, strict=True):
-            atom, dims = self.values[out]
-            if out.aval.shape == var.aval.shape:
-                self.define(var, atom, dims)
-            else:
-                self.views[var] = out_of_frames(Stored(atom, dims, out.aval.shape), var.aval, tensor, frames, eqn)
-        return True
+        return in_frames(self, eqn)
 
-    def _placement(self, var: Var) -> DimAxes:
+    def placement(self, var: Var) -> DimAxes:
         """The layout that propagation chose for a value."""
         return self.placements.get(var, ((),) * var.aval.ndim)
 
+    def placed(self, eqn: Equation) -> tuple[DimAxes, ...]:
+        """The layouts that propagation chose for the results of an equation."""
+        return tuple([self.placement(v) for v in eqn.outputs])
+
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, move the operands there, compute, reduce."""
-        if not self._framed(eqn):
-            self._split(eqn, tuple([self._placement(v) for v in eqn.outputs]))
+        if not self.framed(eqn) and not with_windows(self, eqn):
+            self._split(eqn, self.placed(eqn))
 
     def _split(self, eqn: Equation, out_dims: tuple[DimAxes, ...]) -> None:
         """`generic` with results in these layouts."""
@@ -388,11 +360,22 @@ class Region:
             key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
             split = cheaper_split(*key, tuple([max(1, self.readers[a]) for a in eqn.inputs]))
         atoms = [
-            a if have == want else self._moved(operand, a, have, want)
+            a if have == want else self.moved(operand, a, have, want)
             for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)
         ]
         for f in split.exchanged:
-            atoms, params = self._exchange(eqn, split.rule, f, split.factors[f], atoms, params)
+            atoms, params = self.exchange(eqn, split.rule, f, split.factors[f], atoms, params)
+        self.computed(eqn, split, atoms, params, out_dims)
+
+    def computed(
+        self,
+        eqn: Equation,
+        split: Split,
+        atoms: Sequence[Atom],
+        params: Mapping[str, Any],
+        out_dims: tuple[DimAxes, ...],
+    ) -> None:
+        """Run an op on operands that lie as its split says; its results end in these layouts."""
         self._local(eqn, atoms, split.operands, split.results, params)
         for var, dims, placed in zip(eqn.outputs, split.results, out_dims, strict=True):
             if split.partial:
@@ -401,7 +384,7 @@ class Region:
                 atom, _ = self.values[var]
                 self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
 
-    def _exchange(
+    def exchange(
         self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: Mapping[str, Any]
     ) -> tuple[list[Atom], Mapping[str, Any]]:
         """Bring each device the window of operand 0 that its part of the result needs, or of operand 1 where the factor is summed."""

@@ -59,6 +59,7 @@ whole = keys(np.int32, LONG)
 narrow = keys(ml_dtypes.bfloat16, LONG)
 pairs = np.empty(LONG, np.complex64)
 pairs.real, pairs.imag = row, row[::-1]
+turning = (rng.normal(size=1024) + 1j * rng.normal(size=1024)).astype(np.complex64)
 smooth = rng.normal(size=(32, 64)).astype(np.float32)
 
 EXACT = {
@@ -71,6 +72,10 @@ EXACT = {
     "top_k": (lambda a: lax.top_k(a, 5), [row]),
     "searchsorted": (lambda a: jnp.searchsorted(jnp.sort(a), jnp.array([-5.0, 0.0, jnp.inf, jnp.nan])), [row]),
     "median": (lambda a: jnp.median(jnp.nan_to_num(a)), [row]),
+    "argpartition": (lambda a: jnp.argpartition(a, 300), [whole]),
+    "partition": (lambda a: jnp.partition(a, 9000), [row]),
+    "tile": (lambda a: jnp.tile(a, (2, 1)), [rows.T]),
+    "nonzero": (lambda a: jnp.nonzero(a > 200, size=LONG)[0], [whole]),
     "argmax": (lambda a: (jnp.argmax(a), jnp.argmin(a)), [row]),
     "gradient of sort": (jax.grad(lambda a: (jnp.sort(a) * jnp.arange(LONG)).sum()), [row]),
     "gradient of top_k": (jax.grad(lambda a: lax.top_k(a, 5)[0].sum()), [row]),
@@ -97,6 +102,11 @@ for order, shape, names, spec in (
         lambda a: jnp.fft.fft(a, axis=0),
     ):
         check("transform", run, [smooth], mesh, P(spec), exact=False)
+    for run in (jnp.fft.fft, jnp.fft.ifft):
+        check("transform of a row", run, [turning], mesh, P(spec), exact=False)
+    for stride, padding in ((2, "SAME"), (1, "VALID"), (3, "VALID")):
+        pool = lambda a, s=stride, p=padding: lax.reduce_window(a, -jnp.inf, lax.max, (3, 3), (s, s), p)  # noqa: E731
+        check("pooling", jax.grad(lambda a, pool=pool: (pool(a) ** 2).sum()), [smooth], mesh, P(spec), exact=False)
     check("scan", jax.grad(lambda a: lax.cummax(a)[::2].sum()), [row[:512]], mesh, P(spec))
 
 mesh = Mesh(np.array(devices), ("x",))
@@ -109,4 +119,10 @@ for name, most in (("sort", 0.6), ("argsort", 0.6), ("top_k", 0.02), ("searchsor
     gathered = LONG * 4 * (processes - 1) // processes
     moved = 2 if name == "argsort" else 1
     assert traffic.total_bytes <= most * moved * gathered, (name, traffic, gathered)
+if processes == 4:
+    f, x = jax.jit(jnp.fft.fft), placed(turning, mesh, P("x"))
+    f(x)
+    with count_traffic() as traffic:
+        f(x)
+    assert traffic.total_bytes <= 3 * turning.nbytes // 4 < turning.nbytes * 3 // 2, traffic
 print("done", flush=True)

@@ -73,6 +73,16 @@ def test_gradients_move_alike():
     assert "all_gather" not in {kind for kind, _ in transfers(f, x)}
 
 
+@pytest.mark.parametrize("spec", ["y", ("x", "y"), ("y", "x")])
+@pytest.mark.parametrize("name", ["fft", "ifft"])
+def test_rows_are_transformed_together(name, spec):
+    x = (RNG.normal(size=1024) + 1j * RNG.normal(size=1024)).astype(np.complex64)
+    f, ways = getattr(jnp.fft, name), 4 if spec == "y" else 8
+    assert transfers(f, placed(x, spec)) == [("fft", 3 * (ways - 1) * x.nbytes // ways**2)]
+    found, want = np.asarray(sw.jit(f)(placed(x, spec))), getattr(np.fft, name)(x)
+    np.testing.assert_allclose(found / np.abs(want).max(), want / np.abs(want).max(), atol=2e-6)
+
+
 def test_what_cannot_move_is_gathered_and_said():
     x = placed(np.ones(64, np.complex64), "x")
     tall = placed(np.ones((64, 4), np.float32), "x")

@@ -23,9 +23,9 @@ from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, env_of, spread
 
 # The room exports functions under the names of these modules.
-broadcast, fill, iota, joining, pieces, reshape, transpose = (
+broadcast, fill, iota, joining, pieces, reshape, reverse, transpose = (
     importlib.import_module(f"shardwise.ops.shapes.{name}")
-    for name in ("broadcast", "fill", "iota", "joining", "pieces", "reshape", "transpose")
+    for name in ("broadcast", "fill", "iota", "joining", "pieces", "reshape", "reverse", "transpose")
 )
 
 MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
@@ -56,8 +56,8 @@ MOVES = {
     "transpose": (transpose.transpose_p, [X], {"permutation": (1, 0)}, X.T),
     "squeeze": (transpose.squeeze_p, [X[:, None, :, None]], {"dimensions": (1, 3)}, X),
     "squeeze nothing": (transpose.squeeze_p, [X], {"dimensions": ()}, X),
-    "rev": (transpose.rev_p, [X], {"dimensions": (0, 1)}, X[::-1, ::-1]),
-    "rev nothing": (transpose.rev_p, [X], {"dimensions": ()}, X),
+    "rev": (reverse.rev_p, [X], {"dimensions": (0, 1)}, X[::-1, ::-1]),
+    "rev nothing": (reverse.rev_p, [X], {"dimensions": ()}, X),
     "reshape": (reshape.reshape_p, [X], {"new_sizes": (2, 6)}, X.reshape(2, 6)),
     "reshape a view": (reshape.reshape_p, [np.ascontiguousarray(X.T).T], {"new_sizes": (12,)}, X.reshape(12)),
     "broadcast a scalar": (broadcast.broadcast_in_dim_p, [X[0, 0, ...]],
@@ -203,7 +203,7 @@ def test_rules():
     assert rule.inputs == (((0,), (1,), (2,)),) and rule.outputs == (((2,), (0,), (1,)),)
     rule = rule_of(transpose.squeeze_p, typed((1, 4)), dimensions=(0,))
     assert rule.outputs == (((1,),),)
-    rule = rule_of(transpose.rev_p, typed((3, 4)), dimensions=(1,))
+    rule = rule_of(reverse.rev_p, typed((3, 4)), dimensions=(1,))
     assert rule.kinds == (Kind.PASS, Kind.PERMUTE)
     rule = rule_of(broadcast.broadcast_in_dim_p, typed((3, 1)), shape=(2, 3, 4), broadcast_dimensions=(1, 2))
     assert rule.inputs == (((1,), ()),) and rule.outputs == (((0,), (1,), (2,)),) and set(rule.kinds) == {Kind.PASS}
@@ -284,7 +284,7 @@ def test_explicit_moves():
     xy, v = split((8, 8), "x", "y"), split((8,), "x")
     assert spec_of(transpose.transpose_p, xy, permutation=(1, 0)) == ("y", "x")
     assert spec_of(transpose.squeeze_p, split((1, 8), None, "y"), dimensions=(0,)) == ("y",)
-    assert spec_of(transpose.rev_p, xy, dimensions=(0,)) == ("x", "y")
+    assert spec_of(reverse.rev_p, xy, dimensions=(0,)) == ("x", "y")
     params = {"shape": (8, 4), "broadcast_dimensions": (0,)}
     assert spec_of(broadcast.broadcast_in_dim_p, v, **params) == ("x", None)
     for want in (("x", "y"), ("y", None), (None, None)):

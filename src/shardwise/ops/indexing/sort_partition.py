@@ -17,6 +17,7 @@ from shardwise.ops.elementwise.binary import add_p, mul_p
 from shardwise.ops.indexing.along_dims import along_params, as_indices
 from shardwise.ops.indexing.gather import gather_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
+from shardwise.ops.shapes.even_parts import missing_rows, with_rows_behind
 
 _INT32 = np.dtype(np.int32)
 
@@ -24,6 +25,9 @@ _INT32 = np.dtype(np.int32)
 def sort_partition(region: Any, eqn: Equation) -> None:
     """The operands in one layout, and rows sorted where they lie; every device ends with as much of a row as before."""
     dim = eqn.params["dimension"]
+    fills = _last_ones(eqn)
+    if fills is not None and missing_rows(region, eqn, dim):
+        return with_rows_behind(region, eqn, dim, fills, 0, sort_partition)
     layouts = [region.placements.get(v) for v in eqn.outputs] + [region.layout(a) for a in eqn.inputs]
     lay = next((dims for dims in layouts if dims and dims[dim]), None)
     if lay is None or not eqn.inputs[0].aval.size:
@@ -39,6 +43,18 @@ def sort_partition(region: Any, eqn: Equation) -> None:
             region.define(var, region.reshard(out, lay, placed, var.aval), placed)
 
     region.cheapest(along, lambda region: region.generic(eqn))
+
+
+def _last_ones(eqn: Equation) -> list[Any] | None:
+    """Elements of the operands that stay behind all others when they stand there; None if there are none."""
+    key = eqn.inputs[0].aval.dtype
+    stays = eqn.params["is_stable"] or eqn.params["num_keys"] == len(eqn.inputs)
+    if key.kind not in "iu" or not stays:
+        return None
+    greatest = [np.iinfo(a.aval.dtype).max if a.aval.dtype.kind in "iu" else 0 for a in eqn.inputs]
+    return (
+        greatest if len({a.aval.dtype.kind for a in eqn.inputs[: eqn.params["num_keys"]]} - {"i", "u"}) == 0 else None
+    )
 
 
 def top_k_partition(region: Any, eqn: Equation) -> None:

@@ -2,6 +2,8 @@
 
     fft over dims 0 and 1 of c64[8@x, 6]      dim 1 where it lies; x moves from dim 0 to dim 1, padded to 8; dim 0; x moves back
 
+Where no other dim takes these axes the devices transform the dim together (`split_fft`).
+
 Comes in: an equation of which a transformed dim is split. Goes out: transforms of whole dims, and all-to-alls between them.
 """
 
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import Equation, literal
+from shardwise.ops.devices.split_fft import split_fft
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import transpose_p
 
@@ -119,7 +122,7 @@ def fft_partition(region: Any, eqn: Equation) -> None:
     order = Order(count, out.aval.shape[-1], kind is type(kind).RFFT, kind is type(kind).IRFFT)
     transforms = split_transforms(operand.aval.shape, order, have, placed, dict(region.sizes))
     if transforms is None:
-        return region.generic(eqn)
+        return _along_split(region, eqn, have)
 
     def along(region: Any) -> None:
         x, layout, aval = atom, have, operand.aval
@@ -134,6 +137,23 @@ def fft_partition(region: Any, eqn: Equation) -> None:
         plain = tuple(() if more else axes for more, axes in zip(padded, placed, strict=True))
         x = _moved(region, x, out.aval, layout, plain, out.aval.shape)
         region.define(out, region.reshard(x, plain, placed, out.aval), placed)
+
+    region.cheapest(along, lambda region: region.generic(eqn))
+
+
+def _along_split(region: Any, eqn: Equation, have: DimAxes) -> None:
+    """One transform along a split dim, of devices with each other, where these can share out what they hold."""
+    (operand,), (out,), kind = eqn.inputs, eqn.outputs, eqn.params["fft_type"]
+    dim, sizes = operand.aval.ndim - 1, region.sizes_of(have[-1])
+    alone = len(eqn.params["fft_lengths"]) == 1 and kind in (type(kind).FFT, type(kind).IFFT)
+    if not alone or operand.aval.shape[dim] % math.prod(sizes) ** 2:
+        return region.generic(eqn)
+
+    def along(region: Any) -> None:
+        params = {"axes": have[-1], "sizes": sizes, "dim": dim, "inverse": kind is type(kind).IFFT}
+        atom = region.collective(split_fft, [region.read(operand)[0]], have[-1], operand.aval, params)
+        placed = region.placements.get(out, have)
+        region.define(out, region.reshard(atom, have, placed, out.aval), placed)
 
     region.cheapest(along, lambda region: region.generic(eqn))
 

@@ -28,7 +28,7 @@ from shardwise.ops.products.conv_geometry import (
     placed,
     transpose_pads,
 )
-from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_rule
+from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_places, conv_rule
 from shardwise.ops.products.direct_conv import pays
 from shardwise.ops.products.im2col import NDArray, Window, convolve, cut_windows
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
@@ -41,6 +41,7 @@ from shardwise.ops.rules.precision import (
     canonicalize_precision,
 )
 from shardwise.ops.shapes import rev, transpose
+from shardwise.ops.shapes.even_windows import even_windows
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 
@@ -225,6 +226,7 @@ conv_general_dilated_p = define_op(
     explicit=conv_explicit,
     localize=conv_localize,
     halo=conv_halo,
+    partition=even_windows(conv_places),
     typed=True,
     jvp=multilinear_jvp("conv_general_dilated", (0, 1)),
     transpose=conv_transpose_rule,

@@ -14,6 +14,7 @@ from shardwise.ir.explicit import check_divisible, is_whole, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated, placed
+from shardwise.ops.shapes.even_windows import Place
 from shardwise.sharding.rule import Rule, make_rule
 
 
@@ -131,6 +132,23 @@ def conv_halo(params: Params, dim: int, in_types: Types, part: int) -> Halo | No
     before = first * spread + low
     after = width - before - dilated(last - first + 1, spread)
     return _at_window(params, i, Halo(step // spread, first, last - first + 1, params, unit=unit), (before, after))
+
+
+def conv_places(params: Params, ndim: int) -> list[Place]:
+    """The spatial dims."""
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    return [
+        Place(
+            i,
+            dims.lhs_spec[2 + i],
+            dims.out_spec[2 + i],
+            params["window_strides"][i],
+            dims.rhs_spec[2 + i],
+            params["rhs_dilation"][i],
+            params["lhs_dilation"][i] // math.gcd(params["lhs_dilation"][i], params["window_strides"][i]),
+        )
+        for i in range(ndim - 2)
+    ]
 
 
 def _at_window(params: Params, i: int, halo: Halo, pads: tuple[int, int]) -> Halo:

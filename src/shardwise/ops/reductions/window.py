@@ -37,6 +37,7 @@ from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.ops.shapes.even_windows import Place, even_windows
 from shardwise.ops.shapes.pieces import pad, slice
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
@@ -231,6 +232,10 @@ def _window_halo(reduction: str) -> Callable[..., Halo | None]:
     return halo
 
 
+def _window_places(params: Params, ndim: int) -> list[Place]:
+    return [Place(d, d, d, params["window_strides"][d]) for d in range(ndim) if params["base_dilation"][d] == 1]
+
+
 # -- derivatives ---------------------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +323,7 @@ def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
         reduction=reduction,
         localize=_localize,
         halo=_window_halo(reduction),
+        partition=even_windows(_window_places),
         **derivative,
     )
 

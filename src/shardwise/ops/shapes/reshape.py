@@ -14,7 +14,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.elementwise import elementwise_ir
 from shardwise.ops.rules.batching import in_front
-from shardwise.ops.rules.derivative import cotangent_sharding, do
+from shardwise.ops.rules.derivative import cotangent_sharding, do, later
 from shardwise.ops.rules.dims import int_tuple, shape_tuple
 from shardwise.ops.rules.operands import Block, operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
@@ -145,6 +145,7 @@ reshape_p = define_op(
     kernel=_reshape_kernel,
     rule=_reshape_rule,
     localize=_reshape_localize,
+    partition=later("shardwise.ops.shapes.merge_partition", "reshape_partition"),
     emit=elementwise_ir.MOVE,
     view=True,
     additive=True,

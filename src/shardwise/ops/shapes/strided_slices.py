@@ -42,11 +42,13 @@ def strided_partition(region: Any, eqn: Equation) -> None:
 def spread_partition(region: Any, eqn: Equation) -> None:
     """Around the operand as much is added as makes the parts equal; then each device puts the rest between its elements."""
     (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
+    if any(interior for _, _, interior in config) and region.framed(eqn):
+        return None
     placed = region.placements.get(out, ((),) * out.aval.ndim)
     ways = [math.prod(region.sizes_of(axes)) for axes in placed]
     dims = [d for d, n in enumerate(ways) if n > 1 and config[d][2] > 0]
     if not dims or any(out.aval.shape[d] % ((config[d][2] + 1) * ways[d]) for d in dims):
-        return region.usual(eqn)
+        return _spread_first(region, eqn)
     around, between, shape = list(config), [(0, 0, 0)] * len(ways), list(out.aval.shape)
     for d in dims:
         low, _, interior = config[d]
@@ -55,13 +57,39 @@ def spread_partition(region: Any, eqn: Equation) -> None:
         around[d] = (first, shape[d] - first - x.aval.shape[d], 0)
         between[d] = (rest, interior - rest, interior)
     if any(interior for _, _, interior in around):  # of other dims
-        return region.usual(eqn)
+        return _spread_first(region, eqn)
     whole = Var(out.aval.update(shape=tuple(shape)))
     region = region.placing({whole: placed})
     region.usual(Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple(around)}, eqn.source))
     local, have = region.read(whole)
     parts = [region.reshard(local, have, placed, whole.aval), region.read(fill)[0]]
     region.define(out, region.emit(eqn.op, parts, {"padding_config": tuple(between)})[0], placed)
+
+
+def _spread_first(region: Any, eqn: Equation) -> None:
+    """Each device spreads its own elements, with padding behind the last of them; then the view is padded, or cut."""
+    (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
+    view = region.view(x)
+    split = [d for d, (_, _, interior) in enumerate(config) if interior and view.axes(d)]
+    if not x.aval.size or not split:
+        return region.usual(eqn)
+    more = [-n % math.prod(region.sizes_of(view.axes(d))) if d in split else 0 for d, n in enumerate(x.aval.shape)]
+    if any(more):  # the axes do not divide the view
+        whole = Var(x.aval.update(shape=tuple(n + m for n, m in zip(x.aval.shape, more, strict=True))))
+        region = region.placing({whole: tuple(view.axes(d) if d in split else () for d in range(len(more)))})
+        region.usual(
+            Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple((0, m, 0) for m in more)}, eqn.source)
+        )
+        x = whole
+    local, have = region.read(x)
+    between = tuple((0, interior, interior) for _, _, interior in config)
+    around = tuple(
+        (low, high - interior - m * (interior + 1), 0) for m, (low, high, interior) in zip(more, config, strict=True)
+    )
+    spread = Var(x.aval.update(shape=tuple(n * (i + 1) for n, (_, _, i) in zip(x.aval.shape, config, strict=True))))
+    (local,) = region.emit(eqn.op, [local, region.read(fill)[0]], {"padding_config": between})
+    region.define(spread, local, have)
+    region.usual(Equation(eqn.op, (spread, fill), (out,), {"padding_config": around}, eqn.source))
 
 
 def _cut(starts: Any, limits: Any, steps: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import elementwise_ir
@@ -16,7 +16,7 @@ from shardwise.ops.rules.operands import Block, operand
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, TensorFactors, own_factors
 
-__all__ = ["rev", "squeeze", "transpose"]
+__all__ = ["squeeze", "transpose"]
 
 _operand = operand  # functions below have a parameter of that name
 
@@ -121,49 +121,3 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     if not dims and isinstance(x, Array):
         return x
     return bind(squeeze_p, x, dimensions=dims)
-
-
-def _rev_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray:
-    if len(set(dimensions)) != len(dimensions):
-        raise TypeError(f"rev dimensions must be unique, got {dimensions}.")
-    if any(not 0 <= d < x.ndim for d in dimensions):
-        raise TypeError(
-            f"rev dimensions must lie in 0..{x.ndim - 1} for an operand of {x.ndim} dims, got {dimensions}."
-        )
-    return ShapedArray(x.shape, x.dtype, x.weak_type)
-
-
-def _rev_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
-    turned = {env.lead + d for d in dimensions}
-    return x[tuple([slice(None, None, -1) if d in turned else slice(None) for d in range(x.ndim)])] if turned else x
-
-
-def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    shape = in_types[0].shape
-    factors = own_factors(shape)
-    kinds = tuple(Kind.PERMUTE if d in params["dimensions"] else Kind.PASS for d in range(len(shape)))
-    return Rule((factors,), (factors,), shape, kinds)
-
-
-def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
-    """Part i of the result is the i-th part from the end."""
-    return Halo(-out_local, in_types[0].shape[dim] - out_local, out_local, params)
-
-
-rev_p = define_op(
-    "rev",
-    type_rule=_rev_type,
-    kernel=_rev_kernel,
-    rule=_rev_rule,
-    halo=_rev_halo,
-    view=True,
-    jvp="linear",
-    transpose=lambda ct, x, **params: [do.rev(ct, **params)],
-    batch=shifting("rev", "dimensions"),
-    keys=HANDS_ON,
-)
-
-
-def rev(operand: Any, dimensions: Sequence[int]) -> Array:
-    """`operand` reversed along these dims. TypeError for negative, repeated or missing dims."""
-    return bind(rev_p, _operand("rev", operand), dimensions=int_tuple(dimensions, "rev dimensions"))

@@ -1,0 +1,106 @@
+"""`split_fft`: the Fourier transform along a dim that mesh axes split; every device ends with as much of it as it had.
+
+Between n processes an index is ``j = j1 * m + j2``, j1 the device, and a frequency ``k = k1 + n * k2``:
+
+    all-to-all                  each device gets all j1 of its share of the j2
+    transform over j1           times ``exp(-2 pi i j2 k1 / N)``
+    all-to-all                  each device gets all j2 of one k1
+    transform over j2
+    all-to-all                  frequencies in order
+
+which sends three times what a device holds, where a gather sends n - 1 times as much. In one process the parts stand side by side and
+are transformed as one row. The partitioner inserts it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Collective, ShapedArray
+from shardwise.ir.op import Params, Types
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands, first_operands
+from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.lines import Kernel, line_of
+from shardwise.ops.devices.rules import same_dims
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.machine import thread_count
+
+_THREADED = 1 << 17  # elements from which SciPy's worker threads pay
+
+
+def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> ShapedArray:
+    return ShapedArray(x.shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+
+
+def _transformed(x: Ndarray, at: int, inverse: bool) -> Ndarray:
+    import scipy.fft  # takes 30 ms: when the first transform runs
+
+    transform: Any = scipy.fft.ifft if inverse else scipy.fft.fft
+    return transform(x, axis=at, workers=thread_count() if x.size >= _THREADED else 1)
+
+
+def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> Ndarray:
+    front, n, dims = joined(env, x, axes)
+    at = env.lead - len(axes) + dim
+    whole = np.moveaxis(front, 0, at)
+    shape = whole.shape
+    out = _transformed(whole.reshape(*shape[:at], n * shape[at + 1], *shape[at + 2 :]), at, inverse)
+    return unjoined(env, np.moveaxis(out.reshape(shape), at, 0), axes, dims)
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    axes, sizes, dim, inverse = params["axes"], params["sizes"], params["dim"], params["inverse"]
+    if not line_of(env, axes).crosses:
+        return lambda x: _kernel(env, x, **params)
+    (x,), n, length = in_types, math.prod(sizes), in_types[0].shape[dim]
+    rest = (*x.shape[:dim], *x.shape[dim + 1 :])
+    one, other = len(rest), len(rest) + 1
+    whole, share = (1, length), (n, length // n)
+    swaps: list[Kernel] = []
+    for given, split, concat in ((whole, other, one), (share, one, other), (whole[::-1], one, other)):
+        swap = {"axes": axes, "sizes": sizes, "split": split, "concat": concat, "tiled": True}
+        types = (x.update(shape=(*rest, *given)),)
+        assert all_to_all_op.across is not None
+        swaps.append(all_to_all_op.across(env, types, (all_to_all_op.type_rule(*types, **swap),), swap))
+    own = env.index(axes)[(..., *(None,) * (len(rest) + 2))] * (length // n) + np.arange(length // n)
+    turns = np.arange(n)[:, None] * own % (n * length) * (2 / (n * length))  # exact before they are rounded
+    turn = np.exp((1j if inverse else -1j) * np.pi * turns).astype(x.dtype)
+
+    def run(x: Ndarray) -> Ndarray:
+        x = swaps[0](np.moveaxis(x, env.lead + dim, -1)[..., None, :])
+        x = swaps[1](_transformed(x, -2, inverse) * turn)
+        x = swaps[2](_transformed(x, -1, inverse).swapaxes(-1, -2))
+        return np.moveaxis(x.reshape(*x.shape[:-2], length), -1, env.lead + dim)
+
+    return run
+
+
+def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+    n = math.prod(sizes.get(a, 1) for a in params["axes"])
+    return 3 * (n - 1) * in_types[0].nbytes // n
+
+
+def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
+    parts = first_operands(operands)
+    whole = _transformed(np.concatenate(parts, params["dim"]), params["dim"], params["inverse"])
+    return np.split(whole, len(parts), params["dim"])
+
+
+split_fft = define_collective(
+    "split_fft",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=same_dims,
+    across=_across,
+    makes_nan=True,
+    collective=Collective(
+        "fft", sent_of=_sent, computes=True, exchange=_exchange, told=("dim", "inverse"), pattern="transpose"
+    ),
+)

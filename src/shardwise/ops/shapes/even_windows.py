@@ -1,0 +1,104 @@
+"""Windows over split dims whose results the mesh axes do not divide: some more windows are computed, and cut off where the result is read.
+
+    windows of 3 over 64 rows on 4 devices       64 windows, 16 on each, the last two of which reach beyond the end; the result is a
+                                                 view of the first 62
+
+Comes in: an equation of an op that reduces or multiplies windows. Goes out: one with more padding behind, and a slice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import Equation, Var, literal
+from shardwise.ir.op import Params
+from shardwise.ops.shapes.pieces import pad_p, slice_p
+from shardwise.sharding.rule import Kind
+
+_LEAST = 2  # windows per device, below which the result is computed in another split
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dim with windows: `d` of operand 0 and `d_out` of the result; its number `i` in the padding, its stride.
+
+    `taps` is the dim of operand 1 that says what becomes of a window's elements, `gap` apart; parts are multiples of `unit`.
+    """
+
+    i: int
+    d: int
+    d_out: int
+    stride: int
+    taps: int | None = None
+    gap: int = 1
+    unit: int = 1
+
+
+def even_windows(places: Callable[[Params, int], Sequence[Place]]) -> Callable[[Any, Equation], None]:
+    """The way to partition an op with these places for windows: functions of its params and the number of dims."""
+
+    def partition(region: Any, eqn: Equation) -> None:
+        view, found = region.view(eqn.inputs[0]), places(eqn.params, eqn.inputs[0].aval.ndim)
+        ways = {p: math.prod(region.sizes_of(view.axes(p.d))) for p in found}
+        split = [p for p in found if ways[p] > 1]
+        if split:
+            eqn, region = _with_even_taps(region, eqn, view, split, ways)
+        uneven = {p: more for p in split if (more := _missing(eqn, p, ways[p]))}
+        if not uneven:
+            return region.usual(eqn)
+        (out,) = eqn.outputs
+        shape, padding, layout = list(out.aval.shape), list(eqn.params["padding"]), list(region.placed(eqn)[0])
+        for p, more in uneven.items():
+            low, high = padding[p.i]
+            padding[p.i] = low, high + more * p.stride
+            shape[p.d_out] += more
+        own = {a for p in uneven for a in view.axes(p.d)}
+        layout = [() if own.intersection(axes) else axes for axes in layout]
+        for p in uneven:
+            layout[p.d_out] = view.axes(p.d)
+        whole = Var(out.aval.update(shape=tuple(shape)))
+        region = region.placing({whole: tuple(layout)})
+        region.usual(Equation(eqn.op, eqn.inputs, (whole,), {**eqn.params, "padding": tuple(padding)}, eqn.source))
+        cut = {"start_indices": (0,) * len(shape), "limit_indices": out.aval.shape, "strides": None}
+        region.usual(Equation(slice_p, (whole,), (out,), cut, eqn.source))
+
+    return partition
+
+
+def _missing(eqn: Equation, p: Place, ways: int) -> int:
+    """The windows that lack to equal parts along a place where every device has windows of its own; 0 where none do."""
+    rule = eqn.op.sharding_rule(tuple([a.aval for a in eqn.inputs]), (eqn.outputs[0].aval,), eqn.params)
+    factors, n = rule.inputs[0][p.d], eqn.outputs[0].aval.shape[p.d_out]
+    if len(factors) != 1 or rule.kinds[factors[0]] is not Kind.PERMUTE or rule.outputs[0][p.d_out] != factors:
+        return 0
+    return -n % (ways * p.unit) if n >= _LEAST * ways * p.unit else 0
+
+
+def _with_even_taps(region: Any, eqn: Equation, view: Any, split: list[Place], ways: dict[Place, int]) -> Any:
+    """The same with zeros behind the taps of an image that is summed over, as in a kernel's gradient, if parts are not equal."""
+    padding, edges = list(eqn.params["padding"]), [(0, 0, 0)] * eqn.inputs[-1].aval.ndim
+    layout = list(region.layout(eqn.inputs[-1]) or ((),) * len(edges))
+    for p in split:
+        taps = 0 if p.taps is None else eqn.inputs[1].aval.shape[p.taps]
+        if p.taps is None or taps <= eqn.outputs[0].aval.shape[p.d_out] or taps < _LEAST * ways[p]:
+            continue
+        low, high = padding[p.i]
+        padding[p.i] = low, high + (-taps % ways[p]) * p.gap
+        edges[p.taps] = 0, -taps % ways[p], 0
+        layout = [() if set(axes).intersection(view.axes(p.d)) else axes for axes in layout]
+        layout[p.taps] = view.axes(p.d)
+    if not any(map(any, edges)):
+        return eqn, region
+    taps = eqn.inputs[1]
+    zero, shape = (
+        literal(0, taps.aval.dtype),
+        [n + high for n, (_, high, _) in zip(taps.aval.shape, edges, strict=True)],
+    )
+    whole = Var(taps.aval.update(shape=tuple(shape)))
+    region = region.placing({whole: tuple(layout)})
+    region.usual(Equation(pad_p, (taps, zero), (whole,), {"padding_config": tuple(edges)}, eqn.source))
+    params = {**eqn.params, "padding": tuple(padding)}
+    return Equation(eqn.op, (eqn.inputs[0], whole), eqn.outputs, params, eqn.source), region

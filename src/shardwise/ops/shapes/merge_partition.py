@@ -1,0 +1,55 @@
+"""Reshapes that merge a dim into a split one behind it: copies of a value one after the other, as `tile` makes them.
+
+    f32[2, 4096@x] -> f32[8192]        rows 0 and 1 behind each other: a view of two pieces, put together where it is read
+
+Comes in: an equation of a reshape. Goes out: slices of the dim in front, their reshapes, which the split fits, and a concatenation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.ir import Equation, Var
+from shardwise.ops.shapes.joining import concatenate_p
+from shardwise.ops.shapes.pieces import slice_p
+
+_MOST = 8  # pieces; of more of them the value is exchanged as a whole
+
+
+def reshape_partition(region: Any, eqn: Equation) -> None:
+    """The pieces, where there are few."""
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    layout, params = region.layout(x), eqn.params
+    if not layout or not any(layout) or params.get("dimensions") is not None:
+        return region.usual(eqn)
+    rule = eqn.op.sharding_rule((x.aval,), (out.aval,), params)
+    split = {f for fs, axes in zip(rule.inputs[0], layout, strict=True) if axes for f in fs[:1]}
+    for d_out, factors in enumerate(rule.outputs[0]):
+        front = factors[0] if len(factors) > 1 and factors[1] in split else None
+        d = next((d for d, fs in enumerate(rule.inputs[0]) if fs == (front,)), None)
+        if front is None or d is None or layout[d] or not 1 < x.aval.shape[d] <= _MOST:
+            continue
+        return _in_pieces(region, eqn, d, d_out)
+    region.usual(eqn)
+
+
+def _in_pieces(region: Any, eqn: Equation, d: int, d_out: int) -> None:
+    """Dim `d` of the operand, the major part of dim `d_out` of the result, one row after the other."""
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    count, shape, layout = x.aval.shape[d], list(out.aval.shape), region.layout(x)
+    shape[d_out] //= count
+    pieces = [Var(out.aval.update(shape=tuple(shape))) for _ in range(count)]
+    axes = next(a for a in layout[d + 1 :] if a)
+    others = [() if set(axes).intersection(own) else own for own in region.placed(eqn)[0]]
+    here = (*others[:d_out], axes, *others[d_out + 1 :])
+    region = region.placing(dict.fromkeys(pieces, here))
+    for i, piece in enumerate(pieces):
+        begin = tuple(i if e == d else 0 for e in range(x.aval.ndim))
+        end = tuple(i + 1 if e == d else n for e, n in enumerate(x.aval.shape))
+        row = Var(x.aval.update(shape=tuple(b - a for a, b in zip(begin, end, strict=True))))
+        inner = region.placing({row: layout})
+        inner.usual(
+            Equation(slice_p, (x,), (row,), {"start_indices": begin, "limit_indices": end, "strides": None}, eqn.source)
+        )
+        inner.usual(Equation(eqn.op, (row,), (piece,), {**eqn.params, "new_sizes": tuple(shape)}, eqn.source))
+    region.usual(Equation(concatenate_p, tuple(pieces), (out,), {"dimension": d_out}, eqn.source))

@@ -1,0 +1,77 @@
+"""Arrays with some dims reversed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.ir import Array, Equation, Halo, ShapedArray, bind, define_op
+from shardwise.ir.key_uses import HANDS_ON
+from shardwise.ir.op import Params, Types
+from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.dims import int_tuple
+from shardwise.ops.rules.operands import Block, operand
+from shardwise.ops.shapes.even_parts import missing_rows, with_rows_behind
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule, own_factors
+
+__all__ = ["rev"]
+
+_operand = operand  # functions below have a parameter of that name
+
+
+def _rev_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray:
+    if len(set(dimensions)) != len(dimensions):
+        raise TypeError(f"rev dimensions must be unique, got {dimensions}.")
+    if any(not 0 <= d < x.ndim for d in dimensions):
+        raise TypeError(
+            f"rev dimensions must lie in 0..{x.ndim - 1} for an operand of {x.ndim} dims, got {dimensions}."
+        )
+    return ShapedArray(x.shape, x.dtype, x.weak_type)
+
+
+def _rev_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
+    turned = {env.lead + d for d in dimensions}
+    return x[tuple([slice(None, None, -1) if d in turned else slice(None) for d in range(x.ndim)])] if turned else x
+
+
+def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = in_types[0].shape
+    factors = own_factors(shape)
+    kinds = tuple(Kind.PERMUTE if d in params["dimensions"] else Kind.PASS for d in range(len(shape)))
+    return Rule((factors,), (factors,), shape, kinds)
+
+
+def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
+    """Part i of the result is the i-th part from the end."""
+    return Halo(-out_local, in_types[0].shape[dim] - out_local, out_local, params)
+
+
+def _rev_partition(region: Any, eqn: Equation) -> None:
+    """Rows of a view that the axes do not divide are turned round with more behind them, which then stand in front."""
+    turned = [d for d in eqn.params["dimensions"] if missing_rows(region, eqn, d)]
+    if len(turned) != 1:
+        return region.usual(eqn)
+    (dim,) = turned
+    with_rows_behind(region, eqn, dim, (0,), missing_rows(region, eqn, dim), lambda region, eqn: region.usual(eqn))
+
+
+rev_p = define_op(
+    "rev",
+    type_rule=_rev_type,
+    kernel=_rev_kernel,
+    rule=_rev_rule,
+    halo=_rev_halo,
+    partition=_rev_partition,
+    view=True,
+    jvp="linear",
+    transpose=lambda ct, x, **params: [do.rev(ct, **params)],
+    batch=shifting("rev", "dimensions"),
+    keys=HANDS_ON,
+)
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+    """`operand` reversed along these dims. TypeError for negative, repeated or missing dims."""
+    return bind(rev_p, _operand("rev", operand), dimensions=int_tuple(dimensions, "rev dimensions"))

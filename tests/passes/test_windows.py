@@ -1,0 +1,105 @@
+"""Ops that need windows of views: pooling and convolutions of padded, dilated and cut values send rims, never images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardwise as sw
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.rounding import assert_normwise
+
+P = PartitionSpec
+MESH = Mesh(np.array(sw.devices()[:8]).reshape(4, 2), ("x", "y"))
+RNG = np.random.default_rng(0)
+SHAPE = (2, 64, 64, 4)
+
+
+def pool(kind, window, stride, padding):
+    start, op = (0.0, lax.add) if kind == "add" else (-np.inf, lax.max)
+
+    def f(x):
+        sizes, strides = (1, window, window, 1), (1, stride, stride, 1)
+        return lax.reduce_window(x, start, op, sizes, strides, padding)
+
+    return f
+
+
+def gradient(f):
+    return sw.grad(lambda x: (f(x) ** 2).sum())
+
+
+def conv(stride, padding, **dilations):
+    kernel = np.random.default_rng(1).normal(size=(3, 3, 4, 4)).astype(np.float32)
+
+    def f(x):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=numbers, **dilations)
+
+    return f
+
+
+def kernel_gradient(stride, padding):
+    def f(x):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        loss = lambda k: (lax.conv_general_dilated(x, k, (stride,) * 2, padding, dimension_numbers=numbers) ** 2).sum()  # noqa: E731
+        return sw.grad(loss)(jnp.ones((3, 3, 4, 4)))
+
+    return f
+
+
+CASES = [
+    gradient(pool("add", 2, 2, "VALID")),
+    gradient(pool("add", 3, 1, "SAME")),
+    gradient(pool("add", 3, 2, "SAME")),
+    gradient(pool("max", 3, 2, "SAME")),
+    gradient(pool("max", 3, 2, "VALID")),
+    gradient(pool("add", 4, 3, ((0, 0), (1, 2), (2, 1), (0, 0)))),
+    lambda x: pool("max", 3, 1, "VALID")(x).sum(),
+    lambda x: pool("add", 3, 1, "VALID")(jnp.pad(x, ((0, 0), (1, 0), (0, 1), (0, 0)))).sum((1, 2)),
+    lambda x: pool("max", 3, 1, "SAME")(jnp.pad(x, ((0, 0), (1, 0), (0, 1), (0, 0)))).sum((1, 2)),
+    gradient(conv(1, "VALID")),
+    gradient(conv(2, "VALID")),
+    gradient(conv(1, "VALID", rhs_dilation=(3, 2))),
+    gradient(conv(1, ((1, 1), (2, 1)), lhs_dilation=(2, 2))),
+    kernel_gradient(1, "VALID"),
+    kernel_gradient(2, "VALID"),
+    lambda x: lax.pad(x, 0.0, ((0, 0, 0), (1, 0, 1), (0, 2, 2), (0, 0, 0))).sum((1, 2)),
+]
+
+
+@pytest.mark.parametrize("f", CASES)
+def test_only_rims_are_sent_and_values_stay(f):
+    x = RNG.normal(size=SHAPE).astype(np.float32)
+    placed = sw.device_put(x, NamedSharding(MESH, P(None, "x", "y")))
+    run = sw.jit(f).lower(placed).compile()
+    transfers = run.runtime_executable().transfers
+    assert {t.kind for t in transfers} <= {"permute", "all_reduce"}
+    assert sum(t.total for t in transfers if t.kind == "permute") < x.nbytes / 6
+    assert_normwise(run(placed), sw.jit(f)(x), tolerance=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(["add", "max"]),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    st.integers(17, 48),
+    st.sampled_from([P(None, "x", "y"), P(None, ("x", "y")), P(None, None, "x")]),
+)
+def test_windows_of_any_size_see_what_they_saw(kind, window, stride, pads, size, spec):
+    def f(x):
+        cut = jnp.pad(x, ((0, 0), pads, pads, (0, 0)))[:, : x.shape[1] + sum(pads) - 1]
+        out = pool(kind, min(window, size), stride, "SAME")(cut)
+        return out, sw.grad(lambda y: (pool(kind, min(window, size), stride, "SAME")(y) ** 2).sum())(x)
+
+    n = size // 8 * 8
+    x = RNG.normal(size=(1, n, n, 1)).astype(np.float32)
+    placed = sw.device_put(x, NamedSharding(MESH, spec))
+    for one, many in zip(sw.jit(f)(x), sw.jit(f)(placed), strict=True):
+        assert_normwise(many, one, tolerance=1e-5)

@@ -1,0 +1,8 @@
+"""Sharded programs of many kinds, written once for any module with JAX's names; they are compiled over 8 devices, never run."""
+
+from __future__ import annotations
+
+from tests.traffic import layers, models, solvers
+from tests.traffic.table import TABLE
+
+__all__ = ["TABLE", "layers", "models", "solvers"]
