@@ -19,7 +19,7 @@ from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
 from shardwise.engine.array import ArrayImpl
-from shardwise.ir import Array, ShapedArray, Tracer, is_eager
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, is_eager
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, layout, parse, settled
@@ -38,7 +38,9 @@ from shardwise.numpy.indexing import (
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.apply import apply_at
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_with
+from shardwise.ops.indexing.slicing import dynamic_update_slice_p, static_starts
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.fill import full_like
 from shardwise.sharding import NamedSharding, PartitionSpec
 from shardwise.transforms.manual.explicit import auto_axes
@@ -216,12 +218,13 @@ def _is_plain_scalar(x: ArrayImpl, y: Any) -> bool:
     return given.dtype == own.dtype or _goes_into(context_token(), given.dtype, given.weak_type, own.dtype)
 
 
-def _put(x: ArrayImpl, y: Any, starts: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
+def _put(x: ArrayImpl, y: Any, starts: tuple[Literal, ...], sizes: tuple[int, ...]) -> Array:
     """`x` with a scalar in all of a window: two ops, as types and place are known."""
     aval = x._sig.aval
-    update = lax.broadcast_in_dim(as_array(convert(y, aval.dtype, False)), sizes, ())
-    out = lax.dynamic_update_slice(x, update, starts, allow_negative_indices=False)
-    return as_array(convert(out, aval.dtype, aval.weak_type))
+    scalar = convert(y, aval.dtype, False)
+    update = bind(broadcast_in_dim_p, scalar, shape=sizes, broadcast_dimensions=(), out_sharding=None)
+    out = bind(dynamic_update_slice_p, x, update, *starts, wrap=(False,) * len(starts), operand_axes=None)
+    return out if out.weak_type == aval.weak_type else as_array(convert(out, aval.dtype, aval.weak_type))
 
 
 @recent(1024)
@@ -234,7 +237,7 @@ def _goes_into(token: object, source: Any, weak: bool, target: Any) -> bool:
 @recent(4096)
 def _window_place(
     shape: tuple[int, ...], key: tuple[Any, ...], mode: GatherScatterMode
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+) -> tuple[tuple[Literal, ...], tuple[int, ...]] | None:
     """Where the window begins that an index without arrays addresses, and its sizes; None if it is none, or empty."""
     index = tuple([slice(*part) if type(part) is tuple else part for part in key])
     drops = mode if mode is GatherScatterMode.CLIP else GatherScatterMode.FILL_OR_DROP
@@ -242,7 +245,7 @@ def _window_place(
     if not _is_one_window(items):
         return None
     starts, sizes = _window(len(shape), items)
-    return (tuple(starts), tuple(sizes)) if math.prod(sizes) else None
+    return (static_starts(tuple(starts)), tuple(sizes)) if math.prod(sizes) else None
 
 
 def _settled(x: Array, index: Any, mode: GatherScatterMode, wrap: bool) -> list[Item]:

@@ -169,7 +169,8 @@ dynamic_slice_p = define_op(
 
 
 @recent(4096)
-def _static_starts(starts: tuple[int, ...]) -> tuple[Literal, ...]:
+def static_starts(starts: tuple[int, ...]) -> tuple[Literal, ...]:
+    """Known starts as operands."""
     dtype = np.dtype(np.int64 if any(s >> 31 not in (0, -1) for s in starts) else np.int32)
     return tuple(literal(s, dtype=dtype) for s in starts)
 
@@ -194,7 +195,7 @@ def _start_values(
             f"{name}: Length of slice indices must match number of operand dimensions, {ndim}; got {len(starts)}."
         )
     if all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts):
-        return _static_starts(tuple(map(int, starts))), wrap
+        return static_starts(tuple(map(int, starts))), wrap
     values = [as_value(s) for s in starts]
     strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)
     if strong is not None:  # Python ints take the dtype of the others
