@@ -1,5 +1,6 @@
 """`shardwise plan`: programs run without data, and a plan of each compiled step for a machine that one does not have."""
 
+from shardwise.plan.api import advise as advise
 from shardwise.plan.api import plan as plan
 from shardwise.plan.points import Point as Point
 from shardwise.plan.search import Found as Found
