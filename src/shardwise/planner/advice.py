@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from shardwise.passes import Transfer
+from shardwise.planner.buffers import Memory
 from shardwise.planner.machine import Machine
-from shardwise.planner.memory import Memory, donated_homes, memory_of
+from shardwise.planner.memory import donated_homes, memory_of
 from shardwise.planner.result import Advice, Schedule, Task
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
