@@ -33,7 +33,7 @@ _OPTIONS = (
     "--chakra",
     "--dialect",
 )
-_FLAGS = ("--search",)
+_FLAGS = ("--advise", "--search")
 
 
 def register(commands: Any) -> None:
@@ -62,6 +62,11 @@ def register(commands: Any) -> None:
         help="what reading a value does: it is zero, with a note per line (the default), or an error",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="end the run after N calls of the largest program")
+    parser.add_argument(
+        "--advise",
+        action="store_true",
+        help="look for policies of jax.checkpoint and batches that are worth trying though the program fits",
+    )
     parser.add_argument(
         "--search",
         action="store_true",
@@ -99,6 +104,7 @@ def carry_out(options: argparse.Namespace) -> int:
     set_dialect(options)
     alias.install()
     from shardwise.plan import on  # start-up time: it brings the whole engine
+    from shardwise.plan.advise import advised  # start-up time: as above
 
     try:
         planned = on(options.on, read=options.read, steps=options.steps)
@@ -107,17 +113,19 @@ def carry_out(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     _spare_memory()
     found = ""
+    plans: list[Plan] = []
     try:
         status = _execute(program)
+        try:
+            plans += run.plans()
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         largest = run.largest()
-        if options.search and largest is not None:
-            found = _search(largest, run.machine, options)
+        if largest is not None:
+            plans[0] = advised(plans[0], largest, run.machine, thorough=options.advise)
+            found = _search(largest, run.machine, options) if options.search else ""
     finally:
         planned.__exit__(None, None, None)
-    try:
-        plans = run.plans()
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     if not plans:
         if status:
             return status

@@ -1,5 +1,6 @@
 """`shardwise plan`: programs run without data, and a plan of each compiled step for a machine that one does not have."""
 
+from shardwise.plan.api import advise as advise
 from shardwise.plan.api import plan as plan
 from shardwise.plan.own_run import OwnRun as OwnRun
 from shardwise.plan.own_run import watched_run as watched_run

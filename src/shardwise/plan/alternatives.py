@@ -46,12 +46,12 @@ def whole_layouts(step: Step, mesh: Sizes) -> Iterator[tuple[tuple[int, DimAxes]
     axes = [name for name, n in mesh if n > 1]
     state = [i for i, a in enumerate(step.arguments) if a.state and a.shape]
     batch = [i for i, a in enumerate(step.arguments) if a.batch_dim is not None]
-    every = _split_also(step, batch, axes, mesh)
+    every = split_also(step, batch, axes, mesh)
     for axis in axes:
-        yield _split_also(step, state, [axis], mesh)
+        yield split_also(step, state, [axis], mesh)
     if len(axes) > 1:
-        yield _split_also(step, state, axes, mesh)
-    yield _merged(_split_also(step, state, axes, mesh), every)
+        yield split_also(step, state, axes, mesh)
+    yield _merged(split_also(step, state, axes, mesh), every)
     yield _merged(_whole(step, state), every)
     yield every
 
@@ -64,7 +64,7 @@ def _whole(step: Step, which: Sequence[int]) -> list[tuple[int, DimAxes]]:
     return [(i, ((),) * len(step.arguments[i].shape)) for i in which if any(step.arguments[i].dims)]
 
 
-def _split_also(step: Step, which: Sequence[int], axes: Sequence[str], mesh: Sizes) -> tuple[tuple[int, DimAxes], ...]:
+def split_also(step: Step, which: Sequence[int], axes: Sequence[str], mesh: Sizes) -> tuple[tuple[int, DimAxes], ...]:
     """These arguments split over these axes, too: each over the longest part of a dim that it divides; batches along their batch."""
     sizes = dict(mesh)
     found: list[tuple[int, DimAxes]] = []

@@ -10,8 +10,9 @@ import numpy as np
 from shardwise.base.tree import tree_map
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.inspection import ShapeDtypeStruct
+from shardwise.plan.advise import advised
 from shardwise.plan.session import on as planned_run
-from shardwise.planner import Machine, Plan, device_program_of, for_chip, make_plan
+from shardwise.planner import Advice, Machine, Plan, device_program_of, for_chip, make_plan
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import devices as all_devices
 from shardwise.transforms.jit.jit import jit
@@ -33,7 +34,20 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
     """
     with planned_run(on) as run:
         executable = executable_of(f, args, kwargs, run.machine)
-    return make_plan(device_program_of(executable, for_chip(run.machine.chip)), run.machine, notes=run.notes)
+        program = device_program_of(executable, for_chip(run.machine.chip))
+        return advised(make_plan(program, run.machine, notes=run.notes), executable, run.machine)
+
+
+def advise(
+    f: Callable[..., Any], args: Sequence[Any], *, on: str | Machine, kwargs: Mapping[str, Any] | None = None
+) -> tuple[Advice, ...]:
+    """What to change of ``f(*args, **kwargs)`` for the machine `on`: the advice of its plan, and the policies of `checkpoint` and the
+    batches that are worth trying, also if the step fits as it is.
+    """
+    with planned_run(on) as run:
+        executable = executable_of(f, args, kwargs or {}, run.machine)
+        program = device_program_of(executable, for_chip(run.machine.chip))
+        return advised(make_plan(program, run.machine), executable, run.machine, thorough=True).advice
 
 
 def executable_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], machine: Machine) -> DataFree:

@@ -99,32 +99,39 @@ def _top(name: str) -> str:
 def _batch_dims(executable: DataFree, replaced: set[int], tops: Sequence[str]) -> dict[int, int]:
     """By input of a batch the dim along which it lies.
 
-    The function's parameter with the most bytes is the model. If results replace it, this is training, where no batch is replaced. The
-    batch's length is that of the array with the fewest dims; parameters belong to it if all of their arrays have a dim of that length.
+    A parameter of the function is the model if results replace all of it, and it is donated or has several arrays; else the one with the
+    most bytes is. Where results replace the model this is training, in which no batch is replaced. The batch's length is that of the
+    array with the fewest dims, of integers if there are any; parameters belong to it if all of their arrays have a dim of that length.
     """
     program = executable.program
     members: dict[str, list[int]] = {}
     for i in range(program.num_consts, len(program.inputs)):
         members.setdefault(tops[i], []).append(i)
     nbytes = {top: sum(program.inputs[i].aval.nbytes for i in ids) for top, ids in members.items()}
-    model = max(nbytes, key=lambda top: nbytes[top], default="")
+    states = [
+        top
+        for top, ids in members.items()
+        if replaced.issuperset(ids) and (len(ids) > 1 or set(executable.owned).issuperset(ids))
+    ]
+    model = max(states or nbytes, key=lambda top: nbytes[top], default="")
     trains = any(i in replaced for i in members.get(model, ()))
     others = [
         [i for i in ids if program.inputs[i].aval.ndim]
         for top, ids in members.items()
-        if nbytes[top] < nbytes[model] and not (trains and any(i in replaced for i in ids))
+        if top != model and (states or nbytes[top] < nbytes[model]) and not (trains and any(i in replaced for i in ids))
     ]
-    arrays = [i for ids in others for i in ids]
-    if not arrays:
+    avals = {i: program.inputs[i].aval for ids in others for i in ids}
+    if not avals:
         return {}
-    least = min(arrays, key=lambda i: program.inputs[i].aval.ndim)
-    length = program.inputs[least].aval.shape[_split(layout_of(executable, least))]
+    least = min(avals, key=lambda i: (avals[i].dtype.kind != "i", avals[i].ndim))
+    length = avals[least].shape[_split(layout_of(executable, least))]
     found: dict[int, int] = {}
     for ids in others:
-        shapes = {i: program.inputs[i].aval.shape for i in ids}
-        if all(length in shape for shape in shapes.values()):
+        if all(length in avals[i].shape for i in ids):
             split = {i: _split(layout_of(executable, i)) for i in ids}
-            found |= {i: split[i] if shape[split[i]] == length else shape.index(length) for i, shape in shapes.items()}
+            for i in ids:
+                shape = avals[i].shape
+                found[i] = split[i] if shape[split[i]] == length else shape.index(length)
     return found
 
 

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
+    from shardwise.planner.advice import LEAST_MEMORY as LEAST_MEMORY
+    from shardwise.planner.advice import LEAST_TIME as LEAST_TIME
+    from shardwise.planner.advice import estimated_splits as estimated_splits
+    from shardwise.planner.advice import gib_text as gib_text
+    from shardwise.planner.advice import seconds_text as seconds_text
     from shardwise.planner.buffers import Memory as Memory
     from shardwise.planner.device_program import device_program_of as device_program_of
     from shardwise.planner.device_program import product_flops_of as product_flops_of
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from shardwise.planner.machine import Places as Places
     from shardwise.planner.memory import memory_of as memory_of
     from shardwise.planner.plan import make_plan as make_plan
+    from shardwise.planner.result import Advice as Advice
     from shardwise.planner.result import Buffer as Buffer
     from shardwise.planner.result import Line as Line
     from shardwise.planner.result import Plan as Plan
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
+    advice="LEAST_MEMORY LEAST_TIME estimated_splits gib_text seconds_text",
     buffers="Memory",
     device_program="device_program_of product_flops_of",
     executed="is_view",
@@ -42,7 +49,7 @@ __getattr__ = open_door(
     machine="Machine Places",
     memory="memory_of",
     plan="make_plan",
-    result="Buffer Line Plan Schedule Task Traffic",
+    result="Advice Buffer Line Plan Schedule Task Traffic",
     stand_ins="client_of stand_in_devices",
     target="HERE Target for_chip target_of",
 )

@@ -1,31 +1,46 @@
 """Advice: changes of a program that are worth trying, each with what the planner predicts of it.
 
-In: a device program, its groups and its memory. Out: `Advice`s, what saves most first. The effect of donating is planned; that of splitting
-an argument is the size of its parts, without what gathering them costs.
+In: a device program, its groups, memory, schedule and transfers. Out: `Advice`s, what saves most first. The effect of donating is planned;
+that of other changes is estimated here, and says so. `plan.advise` plans the changed program where it can be compiled anew.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from shardwise.passes import Transfer
+from shardwise.planner.buffers import Memory
 from shardwise.planner.machine import Machine
-from shardwise.planner.memory import Memory, donated_homes, memory_of
-from shardwise.planner.result import Advice
+from shardwise.planner.memory import donated_homes, memory_of
+from shardwise.planner.result import Advice, Schedule, Task
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
 
-LEAST = 0.005  # of the device's memory: what saves less is not worth a line
+LEAST_MEMORY = 0.005  # of the device's memory: what saves less is not worth a line
+LEAST_TIME = 0.05  # of a step: what takes less time is not worth a line
 _NUMBER = re.compile(r"\d+")
 
 
-def advise(program: DeviceProgram, groups: Sequence[Group], memory: Memory, machine: Machine) -> tuple[Advice, ...]:
+def advise(
+    program: DeviceProgram,
+    groups: Sequence[Group],
+    memory: Memory,
+    machine: Machine,
+    schedule: Schedule,
+    transfers: Sequence[Transfer],
+) -> tuple[Advice, ...]:
     """What to change of the program."""
-    least = LEAST * machine.chip.usable_bytes
-    found = [*_donations(program, groups, memory, machine), *_splits(program)]
-    return tuple(sorted((a for a in found if a.nbytes >= least), key=lambda a: -a.nbytes))
+    least = LEAST_MEMORY * machine.chip.usable_bytes
+    saving = [
+        a for a in (*_donations(program, groups, memory, machine), *estimated_splits(program)) if a.nbytes >= least
+    ]
+    faster = [*_reshards(program, schedule, transfers), *_wide_gathers(schedule, transfers)]
+    return (*sorted(faster, key=lambda a: -a.seconds), *sorted(saving, key=lambda a: -a.nbytes))
 
 
 def _donations(program: DeviceProgram, groups: Sequence[Group], memory: Memory, machine: Machine) -> Iterable[Advice]:
@@ -44,12 +59,12 @@ def _donations(program: DeviceProgram, groups: Sequence[Group], memory: Memory, 
     saved = memory.peak - after.peak
     yield Advice(
         f"Donate {listed} (donate_argnums, donate_argnames) if the caller needs them no more: results have their types",
-        f"the peak falls by {_gib(saved)} to {_gib(after.peak)}",
+        f"the peak falls by {gib_text(saved)} to {gib_text(after.peak)}",
         nbytes=saved,
     )
 
 
-def _splits(program: DeviceProgram) -> Iterable[Advice]:
+def estimated_splits(program: DeviceProgram) -> Iterable[Advice]:
     """Arguments that lie whole over a mesh axis which divides one of their dims."""
     saved: dict[tuple[str, str, int, int], int] = {}
     for i, var in enumerate(program.program.inputs):
@@ -69,10 +84,78 @@ def _splits(program: DeviceProgram) -> Iterable[Advice]:
     for (name, axis, dim, _), nbytes in saved.items():
         yield Advice(
             f"Split dim {dim} of {name} over {axis!r}, along which every device holds the same",
-            f"its parts take {_gib(nbytes)} less; gathering them where they are needed costs time, which is not counted here",
+            f"estimated: its parts take {gib_text(nbytes)} less; gathering them where they are needed costs time",
             nbytes=nbytes,
         )
 
 
-def _gib(nbytes: int) -> str:
+def _reshards(program: DeviceProgram, schedule: Schedule, transfers: Sequence[Transfer]) -> Iterable[Advice]:
+    """Values that are laid out anew though nobody asked for it; arguments that are gathered where they are needed are meant to be."""
+    given = set(program.in_shapes) | {shape[1:] for shape in program.in_shapes}
+    moved = [t for t in transfers if t.unasked and not (_gathers(t) and _shape(t.value) in given)]
+    for t, seconds in _critical(schedule, moved):
+        yield Advice(
+            f"Lay out {t.value} so that {t.cause} takes it as it is: {t.kind} over {', '.join(t.axes)} changes its layout there "
+            "(constrain it, or what it is made of, by with_sharding_constraint)",
+            f"estimated: up to {seconds_text(seconds)} of the {seconds_text(schedule.seconds)} of a step",
+            source=None if t.source is None else t.source.place,
+            seconds=seconds,
+        )
+
+
+def _wide_gathers(schedule: Schedule, transfers: Sequence[Transfer]) -> Iterable[Advice]:
+    """Values that are gathered in float32, of which bfloat16 is half the bytes."""
+    wide = [t for t in transfers if t.unasked and _gathers(t) and t.dtype == np.float32]
+    for t, seconds in _critical(schedule, wide, share=2 * LEAST_TIME):
+        yield Advice(
+            f"Cast {t.value} to bfloat16 before {t.cause}, for which it is gathered over {', '.join(t.axes)} in float32, if that is "
+            "exact enough",
+            f"estimated: half the bytes, up to {seconds_text(seconds / 2)} of the {seconds_text(schedule.seconds)} of a step",
+            source=None if t.source is None else t.source.place,
+            seconds=seconds / 2,
+        )
+
+
+def _gathers(t: Transfer) -> bool:
+    return t.op.collective is not None and t.op.collective.pattern == "gather"
+
+
+def _critical(
+    schedule: Schedule, transfers: Sequence[Transfer], share: float = LEAST_TIME
+) -> Iterable[tuple[Transfer, float]]:
+    """Those among these collectives without which the step would be shorter by a share of it, with the seconds."""
+    first: dict[object, Transfer] = {}
+    for t in transfers:
+        first.setdefault((t.kind, t.axes, t.source.place if t.source else None, t.cause), t)
+    seconds = dict.fromkeys(first, 0.0)
+    for task, times in _leaves(schedule, 1):
+        key = task.name, task.axes, task.source, task.cause
+        if task.critical and key in seconds:
+            seconds[key] += times * task.seconds
+    return [(first[key], s) for key, s in seconds.items() if s >= share * schedule.seconds > 0]
+
+
+def _leaves(schedule: Schedule, times: int) -> Iterator[tuple[Task, int]]:
+    """Tasks other than loops, with how often they run."""
+    for task in schedule.tasks:
+        if task.body is None:
+            yield task, times
+        else:
+            yield from _leaves(task.body, times * task.trips)
+
+
+def _shape(value: str) -> tuple[int, ...]:
+    """The shape in the text of a type."""
+    dims = value.partition("[")[2].rstrip("]")
+    return tuple(int(n) for n in dims.split(",") if n.isdigit())
+
+
+def gib_text(nbytes: int) -> str:
+    """``3.14 GiB``."""
     return f"{nbytes / 2**30:.2f} GiB"
+
+
+def seconds_text(seconds: float) -> str:
+    """``3.14 s``, ``12.3 ms``, ``790 us``."""
+    unit, name = (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
+    return f"{seconds / unit:.3g} {name}"

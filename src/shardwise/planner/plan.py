@@ -46,6 +46,7 @@ def make_plan(
     tasks = schedule(parts, machine, placement)
     flops = math.fsum(t.flops for t in tasks.tasks)
     products = tuple(_products(parts))
+    transfers = transfers_of(program.program, program.sizes)
     return Plan(
         name=name or program.program.name,
         machine=machine.name,
@@ -66,8 +67,8 @@ def make_plan(
         model_flops=flops - _flops_again(products),
         peak_flops=_peak_flops(products, machine),
         shares=shares(tasks),
-        traffic=tuple(_traffic(t, placement, program.together) for t in transfers_of(program.program, program.sizes)),
-        advice=advise(program, parts, memory, machine),
+        traffic=tuple(_traffic(t, placement, program.together) for t in transfers),
+        advice=advise(program, parts, memory, machine, tasks, transfers),
         notes=(*_notes(program, machine, parts), *notes),
         calls=calls,
         together=program.together,

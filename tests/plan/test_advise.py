@@ -1,0 +1,82 @@
+"""Advice that is planned: policies and batches have the effect that their program's plan has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise.plan import advise, plan
+from shardwise.sharding import AbstractMesh, P
+from shardwise.sharding import NamedSharding as NS
+
+MESH = AbstractMesh((8,), ("data",))
+WIDTH = 4096
+
+
+def made(batch, layers=16, policy=jax.checkpoint_policies.nothing_saveable):
+    def loss(params, x):
+        layer = jax.checkpoint(lambda x, w: (x + jnp.tanh(x @ w["up"]) @ w["down"], None), policy=policy)
+        return jnp.sum(jax.lax.scan(layer, x, params)[0])
+
+    def step(params, x):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x))
+
+    at = lambda shape, *spec: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NS(MESH, P(*spec)))  # noqa: E731
+    params = {"up": at((layers, WIDTH, WIDTH), None, "data"), "down": at((layers, WIDTH, WIDTH), None, "data")}
+    return jax.jit(step, donate_argnums=0), (params, at((batch, WIDTH), "data"))
+
+
+def found_in(text, pattern):
+    return float(re.search(pattern, text)[1].replace(",", ""))
+
+
+def test_a_policy_saves_time():
+    f, args = made(65536)
+    advice = next(a for a in advise(f, args, on="v5e-8") if "jax.checkpoint" in a.change)
+    name = advice.change.rpartition(".")[2]
+    own = plan(f, *args, on="v5e-8")
+    written = plan(*flat(made(65536, policy=getattr(jax.checkpoint_policies, name))), on="v5e-8")
+    assert written.fits and advice.seconds == own.seconds.likely - written.seconds.likely > 0
+    assert advice.nbytes == own.peak - written.peak
+    assert not any("jax.checkpoint" in a.change for a in own.advice)  # it fits: nobody asked
+
+
+def flat(made):
+    return made[0], *made[1]
+
+
+def test_a_policy_makes_it_fit():
+    everything = jax.checkpoint_policies.everything_saveable
+    own = plan(*flat(made(2**19, policy=everything)), on="v5e-8")
+    assert not own.fits
+    advice = next(a for a in own.advice if "jax.checkpoint" in a.change)
+    assert "it fits: the peak falls from" in advice.effect
+    written = plan(*flat(made(2**19, policy=getattr(jax.checkpoint_policies, advice.change.rpartition(".")[2]))), on="v5e-8")  # fmt: skip
+    assert written.fits and f"to {written.peak / 2**30:.2f} GiB" in advice.effect
+
+
+def test_a_batch_that_fits():
+    own = plan(*flat(made(2**20)), on="v5e-8")
+    assert not own.fits
+    advice = next(a for a in own.advice if a.change.startswith("Take a batch"))
+    batch = int(found_in(advice.change, r"batch of ([\d,]+) in"))
+    assert batch % 8 == 0 and plan(*flat(made(batch)), on="v5e-8").fits
+    assert not plan(*flat(made(batch + batch // 8 // 8 * 8)), on="v5e-8").fits  # not much more would
+
+
+def test_a_larger_batch_costs_less_per_example():
+    f, args = made(2048)
+    advice = next(a for a in advise(f, args, on="v5e-8") if a.change.startswith("Take a batch"))
+    batch = int(found_in(advice.change, r"batch of ([\d,]+) in"))
+    own, written = plan(f, *args, on="v5e-8"), plan(*flat(made(batch)), on="v5e-8")
+    assert written.fits and batch > 2048
+    assert advice.seconds == pytest.approx(own.seconds.likely - written.seconds.likely * 2048 / batch)
+    assert "an example" in advice.effect and "% less" in advice.effect
+
+
+def test_one_device_needs_no_layout():
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    assert advise(lambda x: x + 1, (x,), on="v5e-8") == ()
