@@ -43,7 +43,8 @@ class ReferenceArgument(NotImplementedError):
 
     def __init__(self) -> None:
         super().__init__(
-            "lower, trace and eval_shape take no Ref. Call the compiled function, or pass the array, ref[...], and return what becomes of it."
+            "lower, trace and eval_shape take no Ref. Call the compiled function, or pass the array, ref[...], and return what becomes "
+            "of it."
         )
 
 
