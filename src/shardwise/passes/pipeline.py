@@ -1,14 +1,14 @@
 """The pipeline: all passes, in order, from an inlined program to the one that a Plan runs.
 
-    on_grid -> propagate -> partition -> simplify -> fold_reductions       `PARTITIONING`
+    on_grid -> propagate -> partition -> simplify -> join_reductions -> fold_reductions    `PARTITIONING`
     wide_products -> cut_pieces -> crossing_reductions
                   -> schedule -> epilogues                                 `FUSING`, where there are large values
     small                                                                  `JOINING`, where there are small parts
 
 Comes in: a `Module`, which is a program with what is known of its layouts, and the `Context` that it is compiled for. A pass gives a
-new module and changes neither. `simplify` gives the device program, with every collective an equation, of which the record of communication
-is made (`transfers_of`); what comes after it is for devices of one process. The last parts, which bring the compiler of loops, decide what
-runs as one. `run_passes` times each pass, and verifies what it gives where `jax_enable_checks` is set.
+new module and changes neither. `join_reductions` gives the device program, with every collective an equation, of which the record of
+communication is made (`transfers_of`); what comes after it is for devices of one process. The last parts, which bring the compiler of
+loops, decide what runs as one. `run_passes` times each pass, and verifies what it gives where `jax_enable_checks` is set.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shardwise.ir import Program, Var, subprograms, verify
 from shardwise.passes import grid_params
 from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import DimAxes, Grid
+from shardwise.passes.join_reductions import join_reductions
 from shardwise.passes.partition import partition
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
@@ -133,6 +134,19 @@ def _simplify(module: Module, context: Context) -> Module:
     return replace(module, program=program, device_program=program)
 
 
+def _join_reductions(module: Module, context: Context) -> Module:
+    """One sum over devices for several. In the program that runs only where each process has one part: several are summed by products."""
+    grid = context.grid
+    owners = grid.processes
+    apart = (
+        frozenset()
+        if owners is None
+        else frozenset(n for n, k in zip(grid.names, owners.extents, strict=True) if k == 1)
+    )
+    program = join_reductions(module.program, apart.issuperset) if apart else module.program
+    return replace(module, program=program, device_program=join_reductions(module.device_program))
+
+
 def _fold_reductions(module: Module, context: Context) -> Module:
     owners = context.grid.processes
     crossing = frozenset() if owners is None else frozenset(context.grid.names[a] for a in owners.crossing())
@@ -178,6 +192,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("propagate", _propagate),
     ("partition", _partition),
     ("simplify", _simplify),
+    ("join_reductions", _join_reductions),
     ("fold_reductions", _fold_reductions),
 )
 DEVICE_PROGRAM = PARTITIONING[:-1]  # as far as devices of several machines are concerned

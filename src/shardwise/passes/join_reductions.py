@@ -1,0 +1,69 @@
+"""Sums of values that are summed over devices first: the partial results are added, and summed over devices once.
+
+Comes in: a device program. Goes out: the program in which `add(psum(a), psum(b))` is `psum(add(a, b))`, as XLA reassociates
+all-reduces. The gradients that queries, keys and values send back to a layer's input are such sums where heads lie on several devices: one
+all-reduce takes the place of three. Only sums that the partitioner inserted move, never those that a user wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardwise.ir import Equation, Program, ProgramMap, Var, exact_items, map_equations
+from shardwise.ir.types import Axes
+from shardwise.ops.elementwise.binary import add_p
+
+
+def join_reductions(program: Program, joins: Callable[[Axes], bool] = lambda axes: True) -> Program:
+    """The same program with such sums joined, in loop bodies and branches too; those over axes that `joins` refuses stay apart."""
+    joined = ProgramMap(lambda p: _joined(map_equations(p, joined), joins))
+    return joined.of(program)
+
+
+def _joined(program: Program, joins: Callable[[Axes], bool]) -> Program:
+    if sum(_is_sum(e) and joins(e.params["axes"]) for e in program.equations) < 2:
+        return program
+    uses: dict[Var, int] = {}
+    for atom in (*[a for e in program.equations for a in e.inputs], *program.outputs):
+        if isinstance(atom, Var):
+            uses[atom] = uses.get(atom, 0) + 1
+    sums: dict[Var, int] = {}  # results of sums that one equation reads, by position
+    equations: list[Equation | None] = []
+    for eqn in program.equations:
+        places = [p for a in eqn.inputs if isinstance(a, Var) and (p := sums.get(a)) is not None]
+        pair = [e for p in places if (e := equations[p]) is not None] if eqn.op is add_p else []
+        if len(pair) == 2 and _are_alike(*pair):
+            for p in places:
+                equations[p] = None
+            added, eqn = _sum_of_parts(eqn, *pair)
+            equations.append(added)
+        equations.append(eqn)
+        if _is_sum(eqn) and uses.get(eqn.outputs[0]) == 1 and joins(eqn.params["axes"]):
+            sums[eqn.outputs[0]] = len(equations) - 1
+    kept = tuple([e for e in equations if e is not None])
+    return Program(program.inputs, kept, program.outputs, program.num_consts, program.name)
+
+
+def _is_sum(eqn: Equation) -> bool:
+    """Whether an equation is a sum over devices that the partitioner inserted, all of it or the part that each device keeps."""
+    collective = eqn.op.collective
+    reduction = None if collective is None or collective.absorbed is None else collective.absorbed(eqn.params)
+    if reduction is None or reduction.kind != "sum" or len(eqn.inputs) != 1 or not isinstance(eqn.inputs[0], Var):
+        return False
+    return eqn.source is not None and eqn.source.need is not None and eqn.source.need.implicit
+
+
+def _are_alike(one: Equation, other: Equation) -> bool:
+    """Whether two sums are over the same axes, of values of the same type."""
+    a, b = one.inputs[0].aval, other.inputs[0].aval
+    same = a.shape == b.shape and a.dtype == b.dtype and one.outputs[0].aval.shape == other.outputs[0].aval.shape
+    return same and one.op is other.op and exact_items(one.params) == exact_items(other.params)
+
+
+def _sum_of_parts(eqn: Equation, one: Equation, other: Equation) -> tuple[Equation, Equation]:
+    """The sum of what two sums over devices sum, and its sum over devices, in the place of the equation that added their results."""
+    out = eqn.outputs[0]
+    parts = [e.inputs[0].aval for e in (one, other)]
+    part = Var(parts[0].update(weak_type=out.aval.weak_type, vma=parts[0].vma | parts[1].vma))
+    added = Equation(eqn.op, (one.inputs[0], other.inputs[0]), (part,), eqn.params, eqn.source)
+    return added, Equation(other.op, (part,), (out,), other.params, other.source)
