@@ -18,7 +18,7 @@ import shardwise.numpy as jnp
 import shardwise.profiler
 import shardwise.scipy.fft
 import shardwise.scipy.special
-from shardwise.base.gone import ABSENT
+from shardwise.base.gone import ABSENT, REFUSING
 from shardwise.base.inert_options import NO_EFFECT, ONE_VALUE
 from shardwise.experimental.layout import Format, Layout
 from tests.test_nothing_pretends import SCIPY_HINTS, UNREAD
@@ -130,6 +130,8 @@ def test_looks(row: list[str]) -> None:
 
 def test_modules() -> None:
     assert {name for row in table("Modules") for name in code(row[0])} == set(ABSENT)
+    refusing = {name for row in table("Modules whose functions refuse") for name in code(row[0])}
+    assert refusing == {*REFUSING, "jaxlib.mlir"}
 
 
 def test_options_that_have_one_value() -> None:

@@ -67,8 +67,8 @@ __version__ = "0.1.0"
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
     "_src", "ad_checkpoint", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug",
-    "distributed", "dtypes", "errors", "example_libraries", "experimental", "extend", "flatten_util", "interpreters",
-    "lax", "monitoring", "ref", "version", "nn", "numpy", "profiler", "random", "stages", "scipy", "sharding",
+    "distributed", "dtypes", "errors", "example_libraries", "experimental", "export", "extend", "flatten_util", "interpreters",
+    "lax", "lib", "monitoring", "ref", "version", "nn", "numpy", "profiler", "random", "stages", "scipy", "sharding",
     "tree", "tree_util", "typing", "plan",
 })  # fmt: skip
 _LAZY_NAMES = {

@@ -2,7 +2,8 @@
 
 After `install()`, `jax` and every public `jax.*` module are the very module objects of shardwise, so that
 `jax.Array is shardwise.Array` whichever name an import used. What shardwise keeps no counterpart of says so:
-`jaxlib`, `jax.lib`, all but a few modules of `jax._src`, and those that shardwise lacks raise `ModuleNotFoundError` with a reason.
+`jaxlib` but for the names of MLIR, all but a few modules of `jax._src`, and those that shardwise lacks raise
+`ModuleNotFoundError` with a reason.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ TARGET: Final = __name__.partition(".")[0]
 # First parts of the module names that JAX documents; shardwise's other packages stay invisible to `jax.*`.
 PUBLIC: Final = frozenset(
     "_src ad_checkpoint api_util core custom_batching custom_derivatives custom_transpose debug distributed dlpack dtypes "
-    "errors example_libraries experimental export extend ffi flatten_util image interpreters lax monitoring nn numpy "
+    "errors example_libraries experimental export extend ffi flatten_util image interpreters lax lib monitoring nn numpy "
     "ops profiler random ref scipy sharding stages test_util tree tree_util typing util version".split()
 )
-_INTERNAL: Final = frozenset({"lib", "cloud_tpu_init", "collect_profile", "tools"})
+_INTERNAL: Final = frozenset({"cloud_tpu_init", "collect_profile", "tools"})
 
 
 def install() -> ModuleType:
@@ -58,10 +59,11 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         root, _, rest = fullname.partition(".")
         if root == "jaxlib":
-            raise _missing(fullname, "there is no jaxlib under shardwise: its kernels are NumPy's")
-        if root != "jax":
+            if rest and rest.partition(".")[0] != "mlir":
+                raise _missing(fullname, "there is no jaxlib under shardwise: its kernels are NumPy's")
+        elif root != "jax":
             return None
-        if rest:
+        elif rest:
             first = rest.partition(".")[0]
             if first in _INTERNAL:
                 raise _missing(fullname, _inside(first))
@@ -90,7 +92,10 @@ class _SameModule(importlib.abc.Loader):
 
 def _counterpart(fullname: str) -> ModuleType:
     """The module of shardwise that `jax.a.b` names: `shardwise.a.b`, or a module that `shardwise.a` exports as `b`."""
-    name = TARGET + fullname.removeprefix("jax")
+    lib = f"{TARGET}._src.lib"  # what jaxlib is to JAX
+    name = (
+        fullname.replace("jaxlib", lib, 1) if fullname.startswith("jaxlib") else TARGET + fullname.removeprefix("jax")
+    )
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ContextDecorator, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -26,11 +27,27 @@ from shardwise.sharding import devices, process_index
 from shardwise.transforms.tracing import SCOPES
 
 __all__ = [
-    "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",
+    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",
     "start_server", "start_trace", "stop_server", "stop_trace", "trace",
 ]  # fmt: skip
 
 _PLAN = "<plan of "
+
+
+@dataclass(slots=True)
+class ProfileOptions:
+    """What a profile records. The defaults are what `start_trace` does; it refuses others, which only XLA's profiler reads."""
+
+    advanced_configuration: dict[str, Any] = field(default_factory=dict)
+    duration_ms: int = 0
+    enable_hlo_proto: bool = True
+    host_tracer_level: int = 2
+    include_dataset_ops: bool = True
+    python_tracer_level: int = 1
+    raise_error_on_start_failure: bool = False
+    repository_path: str = ""
+    session_id: str = ""
+    start_timestamp_ns: int = 0
 
 
 class _Recording:
@@ -112,7 +129,7 @@ def start_trace(
     log_dir: str | os.PathLike[str],
     create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False,
-    profiler_options: Any = None,
+    profiler_options: ProfileOptions | None = None,
 ) -> None:
     """Start recording compiled programs for a file below `log_dir`. RuntimeError if a recording is active.
 
@@ -123,7 +140,13 @@ def start_trace(
             "create_perfetto_link: nothing is served. Open the file that stop_trace writes at ui.perfetto.dev."
         )
     if profiler_options is not None:
-        raise NotImplementedError("profiler_options belong to XLA's profiler; leave them out.")
+        usual = ProfileOptions()
+        for name in ProfileOptions.__slots__:
+            value = getattr(profiler_options, name)
+            if value != getattr(usual, name):
+                raise NotImplementedError(
+                    f"profiler_options.{name}={value!r}: only XLA's profiler reads it; leave it at its default."
+                )
     if _recording:
         raise RuntimeError(
             "Profile has already been started. Only one profile may be run at a time; call stop_trace first."
@@ -150,7 +173,7 @@ def trace(
     log_dir: str | os.PathLike[str],
     create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False,
-    profiler_options: Any = None,
+    profiler_options: ProfileOptions | None = None,
 ) -> Generator[None]:
     """`start_trace` and, at the end of the block, `stop_trace`."""
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)

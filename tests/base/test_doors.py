@@ -16,7 +16,8 @@ ROOT = Path(shardwise.__file__).parent
 # Packages whose modules users import by their names, as in JAX.
 FACES = {
     "shardwise", "shardwise._src", "shardwise._src.state", "shardwise.cli", "shardwise.example_libraries", "shardwise.experimental",
-    "shardwise.experimental.array_serialization", "shardwise.experimental.colocated_python", "shardwise.extend", "shardwise.extend.core",
+    "shardwise.experimental.array_serialization", "shardwise.experimental.colocated_python", "shardwise.experimental.compilation_cache",
+    "shardwise.extend", "shardwise.extend.core",
     "shardwise.interpreters", "shardwise.scipy", "shardwise.scipy.cluster", "shardwise.scipy.sparse", "shardwise.scipy.spatial",
     "shardwise.scipy.stats",
 }  # fmt: skip

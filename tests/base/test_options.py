@@ -143,6 +143,7 @@ PROBES: dict[str, tuple[Any, Callable[[], str]]] = {
     "jax_transfer_guard_device_to_device": ("disallow", lambda: raised(lambda: fresh_to_mesh())),
     "jax_threefry_partitionable": (False, lambda: str(sw.random.bits(sw.random.key(0), (4,)))),
     "jax_default_prng_impl": ("rbg", lambda: raised(lambda: sw.random.key(0))),
+    "jax_remove_size_one_mesh_axis_from_type": (True, lambda: str(sw.typeof(sw.device_put(np.ones(2), on_one_device())))),
     "jax_enable_custom_prng": (True, lambda: str(sw.random.PRNGKey(0).dtype)),
     "jax_no_tracing": (True, lambda: raised(lambda: fresh(jnp.sin)(1.0))),
     "jax_no_execution": (True, lambda: raised(lambda: fresh(jnp.sin)(1.0))),
@@ -176,6 +177,11 @@ ELSEWHERE = {
     "jax_array": "base/test_config.py",
     "jax_traceback_filtering": "base/test_tracebacks.py",
 }
+
+
+def on_one_device() -> sw.NamedSharding:
+    explicit = sw.make_mesh((1,), ("x",), axis_types=(sw.sharding.AxisType.Explicit,))
+    return sw.NamedSharding(explicit, sw.sharding.PartitionSpec("x"))
 
 
 def fresh_to_mesh() -> Any:

@@ -20,6 +20,7 @@ from shardwise.sharding import AbstractDevice, NamedSharding, PartitionSpec, Sin
         ("v5e:2x2", "tpu", 4, "TPU v5 lite"),
         ("v5p:2x2x4", None, 16, "TPU v5p"),
         ("v6e:16x16", "tpu", 256, "TPU v6 lite"),
+        ("v5:2x2x1", "tpu", 4, "TPU v5p"),
         ("v5p-256", "tpu", 128, "TPU v5p"),
         ("h100-8x2", "cuda", 16, "NVIDIA H100 80GB HBM3"),
     ],
@@ -47,6 +48,8 @@ def test_slices_and_hosts():
         ("v5e:2x2", {"platform": "gpu"}, "platform 'tpu'"),
         ("v5e:2x2", {"chips_per_host_bounds": (3, 1, 1)}, "do not make up a slice"),
         ("v5e:2x2", {"num_slices": 0}, "machine"),
+        ("v5e:2x2", {"wrap": (True,)}, r"torus of \(2, 2\)"),
+        ("h100-8", {"wrap": (True, True)}, "no torus"),
     ],
 )
 def test_descriptions_that_there_are_not(name, keywords, message):
@@ -54,6 +57,21 @@ def test_descriptions_that_there_are_not(name, keywords, message):
         get_topology_desc(name, **keywords)
     with pytest.raises(NotImplementedError, match="default configuration"):
         get_topology_desc("v5e:2x2", chip_config_name="megachip")
+
+
+def test_rings_of_a_torus():
+    def closed(**keywords):
+        return (
+            get_topology_desc("v5p:2x2x4", chip_config_name="megacore", **keywords)
+            .devices[0]
+            .client.places.machine.levels[0]
+            .wrap
+        )
+
+    assert closed() == (False, False, False)
+    assert closed(wrap=(False, False, True)) == (False, False, True)
+    flat = get_topology_desc("v5e:4x4", wrap=(True, True, False)).devices[0].client.places.machine
+    assert flat.levels[0].wrap == (True, True)
 
 
 def test_attached_devices():

@@ -16,6 +16,8 @@ _MODULES = (
     "distributed",
     "dtypes",
     "flatten_util",
+    "lib",
+    "numpy",
     "state",
     "traceback_util",
     "tree_util",

@@ -40,7 +40,7 @@ def array_garbage_collection_guard(new_val: str | None) -> Override:
 
 
 def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> Override:
-    """Takes False only: types name all axes of their mesh. NotImplementedError for True."""
+    """Whether types leave out Explicit axes of size 1, which split nothing, in the current block (a context manager)."""
     return config.override("jax_remove_size_one_mesh_axis_from_type", new_val)
 
 

@@ -15,17 +15,21 @@ _MAKERS: Final = {
     "make_device_array": "a SingleDeviceSharding, or use device_put(x, device)",
     "make_sharded_device_array": "a PmapSharding if the array is for pmap, a NamedSharding if it is for jit",
 }
-# Parts of JAX that make no sense on NumPy, and what to use instead.
-ABSENT: Final = {
-    "export": "programs have no StableHLO form; ship the function itself, or keep results with numpy.save",
-    "ffi": "there are no XLA custom calls; call the library through pure_callback",
+# Parts of JAX that libraries import whether they use them or not. Their names can be imported; using one says what to use instead.
+REFUSING: Final = {
+    "export": "programs have no StableHLO form; carry compiled functions with experimental.serialize_executable",
     "experimental.pallas": "there are no GPU or TPU kernels to write; write the function with numpy and lax, or call one in with "
     "pure_callback",
     "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",
+    "_src.lib.mlir": "programs have no MLIR form; print them with make_jaxpr, and write functions with numpy and lax",
+    "_src.numpy.einsum": "call jnp.einsum, which takes _dot_general",
+}
+# Parts that cannot be imported either.
+ABSENT: Final = {
+    "ffi": "there are no XLA custom calls; call the library through pure_callback",
     "experimental.jax2tf": "there is no TensorFlow here; exchange arrays with dlpack",
     "experimental.host_callback": "it was replaced by pure_callback, io_callback and debug.callback",
     "experimental.maps": "xmap was replaced by shard_map",
-    "experimental.compilation_cache": "there is no XLA whose results would be worth keeping; config jax_compilation_cache_dir is accepted",
     "experimental.transfer": "arrays move with device_put and distributed.initialize",
     "experimental.buffer_callback": "use pure_callback",
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
@@ -35,10 +39,7 @@ ABSENT: Final = {
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
     "extend.random": "there is one generator, threefry2x32; make keys and bits with random",
     "extend.sharding": "shardings have no HLO form to read or write; NamedSharding says the same",
-    "lib": "it is JAX's inside, of which nothing is here",
     "memory": "a CPU has one memory; where kinds have names, give NamedSharding a memory_kind",
-    "sharding.ManualAxisType": "types name their axes themselves: typeof(x).vma, .unreduced and .reduced",
-    "extend.backend": "devices() lists what there is",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
 }
 
@@ -46,8 +47,9 @@ ABSENT: Final = {
 def why_absent(path: str) -> str | None:
     """Why there is no module of that path below the root, and what to use instead; None if nothing is known."""
     while path:
-        if path in ABSENT:
-            return ABSENT[path]
+        reason = ABSENT.get(path) or REFUSING.get(path)
+        if reason:
+            return reason
         path = path.rpartition(".")[0]
     return None
 

@@ -13,8 +13,8 @@ _KERNELS = "compiled kernels are small: they are kept on disk whatever they took
 _XLA = "it steers XLA, which is not here"
 _GPU = "it steers GPUs and TPUs, and there are none here"
 _CPU_ONLY = "the devices are CPUs; leave the option out"
-_EXPORT = "there is no export module, and nothing is serialized"
-_PALLAS = "there is no pallas; kernels are written with numpy and lax"
+_EXPORT = "there is no StableHLO to export"
+_PALLAS = "there are no kernels of pallas; they are written with numpy and lax"
 _TRACING = "there is one way to trace and to differentiate, and it gives what both ways of JAX's give"
 _NETWORK = "processes exchange data through MPI and shared memory"
 _PRINTING = "it changes how JAX prints, not what programs do"
@@ -136,7 +136,6 @@ ONE_VALUE: Final[dict[str, tuple[Any, str]]] = {
     "jax_mock_gpu_topology": ("", "virtual devices are CPUs; ask for them with jax_num_cpu_devices"),
     "jax_mutable_array_checks": (True, "references are always checked; pass each one once"),
     "jax_pmap_no_rank_reduction": (True, "shards of pmap keep the mapped dim, with size 1; squeeze them"),
-    "jax_remove_size_one_mesh_axis_from_type": (False, "types name all axes of their mesh; make the mesh without the axis"),
     "jax_sort_devices_by_process_index": (True, "devices are in the order of their processes; permute jax.devices() for another"),
     "jax_varying_axes_in_types": (False, "use shard_map with check_vma under the latest dialect"),
     "mock_num_gpu_processes": (0, "virtual devices are CPUs; ask for them with jax_num_cpu_devices"),

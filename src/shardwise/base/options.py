@@ -180,6 +180,7 @@ _ACTIVE = (
     Option("jax_threefry_partitionable", True),
     Option("jax_default_prng_impl", "threefry2x32", _choice("threefry2x32", "rbg", "unsafe_rbg")),
     Option("jax_enable_custom_prng", False),
+    Option("jax_remove_size_one_mesh_axis_from_type", False),
     Option(
         "jax_traceback_filtering",
         "auto",

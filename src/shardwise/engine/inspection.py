@@ -11,7 +11,7 @@ from shardwise.engine.signature import array_type
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.axis_scope import CHECK_VMA
 from shardwise.ops.rules.convert import as_value
-from shardwise.sharding import NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
+from shardwise.sharding import ManualAxisType, NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
 from shardwise.sharding.sharding import rank_text
 
 
@@ -79,6 +79,12 @@ class ShapeDtypeStruct:
         self.dtype = as_dtype(dtype)
         self.sharding = sharding
         self.weak_type = weak_type
+        if isinstance(manual_axis_type, ManualAxisType):
+            if manual_axis_type.unreduced or manual_axis_type.reduced:
+                raise NotImplementedError(
+                    f"ShapeDtypeStruct: {manual_axis_type} has unreduced or reduced axes; give them by the spec of the sharding."
+                )
+            manual_axis_type = manual_axis_type.varying
         self.manual_axis_type = frozenset(manual_axis_type or ())
 
     @property

@@ -14,6 +14,7 @@ from shardwise.ops.control.callback import io_callback as io_callback
 _MODULES = (
     "array_serialization",
     "checkify",
+    "compilation_cache",
     "colocated_python",
     "compute_on",
     "custom_partitioning",
@@ -22,8 +23,10 @@ _MODULES = (
     "key_reuse",
     "layout",
     "mesh_utils",
+    "mosaic",
     "multihost_utils",
     "ode",
+    "pallas",
     "pjit",
     "roofline",
     "serialize_executable",

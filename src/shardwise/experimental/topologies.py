@@ -42,6 +42,7 @@ def get_topology_desc(
     num_slices: int = 1,
     chips_per_host_bounds: Sequence[int] | None = None,
     chip_config_name: str = "default",
+    wrap: Sequence[bool] | None = None,
 ) -> TopologyDescription:
     """The devices of a machine by its name.
 
@@ -50,20 +51,24 @@ def get_topology_desc(
         platform: 'tpu', 'gpu' (or 'cuda') or 'cpu'; None: the one that the name means.
         num_slices: how many of these slices, joined by the data centre's network.
         chips_per_host_bounds: chips of one host along the dims of the torus, where they are not the usual ones.
-        chip_config_name: 'default' is what there is.
+        chip_config_name: 'default', or 'megacore' for chips whose cores are one device, as those of v4 and v5p are either way.
+        wrap: for each dim of the torus, whether its ends are joined, where that is not as usual.
 
     Raises:
-        ValueError: no machine has that name, or it is of another platform, or hosts do not divide it.
+        ValueError: no machine has that name, or it is of another platform, hosts do not divide it, or it is no torus of so many dims.
         NotImplementedError: another chip configuration.
 
     >>> get_topology_desc("v5e:2x2").devices[3]
     TpuDevice(id=3, process_index=0, coords=(1, 1, 0), core_on_chip=0)
     """
-    if chip_config_name != "default":
+    if chip_config_name not in ("default", "megacore"):
         raise NotImplementedError(
-            f"chip_config_name={chip_config_name!r}: chips are described in their default configuration only; leave it out."
+            f"chip_config_name={chip_config_name!r}: chips are described in their default configuration only; give 'default' or 'megacore'."
         )
-    name = topology_name.replace(":", "-")
+    generation, colon, size = topology_name.partition(":")
+    name = (
+        ("v5p" if generation == "v5" and colon else generation) + colon.replace(":", "-") + size
+    )  # libtpu calls v5p v5
     machine = find(name if num_slices == 1 else f"{num_slices}x-{name}")
     wanted = {"cuda": "gpu", "rocm": "gpu"}.get(platform or "", platform)
     if wanted is not None and wanted != machine.chip.platform:
@@ -72,6 +77,8 @@ def get_topology_desc(
         )
     if chips_per_host_bounds is not None:
         machine = _with_hosts(machine, tuple(chips_per_host_bounds))
+    if wrap is not None:
+        machine = _with_wrap(machine, tuple(map(bool, wrap)))
     return TopologyDescription(client_of(machine).devices())
 
 
@@ -87,6 +94,16 @@ def _with_hosts(machine: Machine, host: tuple[int, ...]) -> Machine:
         raise ValueError(f"chips_per_host_bounds={host}: hosts of that shape do not make up a slice of {torus} chips.")
     before, after = math.prod(machine.host), math.prod(shape)
     return replace(machine, host=shape, processes=machine.processes * before // after)
+
+
+def _with_wrap(machine: Machine, wrap: tuple[bool, ...]) -> Machine:
+    """The machine with other dims of its torus closed to rings."""
+    torus = next((level for level in machine.levels if not level.switched), None)
+    if torus is None or len(wrap) < len(torus.shape) or any(wrap[len(torus.shape) :]):
+        shape = "no torus" if torus is None else f"a torus of {torus.shape}"
+        raise ValueError(f"wrap={wrap}: {machine.name} is {shape}. Give a bool for each dim, or leave wrap out.")
+    closed = replace(torus, wrap=wrap[: len(torus.shape)])
+    return replace(machine, levels=tuple(closed if level is torus else level for level in machine.levels))
 
 
 def make_mesh(

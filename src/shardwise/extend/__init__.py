@@ -5,7 +5,7 @@ from typing import Any as _Any
 
 from shardwise.base.gone import no_attribute as _no_attribute
 
-_MODULES = ("core", "ifrt_programs", "linear_util", "source_info_util")
+_MODULES = ("backend", "core", "ifrt_programs", "linear_util", "source_info_util")
 
 
 def __getattr__(name: str) -> _Any:

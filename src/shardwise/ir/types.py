@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,26 +14,13 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import Interned
 from shardwise.base.dtypes import float0, issubdtype, short_name
-from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
+from shardwise.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
 Axes = tuple[str, ...]
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
 
 NO_AXES: frozenset[str] = frozenset()
 _interned: Interned[tuple[Any, ...], ShapedArray] = Interned()
-
-
-@dataclass(frozen=True)
-class ManualAxisType:
-    """A type's Manual axes: those over which the value varies, is a partial sum, or is invariant with partial cotangents."""
-
-    varying: frozenset[str] = NO_AXES
-    unreduced: frozenset[str] = NO_AXES
-    reduced: frozenset[str] = NO_AXES
-
-    def invarying(self, mesh: Any) -> frozenset[str]:
-        """The Manual axes of `mesh` along which the value is the same on all devices."""
-        return frozenset(mesh.manual_axes) - self.varying - self.unreduced - self.reduced
 
 
 class ShapedArray:
@@ -76,6 +62,8 @@ class ShapedArray:
             mesh, spec, unreduced, reduced = _explicit_part(sharding, shape)
         if mesh is None or spec is None:
             spec = ((),) * len(shape)
+        elif config.jax_remove_size_one_mesh_axis_from_type:
+            spec = tuple([tuple([a for a in axes if mesh.axis_size(a) != 1]) for axes in spec])
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
         found = _interned.get(key)
         if found is not None:
@@ -139,7 +127,7 @@ class ShapedArray:
     @property
     def mat(self) -> ManualAxisType:
         """The value's type over Manual axes."""
-        return ManualAxisType(self.vma, self.unreduced, self.reduced)
+        return ManualAxisType(varying=self.vma, unreduced=self.unreduced, reduced=self.reduced)
 
     manual_axis_type = mat
 

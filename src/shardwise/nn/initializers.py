@@ -6,7 +6,8 @@ In: the distribution's parameters, then a random key, a shape and a dtype. Out: 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -110,14 +111,16 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
 
 
 def _size(shape: Sequence[int], axes: AxisOrAxes) -> int:
-    return shape[axes] if isinstance(axes, int) else math.prod(shape[d] for d in axes)
+    if isinstance(axes, Iterable):  # a tuple, or an array, which flax passes
+        return math.prod(shape[operator.index(d)] for d in axes)
+    return shape[operator.index(axes)]
 
 
 def _fans(
     shape: Sequence[int], in_axis: AxisOrAxes, out_axis: AxisOrAxes, batch_axis: AxisOrAxes
 ) -> tuple[float, float]:
     """The number of inputs of an output of the layer, and the number of outputs of an input."""
-    if in_axis == -2 and len(shape) <= 1:
+    if not isinstance(in_axis, Iterable) and in_axis == -2 and len(shape) <= 1:
         raise ValueError(
             f"weights of shape {shape} have no dim -2 for their inputs. Give them two dims, or pass in_axis."
         )

@@ -35,6 +35,7 @@ from shardwise.sharding.grid import AxisType as AxisType
 from shardwise.sharding.gspmd import GSPMDSharding as GSPMDSharding
 from shardwise.sharding.hlo_sharding import HloSharding as HloSharding
 from shardwise.sharding.hlo_sharding import OpSharding as OpSharding
+from shardwise.sharding.manual_axis_type import ManualAxisType as ManualAxisType
 from shardwise.sharding.mesh import Mesh as Mesh
 from shardwise.sharding.mesh import make_mesh as make_mesh
 from shardwise.sharding.named import NamedSharding as NamedSharding

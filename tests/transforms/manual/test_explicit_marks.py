@@ -156,3 +156,17 @@ def test_cotangents_of_partial_sums_are_reduced():
 def test_marks_stand_in_named_shardings(explicit):
     assert value("r").sharding == NamedSharding(explicit, P(None, None, reduced={"y"}))
     assert value("u").sharding == NamedSharding(explicit, P(None, None, unreduced={"y"}))
+
+
+def test_types_can_leave_out_axes_of_size_one():  # as JAX 0.10.2
+    mesh = jax.make_mesh((4, 1), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    whole = np.ones((8, 4), np.float32)
+    with jax.set_mesh(mesh):
+        f = jax.jit(lambda x: jax.sharding.reshard(x, P("y", "x")))
+        x = jax.device_put(whole, NamedSharding(mesh, P("x", "y")))
+        assert str(jax.typeof(x)) == "float32[8@x,4@y]" and str(jax.typeof(f(x))) == "float32[8@y,4@x]"
+        with jax.remove_size_one_mesh_axis_from_type(True):
+            x = jax.device_put(whole, NamedSharding(mesh, P("x", "y")))
+            assert str(jax.typeof(x)) == "float32[8@x,4]" and x.sharding.spec == P("x", "y")
+            assert str(jax.typeof(f(x))) == "float32[8,4@x]" and f(x).sharding.spec == P(None, "x")
+            np.testing.assert_array_equal(jax.jit(lambda x: x.T + 1)(x), whole.T + 1)

@@ -1,0 +1,22 @@
+"""What `jaxlib` is to JAX, as far as libraries look at it: its version, and the names of MLIR, which refuse when they are used."""
+
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.refused import refuse_below
+
+_DIALECTS = (
+    "arith builtin cf chlo func gpu llvm math memref mhlo mpmd nvgpu nvvm scf sdy sparse_tensor stablehlo vector"
+)
+refuse_below(
+    __name__,
+    ("mlir", "mlir.ir", "mlir.passmanager", "mlir.dialects", *(f"mlir.dialects.{name}" for name in _DIALECTS.split())),
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return config.dialect.jax_version
+    raise AttributeError(
+        f"module 'jaxlib' has no attribute {name!r}: its kernels are NumPy's under shardwise; use the documented names of jax."
+    )

@@ -1,0 +1,111 @@
+"""Names that programs import from parts of JAX that are not here: importing them works, using them says why not.
+
+In: a module of ours that stands for such a part. Out: an attribute of any name, which serves in annotations, as a base class, as
+a default and in tests by `isinstance`. Modules make descriptions when they are imported (``BlockSpec(...)``,
+``Layout.NATIVE.reduce(0)``), so names that begin with a capital letter, and their members, give an object that holds its arguments.
+Calling any other, which is a function (``pallas_call``), raises `NotImplementedError` with its name and the way out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Final
+
+from shardwise.base.gone import why_absent
+
+# Functions that modules call when they are imported, to decorate others; those refuse when they are called.
+_DECORATORS: Final = frozenset({"inline_mgpu"})
+
+
+class Refused(type):
+    """The class of such names. Attributes of one (``MemorySpace.VMEM``, ``Module.parse``) are such names, too."""
+
+    path: str
+    reason: str
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A description that holds the arguments.
+
+        Raises:
+            NotImplementedError: the name is a function's.
+        """
+        *inside, name = cls.path.split(".")
+        if any(part.lstrip("_")[:1].isupper() for part in (*inside, name)):
+            return super().__call__(*args, **kwargs)
+        if name in _DECORATORS:
+            return lambda function: refused(f"{cls.path}({getattr(function, '__name__', '')})", cls.reason)
+        raise NotImplementedError(
+            f"{cls.path} is not supported: {cls.reason}. Leave it out, or choose a way without it."
+        )
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):  # protocols that Python and libraries look for
+            raise AttributeError(f"{cls.path} has no attribute {name!r}")
+        child = refused(f"{cls.path}.{name}", cls.reason)
+        setattr(cls, name, child)
+        return child
+
+    def __getitem__(cls, item: Any) -> Refused:
+        """``Type[item]`` in annotations."""
+        return cls
+
+    def __iter__(cls) -> Any:
+        raise TypeError(f"{cls.path} is not iterable; it is not supported: {cls.reason}.")
+
+    def __repr__(cls) -> str:
+        return f"<{cls.path}, not supported>"
+
+
+class Description:
+    """What a name of a class gives: its arguments, those by name as attributes."""
+
+    path: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.given = args
+        self.__dict__.update(kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __repr__(self) -> str:
+        named = [f"{k}={v!r}" for k, v in self.__dict__.items() if k != "given"]
+        return f"{self.path}({', '.join([*map(repr, self.given), *named])})"
+
+
+def refused(path: str, reason: str) -> Refused:
+    """The class that stands for the name at `path`."""
+    where, _, name = path.rpartition(".")
+    return Refused(name, (Description,), {"path": path, "reason": reason, "__module__": where})
+
+
+def refusing(module: str, reason: str | None = None) -> Callable[[str], Any]:
+    """A `__getattr__` for a module: refused names, made when they are asked for. `reason`: with the way out; None: as `gone` has it."""
+    path = "jax" + module.partition(".")[2].join((".", ""))
+    said = reason or why_absent(module.partition(".")[2]) or "it has no counterpart; use the documented names"
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}: {said}.")
+        found = refused(f"{path}.{name}", said)
+        setattr(sys.modules[module], name, found)
+        return found
+
+    return __getattr__
+
+
+def refuse_below(package: str, submodules: Iterable[str], reason: str | None = None) -> None:
+    """Give a package submodules (``ops``, ``ops.tpu``) whose names are refused."""
+    for below in submodules:
+        name = f"{package}.{below}"
+        module = ModuleType(name, "Names that are refused when they are used.")
+        module.__path__ = []  # any of them may have others below
+        vars(module)["__getattr__"] = refusing(name, reason)
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, module)

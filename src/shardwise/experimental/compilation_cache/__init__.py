@@ -1,0 +1,1 @@
+"""`shardwise.experimental.compilation_cache`: where compiled code is kept."""

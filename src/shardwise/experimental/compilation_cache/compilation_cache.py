@@ -1,0 +1,18 @@
+"""The folder of compiled loops: functions around the option `jax_compilation_cache_dir`."""
+
+from shardwise.base import config
+
+__all__ = ["reset_cache", "set_cache_dir"]
+
+
+def set_cache_dir(path: str) -> None:
+    """Keep compiled loops in a folder below `path`, as the option `jax_compilation_cache_dir` does.
+
+    Paths of cloud storage (``gs://...``) leave them where they are kept without the option.
+    """
+    config.update("jax_compilation_cache_dir", str(path))
+
+
+def reset_cache() -> None:
+    """Keep compiled loops where they are kept without the option."""
+    config.update("jax_compilation_cache_dir", None)

@@ -1,0 +1,6 @@
+"""`shardwise.experimental.mosaic`: the compiler of such kernels, which is not here. Its names can be imported; using one refuses."""
+
+from shardwise.base.refused import refuse_below, refusing
+
+__getattr__ = refusing(__name__)
+refuse_below(__name__, ("dialects", "gpu", *(f"gpu.{part}" for part in "core profiler utils".split())))
