@@ -109,3 +109,13 @@ assert jax.jit(lambda x: x.mT @ x)(jax.numpy.ones((2, 3))).shape == (3, 3)
 assert not hasattr(jax.numpy.ones(2), "nothing")
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_scalars_of_single_device_arrays_may_have_an_entry_that_is_none():
+    """As checkpoint libraries write them; JAX takes it, too."""
+    mesh = sw.make_mesh((4,), ("x",), devices=sw.devices()[:4])
+    parts = [sw.device_put(2.0, d) for d in sw.devices()[:4]]
+    whole = sw.make_array_from_single_device_arrays((), NamedSharding(mesh, P(None)), parts)
+    assert whole.shape == () and whole == 2 and whole.sharding.is_fully_replicated
+    with pytest.raises(ValueError, match="rank at least 1"):
+        sw.make_array_from_single_device_arrays((), NamedSharding(mesh, P("x")), parts)

@@ -21,7 +21,7 @@ from shardwise.ir import Array, Tracer
 from shardwise.ir.digest import encoded
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.processes import MASK, checksum, history, number_of
-from shardwise.sharding import Sharding
+from shardwise.sharding import NamedSharding, Sharding
 from shardwise.sharding.ownership import (
     local_index,
     local_part,
@@ -53,6 +53,15 @@ def _check_sharding(sharding: Any) -> None:
     if not isinstance(sharding, Sharding):
         raise TypeError(f"sharding should be an instance of `jax.sharding`. Got {sharding} of type {type(sharding)}")
     check_attached(sharding)
+
+
+def _fitted(sharding: Sharding, ndim: int) -> Sharding:
+    """`sharding` without entries beyond the rank that are None, which checkpoint libraries write for scalars."""
+    if not isinstance(sharding, NamedSharding):
+        return sharding
+    entries = sharding.spec.partitions
+    fits = len(entries) <= ndim or any(entries[ndim:])
+    return sharding if fits else sharding.update(spec=sharding.spec.update(partitions=entries[:ndim]))
 
 
 def _check_divides(sharding: Sharding, shape: Shape) -> None:
@@ -117,6 +126,7 @@ def make_array_from_single_device_arrays(
             f"IDs {[a._sig.devices[0].id for a in given]}"
         )
     _check_devices(set(wanted), set(by_device))
+    sharding = _fitted(sharding, len(shape))
     _check_divides(sharding, shape)
     shard_shape = sharding.shard_shape(shape)
     aval = array_type(shape, want, given[0].weak_type if given else False, sharding)
