@@ -236,8 +236,11 @@ def _linearize(
     trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
 ) -> tuple[list[Any], list[Any]]:
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
-    said: Said = asked(params["program"], params["policy"])
+    live = tuple(t is not None for t in tangents)
+    said: Said = asked(params["program"], params["policy"], live)
     program, kept = said.program, said.kept
+    primals = [*said.consts, *primals]
+    live = (False,) * len(said.consts) + live
     with tracing(trace.parent):
         again = {**params, "program": said.forward}
         outs = eval_program(said.forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
@@ -246,7 +249,6 @@ def _linearize(
             x if place is None else bind(offload_p, x, memory_kind=place.dst)
             for x, place in zip(outs[count:], said.places, strict=True)
         ]
-    live = tuple(t is not None for t in tangents)
     touts = bind(
         remat_op,
         *primals,
@@ -254,6 +256,7 @@ def _linearize(
         *[t for t in tangents if t is not None],
         program=program,
         kept=kept,
+        still=said.still,
         live=live,
         prevent_cse=params["prevent_cse"],
     )
@@ -302,15 +305,22 @@ def _given(
     return list(args[:count]), values, list(args[count + len(names) :])
 
 
-def _run_again(program: Program, known: dict[Var, Any], values: Sequence[Any]) -> list[Any]:
-    """Evaluate `program` under a JVP trace, taking the values of `known` variables as they are: only their tangents are computed."""
+def _run_again(program: Program, still: Sequence[int], known: dict[Var, Any], values: Sequence[Any]) -> list[Any]:
+    """Evaluate `program` under a JVP trace, taking the values of `known` variables as they are: only their tangents are computed.
+
+    No tangents go through the equations at the positions `still`.
+    """
     trace = current_trace()
     assert isinstance(trace, JVPTrace)
     env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
+    alone = set(still)
     with Replay() as replay:
-        for eqn in program.equations:
+        for i, eqn in enumerate(program.equations):
             replay.source = eqn.source
-            outs = bind(eqn.op, *[a if isinstance(a, Literal) else env[a] for a in eqn.inputs], **eqn.params)
+            args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            if i in alone:
+                args = [trace.unwrap(x)[0] for x in args]
+            outs = bind(eqn.op, *args, **eqn.params)
             for var, out in zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True):
                 if var in known:
                     _, tangent = trace.unwrap(out)
@@ -320,12 +330,18 @@ def _run_again(program: Program, known: dict[Var, Any], values: Sequence[Any]) -
 
 
 def _remat_transpose(
-    cts: Sequence[Any], *args: Any, program: Program, kept: tuple[int, ...], live: tuple[bool, ...], prevent_cse: bool
+    cts: Sequence[Any],
+    *args: Any,
+    program: Program,
+    kept: tuple[int, ...],
+    still: tuple[int, ...],
+    live: tuple[bool, ...],
+    prevent_cse: bool,
 ) -> list[Any]:
     """The second run of the program, linearized and transposed at once."""
     count = sum(live)
     values = [*args[: len(args) - count], *[c for c in cts if c is not None]]
-    options = (program, kept, live, prevent_cse)
+    options = (program, kept, still, live, prevent_cse)
     if is_eager():
         found = _pull(*options, args, cts)
     else:  # once for all layers that share the program
@@ -340,6 +356,7 @@ def _remat_transpose(
 def _pulled(
     program: Program,
     kept: tuple[int, ...],
+    still: tuple[int, ...],
     live: tuple[bool, ...],
     prevent_cse: bool,
     alive: tuple[bool, ...],
@@ -356,7 +373,8 @@ def _pulled(
         nonlocal there
         given = iter(values[len(values) - sum(alive) :])
         cts = [next(given) if a else None for a in alive]
-        found = _pull(program, kept, live, prevent_cse, [*values[: len(values) - sum(alive)], *[None] * sum(live)], cts)
+        args = [*values[: len(values) - sum(alive)], *[None] * sum(live)]
+        found = _pull(program, kept, still, live, prevent_cse, args, cts)
         there = tuple(x is not None for x in found)
         return [x for x in found if x is not None]
 
@@ -367,6 +385,7 @@ def _pulled(
 def _pull(
     program: Program,
     kept: tuple[int, ...],
+    still: tuple[int, ...],
     live: tuple[bool, ...],
     prevent_cse: bool,
     args: Sequence[Any],
@@ -379,7 +398,7 @@ def _pull(
     if prevent_cse and values and not is_eager():
         values = list(bind(optimization_barrier_p, *values))
         primals, known = values[: len(primals)], dict(zip(known, values[len(primals) :], strict=True))
-    lin = linearize_flat(lambda *xs: [as_array(o) for o in _run_again(program, known, xs)], primals, live)
+    lin = linearize_flat(lambda *xs: [as_array(o) for o in _run_again(program, still, known, xs)], primals, live)
     given = iter(cts)
     full = [next(given) if has_tangent(t) else None for t in program.out_types]
     found = dict(zip(lin.ins, transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs]), strict=True))

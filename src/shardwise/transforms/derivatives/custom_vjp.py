@@ -139,6 +139,11 @@ class _VjpRules:
         self.joined = joined
         self.count = count
 
+    @property
+    def symbolic_zeros(self) -> bool:
+        """Whether the forward rule asks which arguments are differentiated."""
+        return self.custom.symbolic_zeros
+
     def forward(
         self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
     ) -> tuple[list[Any], list[Any], PyTreeDef]:
@@ -248,9 +253,19 @@ def _linear_tangents(
 ) -> tuple[list[Any], list[Any]]:
     """Results, and tangents that have only a transpose."""
     outs, residuals, residual_tree = rules.forward(primals, [t is not None for t in tangents], note)
-    types = tuple(p.aval for p in primals)
-    live = tuple(t is not None for t in tangents)
-    out_types = tuple(o.aval for o in outs)
+    return outs, tangents_by_rule(rules, residual_tree, note[0], primals, tangents, outs, residuals)
+
+
+def tangents_by_rule(
+    rules: Any,
+    residual_tree: PyTreeDef,
+    out_tree: PyTreeDef,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    outs: Sequence[Any],
+    residuals: Sequence[Any],
+) -> list[Any]:
+    """The tangents of `outs`, which the forward rule gave with `residuals`."""
     moving = [i for i, o in enumerate(outs) if has_tangent(o.aval)]
     touts = bind(
         custom_lin_op,
@@ -259,13 +274,13 @@ def _linear_tangents(
         rules=rules,
         residual_tree=residual_tree,
         count=len(residuals),
-        types=types,
-        live=live,
-        out_tree=note[0],
-        out_types=out_types,
+        types=tuple(p.aval for p in primals),
+        live=tuple(t is not None for t in tangents),
+        out_tree=out_tree,
+        out_types=tuple(o.aval for o in outs),
     )
     found = dict(zip(moving, touts, strict=True))
-    return outs, [found.get(i) for i in range(len(outs))]
+    return [found.get(i) for i in range(len(outs))]
 
 
 def _lin_type(*types: ShapedArray, out_types: tuple[ShapedArray, ...], **_: Any) -> tuple[ShapedArray, ...]:
@@ -337,6 +352,10 @@ class _MappedRules:
                 for t, d in zip(inner_types, dims, strict=True)
             )
         )
+
+    @property
+    def symbolic_zeros(self) -> bool:
+        return self.rules.symbolic_zeros
 
     def _enter(self, trace: BatchTrace, x: Any, dim: int | None) -> Any:
         return x if dim is None or x is None else BatchTracer(trace, x, dim)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.ir import Equation, Literal, Program, Replay, Var, bind, trace_program
+from shardwise.ir import Atom, Equation, Literal, Program, ProgramTrace, Replay, Var, bind, trace_program
 from shardwise.ops.devices.barrier import name_p
 from shardwise.transforms.bodies.jit_rules import remembered
+from shardwise.transforms.derivatives.custom_vjp import custom_vjp_op
+from shardwise.transforms.derivatives.forward_rules import ruled_op, ruled_results, with_forward_rule
 from shardwise.transforms.programs.jaxpr_text import primitive_name
 from shardwise.transforms.programs.primitives import primitive_of
 
@@ -34,41 +36,60 @@ class Said:
     """What a policy makes of a program.
 
     Attributes:
-        program: without jitted calls, if there is a policy.
+        program: if there is a policy, without jitted calls, and with the equations of forward rules in the place of calls that have some.
+            Its first inputs are `consts`.
         forward: gives the kept values after the results.
         kept: the equations whose results are kept.
         places: per kept value where it is offloaded to, None if it stays.
+        still: the equations of forward rules, through which no tangents go.
+        consts: values that the forward rules captured.
     """
 
     program: Program
     forward: Program
     kept: tuple[int, ...]
     places: tuple[Offload | None, ...]
+    still: tuple[int, ...] = ()
     consts: tuple[Any, ...] = ()
 
 
-def asked(program: Program, policy: Policy | None) -> Said:
-    """`policy` asked about each equation of a program; once if it hashes."""
-    return _remembered(program, policy) if isinstance(policy, Hashable) else _asked(program, policy)
+def asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
+    """`policy` asked about each equation of a program that is differentiated in its `live` inputs; once if it hashes."""
+    return (_remembered if isinstance(policy, Hashable) else _asked)(program, policy, live)
 
 
-def _asked(program: Program, policy: Policy | None) -> Said:
-    kept: tuple[int, ...] = ()
-    places: dict[int, Offload] = {}
-    if policy is not None:
-        program = without_jit(program)
-        said = {i: _keeps(policy, e) for i, e in enumerate(program.equations)}
-        kept = tuple(
-            i
-            for i, found in said.items()
-            if found and not all(v in program.outputs for v in program.equations[i].outputs)
-        )
-        places = {i: found for i, found in said.items() if isinstance(found, Offload)}
-    saved = [(v, places.get(i)) for i in kept for v in program.equations[i].outputs]
-    forward = Program(
-        program.inputs, program.equations, (*program.outputs, *[v for v, _ in saved]), program.num_consts, program.name
+def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> Said:
+    if policy is None:
+        return Said(program, program, (), ())
+    program, still, consts = _opened(program, live)
+    ruled = [e for e in program.equations if e.op is ruled_op]
+    said = {i: _keeps(policy, e) for i, e in enumerate(program.equations) if e not in ruled}
+    kept = tuple(
+        i for i, found in said.items() if found and not all(v in program.outputs for v in program.equations[i].outputs)
     )
-    return Said(program, forward, kept, tuple([place for _, place in saved]))
+    saved = [(v, said[i]) for i in kept for v in program.equations[i].outputs]
+    places = tuple([found if isinstance(found, Offload) else None for _, found in saved])
+    outputs = (*program.outputs, *[v for v, _ in saved])
+    forward = Program(program.inputs, program.equations, outputs, program.num_consts, program.name)
+    return Said(program, _as_run_first(forward) if ruled else forward, kept, places, still, consts)
+
+
+def _as_run_first(program: Program) -> Program:
+    """The program with the results of forward rules in the place of those of the calls."""
+    results: dict[Var, Atom] = {}
+    equations: list[Equation] = []
+
+    def read(atom: Atom) -> Atom:
+        return results.get(atom, atom) if isinstance(atom, Var) else atom
+
+    for eqn in program.equations:
+        inputs = tuple(map(read, eqn.inputs))
+        if eqn.op is ruled_op:
+            results.update(zip(eqn.outputs, ruled_results(eqn, inputs), strict=True))
+        else:
+            equations.append(Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source))
+    outputs = tuple(map(read, program.outputs))
+    return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
 
 _remembered = remembered(_asked)
@@ -83,27 +104,40 @@ def _keeps(policy: Policy, eqn: Equation) -> bool | Offload:
     return found
 
 
-def without_jit(program: Program) -> Program:
-    """`program` with jitted calls inlined: policies see the ops inside."""
-    if not any(e.op.call for e in program.equations):
-        return program
+def _opened(program: Program, live: Sequence[bool]) -> tuple[Program, tuple[int, ...], tuple[Any, ...]]:
+    """`program` with jitted calls and forward rules inlined, as policies see the ops inside; the positions of the equations of
+    forward rules; and what these captured, which are its first inputs."""
+    if not any(e.op.call or e.op is custom_vjp_op for e in program.equations):
+        return program, (), ()
+    still: list[int] = []
+    trace = ProgramTrace(program.name)
 
-    def run(called: Program, values: Sequence[Any]) -> list[Any]:
+    def run(called: Program, values: Sequence[Any], live: Sequence[bool]) -> tuple[list[Any], list[bool]]:
         env: dict[Var, Any] = dict(zip(called.inputs, values, strict=True))
+        moving = {v for v, alive in zip(called.inputs, live, strict=True) if alive}
         with Replay() as replay:
             for eqn in called.equations:
                 replay.source = eqn.source
                 args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-                if eqn.op.call:
-                    outs = run(eqn.params["program"], args)
+                tangents = [a in moving for a in eqn.inputs]
+                start = len(trace.equations)
+                ruled = with_forward_rule(eqn, args) if any(tangents) else None
+                if ruled is not None:
+                    outs, alive = ruled, [True] * len(ruled)
+                    still.extend(range(start, len(trace.equations) - 1))
+                elif eqn.op.call:
+                    outs, alive = run(eqn.params["program"], args, tangents)
                 else:
                     outs = bind(eqn.op, *args, **eqn.params)
                     outs = outs if eqn.op.multiple_results else [outs]
+                    alive = [any(tangents)] * len(outs)
                 env.update(zip(eqn.outputs, outs, strict=True))
-        return [a if isinstance(a, Literal) else env[a] for a in called.outputs]
+                moving.update(v for v, moves in zip(eqn.outputs, alive, strict=True) if moves)
+        results = [a if isinstance(a, Literal) else env[a] for a in called.outputs]
+        return results, [a in moving for a in called.outputs]
 
-    body, _ = trace_program(lambda *xs: run(program, xs), program.in_types, program.name)
-    return body
+    body, consts = trace_program(lambda *xs: run(program, xs, live)[0], program.in_types, program.name, trace=trace)
+    return body, tuple(still), tuple(consts)
 
 
 # -- policies ------------------------------------------------------------------------------------------------------------------
