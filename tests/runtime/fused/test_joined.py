@@ -148,6 +148,57 @@ def test_pieces_with_strides_of_their_own(axis, strides):
     check(f, first, second)
 
 
+def product(x, by, axis):
+    return jnp.square(shifted(x, by, axis) + x) / 16
+
+
+REDUCING = {
+    "sum": lambda x, by, axis: jnp.sum(product(x, by, axis)),
+    "residual": lambda x, by, axis: jnp.sum(jnp.square(heat(x)[0])),
+    "rows": lambda x, by, axis: jnp.sum(product(x, by, axis), axis=-1),
+    "columns": lambda x, by, axis: jnp.max(product(x, by, axis), axis=0),
+    "outer": lambda x, by, axis: jnp.sum(product(x, by, axis), axis=tuple(range(1, x.ndim))),
+    "position in row": lambda x, by, axis: jnp.argmax(product(x, by, axis), axis=-1),
+    "position in column": lambda x, by, axis: jnp.argmin(product(x, by, axis), axis=0),
+    "softmax": lambda x, by, axis: jax.nn.softmax(product(x, by, axis), axis=-1),
+    "softmax of columns": lambda x, by, axis: jax.nn.softmax(product(x, by, axis), axis=0),
+    "kept": lambda x, by, axis: (shifted(x, by, axis), jnp.sum(product(x, by, axis))),
+}
+
+
+@pytest.mark.parametrize("shape", [(128, 160), (131, 257), (16, 20, 144), (3, 30_001), (300, 9), (100_003,)])
+@pytest.mark.parametrize("name", REDUCING)
+def test_reductions_read_pieces_where_they_lie(name, shape):
+    x = some(*shape)
+    for axis, n in enumerate(shape):
+        for by in {1, n // 3 + 1, n - 1}:
+            f = lambda x: jax.tree.leaves(REDUCING[name](x, by, axis))  # noqa: B023, E731
+            for got, want in both(f, x):
+                assert got.dtype == want.dtype
+                assert_normwise(got, want, 1e-5)
+
+
+@pytest.mark.parametrize("name", REDUCING)
+def test_reductions_and_what_they_join_are_one_group(name):
+    x = some(256, 300)
+    program = jax.jit(lambda x: REDUCING[name](x, 1, 0)).lower(x).compile().runtime_executable().plan.program
+    assert {e.op.name for e in program.equations} == {"slice", "fused"}
+    (group,) = groups(program)
+    assert any(e.op.fold is not None for e in group.params["program"].equations)
+
+
+@pytest.mark.parametrize("spec", [P("y"), P(None, "x"), P("y", "x")], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reductions_of_sharded_and_mapped_arrays(spec, axis):
+    mesh = jax.make_mesh((2, 4), ("y", "x"))
+    x = some(256, 512)
+    f = lambda x: jnp.sum(jnp.square(jnp.roll(x, 3, axis) + x), 1)  # noqa: E731
+    want = np.square(np.roll(x, 3, axis) + x).sum(1, dtype=np.float64)
+    placed = jax.device_put(x, NamedSharding(mesh, spec))
+    assert_normwise(jax.jit(f)(placed), want, 3e-6)
+    assert_normwise(jax.jit(jax.vmap(f))(np.stack([x, 2 * x])), np.stack([want, 4 * want]), 3e-6)
+
+
 def test_what_is_joined_may_be_a_result():
     x = some(200, 300)
     check(lambda x: (shifted(x, 3, 0), shifted(x, 3, 0) + x, shifted(x, 7, 1)), x)

@@ -30,7 +30,7 @@ ALL_WIDE = frozenset("avx512f avx512dq avx512bw avx512vl avx512cd avx2 fma avx s
 )
 def test_kernels_follow_the_instructions(monkeypatch, core, flags, level, wanted):
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
-    monkeypatch.setattr(blas, "level", lambda: level)
+    monkeypatch.setattr(blas, "processor_level", lambda: level)
     assert blas.best_core(core, flags) == wanted
 
 

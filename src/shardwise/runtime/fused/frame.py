@@ -23,8 +23,8 @@ class Form:
     `along`: lanes run along the innermost loop of a unit of work, else along a kept one. `kept` and `around` count the loops
     around a unit, and those of a unit around its innermost one. `access`: per input as read, then per output, how lanes meet it.
     `ragged`: lanes do not divide the row (or `count`). `split`: pieces are cut from the innermost loop ("inner") or from those
-    around it ("outer"). `joins`: per value whose pieces lie apart the loop along which they do, a kept one or -1 for the innermost;
-    `sections` of that have pieces of their own.
+    around it ("outer"). `joins`: per value whose pieces lie apart the loop along which they do: the kept ones count first, then those
+    `around`, then the innermost one, `sections` of which have pieces of their own.
     """
 
     width: int

@@ -51,7 +51,7 @@ class GroupKernel(LayoutKernel):
     def plain(self) -> Callable[..., Any]:
         """The group by the ops' own kernels, one after the other. Values are joined first; the other equations are a group again."""
         if self._graph.joins:
-            return Plan(_joined_first(self.program), self._env).run
+            return Plan(_joined_first(self.program, self.space), self._env).run
         if self.space.whole and self._env.lead:
             return _with_ranked_scalars(self.program, self._env)
         return Plan(self.program, self._env).run
@@ -208,16 +208,17 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
     return call
 
 
-def _joined_first(program: Program) -> Program:
+def _joined_first(program: Program, space: Space) -> Program:
     """The program with a group for all but the equations that join values."""
     joins = [e for e in program.equations if joined_pieces(e) is not None]
     rest = tuple(e for e in program.equations if e not in joins)
     made = {e.outputs[0] for e in rest}
     inputs = tuple(dict.fromkeys(a for e in rest for a in e.inputs if isinstance(a, Var) and a not in made))
     outputs = tuple(dict.fromkeys(v for v in program.outputs if isinstance(v, Var) and v in made))
-    params = {"program": Program(inputs, rest, outputs, 0, program.name)}
-    group = Equation(fused, inputs, outputs, params, rest[-1].source)
-    return Program(program.inputs, (*joins, group), program.outputs, 0, program.name)
+    group: dict[str, Any] = {"program": Program(inputs, rest, outputs, 0, program.name)}
+    params = group if space.whole else {**group, "space": space}
+    rest_as_one = Equation(fused, inputs, outputs, params, rest[-1].source)
+    return Program(program.inputs, (*joins, rest_as_one), program.outputs, 0, program.name)
 
 
 def _fused_type(*types: ShapedArray, program: Program, space: Space | None = None) -> tuple[ShapedArray, ...]:

@@ -86,6 +86,8 @@ class Space:
             return False
         if op.fold is not None:
             return space_of(eqn) == self
+        if (pieces := joined_pieces(eqn)) is not None:
+            return self.is_full(out) and not any(p.over for p in pieces)
         if op.emit is None or not all(fits(a.aval, op.emit.kinds) for a in eqn.inputs):
             return False
         if out.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs):

@@ -59,7 +59,8 @@ class Arrangement:
             loops = loops if graph.joins else loops.tiled(sizes, width)
             lane = len(loops.extents) - 1
         else:
-            long = [d for d, n in enumerate(loops.extents) if n >= width]
+            joined = {loop for loop, _ in _begins(graph, loops)}
+            long = [d for d, n in enumerate(loops.extents) if n >= width and (loops.reduced[d] or d not in joined)]
             if not long:
                 return None
             lane = min(reversed(long), key=lambda d: _misses(loops, sizes, d))
@@ -70,7 +71,7 @@ class Arrangement:
         ]
         if whole and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
             return None
-        if not _reads_apart(graph, loops, access, width):
+        if not _reads_apart(graph, loops, access, lane, width):
             return None
         found = Arrangement(graph, met, loops, sizes, width, lane, inner, around, kept, access)
         if not found.along:
@@ -121,7 +122,7 @@ class Arrangement:
             outside = [s for d, s in enumerate(self.loops.strides[k]) if d != self.lane]
             if (
                 self.met.streaming
-                and not _cuts(graph, self.loops)
+                and not _cuts(graph, self.loops, self.inner)
                 and var in graph.full
                 and access[k] == CONTIGUOUS
                 and extent % self.width == 0
@@ -182,7 +183,9 @@ class Arrangement:
                 graph = forgetful()
         pieces = -(-(count if cut == "inner" else rounds) // piece)
         ragged = self.along and count % width != 0
-        begins, cuts = _begins(graph, loops), _aligned(_cuts(graph, loops), count, width)
+        begins, cuts = _begins(graph, loops), _cuts(graph, loops, self.inner)
+        cuts = _aligned(cuts, count, width) if self.along else cuts
+        order = [*self.kept, *self.around, self.inner]
         form = Form(
             width,
             self.along,
@@ -192,10 +195,12 @@ class Arrangement:
             ragged,
             cut,
             wide=llvm.target().wide,
-            joins=tuple(self.kept.index(loop) if loop != self.inner else -1 for loop, _ in begins),
+            joins=tuple(order.index(loop) for loop, _ in begins),
             sections=len(cuts) + 1,
         )
-        padded = -(-count // width) * width if self.along else count
+        padded = (
+            (-(-count // width) + bool(cuts)) * width if self.along else count
+        )  # of sections, a vector may end behind the row
         slot = rounds * padded * 8 * self._lanes
         threads = self._threads(units * work) if threaded else 1
         head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": loops.extents[self.lane], "count": count,
@@ -245,15 +250,19 @@ class Arrangement:
         return thread_count() if pays else 1
 
 
-def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], width: int) -> bool:
+def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], lane: int, width: int) -> bool:
     """Whether loops can read pieces where they lie: all those of a value in the same steps, and by whole vectors for the most part."""
+    inner, around, _ = loops.roles(lane)
     for eqn in graph.joins:
-        if len({(access[k], loops.strides[k][-1]) for k in graph.operands[eqn] if isinstance(k, int)}) > 1:
+        pieces = [k for k in graph.operands[eqn] if isinstance(k, int)]
+        if len({(access[k], *(loops.strides[k][d] for d in (lane, inner, *around))) for k in pieces}) > 1:
             return False
-    cuts = _cuts(graph, loops)
-    ends = [0, *cuts, loops.extents[-1]]
+    cuts = _cuts(graph, loops, inner)
+    if not cuts or lane != inner:
+        return True
+    ends = [0, *cuts, loops.extents[inner]]
     vectors = sum(-(-(end - begin) // width) for begin, end in pairwise(ends))
-    return not cuts or (STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width))
+    return STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width)
 
 
 def _begins(graph: Graph, loops: MemoryLoops) -> list[tuple[int, list[int]]]:
@@ -265,9 +274,8 @@ def _begins(graph: Graph, loops: MemoryLoops) -> list[tuple[int, list[int]]]:
     return found
 
 
-def _cuts(graph: Graph, loops: MemoryLoops) -> list[int]:
-    """Where pieces begin along the innermost loop."""
-    inner = len(loops.extents) - 1
+def _cuts(graph: Graph, loops: MemoryLoops, inner: int) -> list[int]:
+    """Where pieces begin along the innermost loop of a unit."""
     return sorted({start for loop, begins in _begins(graph, loops) if loop == inner for start in begins})
 
 

@@ -92,7 +92,7 @@ class GroupWriter(Frame):
             self._place_unit(number)
             self._load_rows()
             self._load_results(p, number)
-            starts = [_fold(e).start(w, self._name(e.inputs[0])) for e in folds]
+            starts = [fold_of(e).start(w, self._name(e.inputs[0])) for e in folds]
             flat = [lane for held in starts for lane in held]
             first = w.integer("mul", number, "%pieces")
 
@@ -102,7 +102,7 @@ class GroupWriter(Frame):
                     self._get(lane.dtype, self._slot("%partial", piece, i, len(flat))) for i, lane in enumerate(flat)
                 ]
                 pairs = zip(folds, regroup(held, starts), regroup(more, starts), strict=True)
-                return [lane for eqn, x, y in pairs for lane in _fold(eqn).merge(w, x, y)]
+                return [lane for eqn, x, y in pairs for lane in fold_of(eqn).merge(w, x, y)]
 
             joined = regroup(w.accumulate(0, "%pieces", join, flat), starts)
             every = self._all_folds()
@@ -160,7 +160,7 @@ class GroupWriter(Frame):
 
     def _close(self, eqn: Equation, held: Held) -> None:
         """The result of a reduction from its accumulators."""
-        w, fold, dtype = self.w, _fold(eqn), self._name(eqn.outputs[0])
+        w, fold, dtype = self.w, fold_of(eqn), self._name(eqn.outputs[0])
         if self.form.along:
             held = merge_lanes(w, fold, held)
         result = finish_reduction(w, fold, held, dtype)
@@ -191,7 +191,7 @@ class GroupWriter(Frame):
             writes={k: access for k, access in accesses.items() if k >= count},
             leaf=lambda values, element, number: self._leaf(p, values, element, number),
             known=self.values,
-            reductions=[Reduction(_fold(e), graph.operands[e][0], self._name(e.inputs[0])) for e in graph.folds[p]],
+            reductions=[Reduction(fold_of(e), graph.operands[e][0], self._name(e.inputs[0])) for e in graph.folds[p]],
             tail=OVERLAP if form.ragged else WHOLE,
             copies=self.copies,
             ahead=lambda places, element: self._prefetch(p, places, element),
@@ -241,6 +241,7 @@ class GroupWriter(Frame):
                 w.prefetch(w.moved(ahead, 1, 64 * line), k >= len(graph.accesses))
 
 
-def _fold(eqn: Equation) -> Fold:
+def fold_of(eqn: Equation) -> Fold:
+    """How a reduction of a group is computed."""
     assert eqn.op.fold is not None
     return eqn.op.fold

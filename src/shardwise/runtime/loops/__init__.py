@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.nest import finish_reduction as finish_reduction
     from shardwise.runtime.loops.nest import merge_lanes as merge_lanes
     from shardwise.runtime.loops.nest import merge_rows as merge_rows
+    from shardwise.runtime.loops.nest import part_at as part_at
     from shardwise.runtime.loops.nest import regroup as regroup
     from shardwise.runtime.loops.nest import round_result as round_result
     from shardwise.runtime.loops.nest import write_nest as write_nest
@@ -47,7 +48,7 @@ __getattr__ = open_door(
     call="Call Calls Layout LayoutKernel Loop",
     function="Function Kernel lanes_of module",
     layout="MemoryLoops Met Result dense_steps dense_strides align_block memory_order merge_loops place_result streams",
-    nest="Access Held MASKED Nest OVERLAP Reduction Values WHOLE emit_op finish_reduction merge_lanes merge_rows regroup "
+    nest="Access Held MASKED Nest OVERLAP Reduction Values WHOLE emit_op finish_reduction merge_lanes merge_rows part_at regroup "
     "round_result write_nest",
     write="STREAMED Writer",
 )

@@ -33,6 +33,9 @@ class Access:
         inner: bytes between neighbours along the innermost loop.
         lanes: bytes between neighbours along each dim of a vector.
         hint: how it is written, as `Writer.write` takes it.
+        parts: of an operand whose elements lie in several places, for each but the first: the index along the loop `apart` (of those
+            around the innermost one) from which on elements lie there, and the address.
+        apart: that loop.
     """
 
     place: str
@@ -41,6 +44,8 @@ class Access:
     inner: int | str
     lanes: Steps
     hint: str = ""
+    parts: Sequence[tuple[str, str]] = ()
+    apart: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,7 @@ def write_nest(w: Writer, nest: Nest, elements: tuple[str, str], rounds: tuple[s
     """
     w.at(nest.width)
     starts = [r.fold.start(w, r.dtype) for r in nest.reductions for _ in range(nest.copies)]
-    places = {key: access.place for key, access in (*nest.reads.items(), *nest.writes.items())}
-    after = regroup(_rounds(w, nest, elements, rounds, places, starts), starts)
+    after = regroup(_rounds(w, nest, elements, rounds, starts), starts)
     found: list[Held] = []
     for k, reduction in enumerate(nest.reductions):
         held, *others = after[k * nest.copies : (k + 1) * nest.copies]
@@ -117,14 +121,26 @@ def _rounds(
     nest: Nest,
     elements: tuple[str, str],
     rounds: tuple[str, str] | None,
-    places: dict[Any, str],
     starts: list[Held],
 ) -> list[Lane]:
     """The accumulators after the loops around the innermost one."""
+    accesses = {**nest.reads, **nest.writes}
+    places = {key: [access.place, *(place for _, place in access.parts)] for key, access in accesses.items()}
 
-    def moved(here: dict[Any, str], index: str, d: int) -> dict[Any, str]:
-        accesses = {**nest.reads, **nest.writes}
-        return {key: w.moved(place, index, accesses[key].around[d]) for key, place in here.items()}
+    def moved(here: dict[Any, list[str]], index: str, d: int) -> dict[Any, list[str]]:
+        found: dict[Any, list[str]] = {}
+        for key, parts in here.items():
+            access = accesses[key]
+            parts = [w.moved(place, index, access.around[d]) for place in parts]
+            if access.parts and access.apart == d:
+                begins = [begin for begin, _ in access.parts]
+                parts = [part_at(w, index, parts[0], list(zip(begins, parts[1:], strict=True)))]
+            found[key] = parts
+        return found
+
+    def elements_of(here: dict[Any, list[str]], number: str, held: list[Lane]) -> list[Lane]:
+        places = {key: place for key, (place,) in here.items()}
+        return _Elements(w, nest, places, number).write(*elements, regroup(held, starts))
 
     if rounds is not None and nest.around:
 
@@ -132,18 +148,26 @@ def _rounds(
             here = places
             for d, index in enumerate(w.split(number, nest.around)):
                 here = moved(here, index, d)
-            return _Elements(w, nest, here, number).write(*elements, regroup(held, starts))
+            return elements_of(here, number, held)
 
         return w.accumulate(*rounds, counted, _flat(starts))
 
-    def nested(d: int, here: dict[Any, str], held: list[Lane]) -> list[Lane]:
+    def nested(d: int, here: dict[Any, list[str]], held: list[Lane]) -> list[Lane]:
         if d == len(nest.around):
-            return _Elements(w, nest, here, "0").write(*elements, regroup(held, starts))
+            return elements_of(here, "0", held)
         return w.at(nest.width).accumulate(
             0, nest.around[d], lambda i, held: nested(d + 1, moved(here, i, d), held), held
         )
 
     return nested(0, places, _flat(starts))
+
+
+def part_at(w: Writer, index: str, first: str, parts: Sequence[tuple[str, str]]) -> str:
+    """The address of the part that has the elements at an index: the last of `parts` (index and address) that begins there or before."""
+    place = first
+    for begin, other in parts:
+        place = w.value(f"select i1 {w.test('sge', index, begin)}, ptr {other}, ptr {place}", "p")
+    return place
 
 
 class _Elements:
