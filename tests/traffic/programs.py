@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.traffic import layers, models, solvers
+from tests.traffic import layers, models, solvers, steps
 from tests.traffic.table import TABLE
 
-__all__ = ["TABLE", "layers", "models", "solvers"]
+__all__ = ["TABLE", "layers", "models", "solvers", "steps"]

@@ -10,7 +10,7 @@ import pytest
 import shardwise as sw
 from shardwise import numpy as jnp
 from shardwise.ops.linalg.fft_partition import Order, Transform, split_transforms
-from shardwise.sharding import Mesh, NamedSharding, P
+from shardwise.sharding import AxisType, Mesh, NamedSharding, P
 
 MESH = Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
 RNG = np.random.default_rng(0)
@@ -81,6 +81,15 @@ def test_rows_are_transformed_together(name, spec):
     assert transfers(f, placed(x, spec)) == [("fft", 3 * (ways - 1) * x.nbytes // ways**2)]
     found, want = np.asarray(sw.jit(f)(placed(x, spec))), getattr(np.fft, name)(x)
     np.testing.assert_allclose(found / np.abs(want).max(), want / np.abs(want).max(), atol=2e-6)
+
+
+def test_rows_are_transformed_together_on_explicit_meshes():
+    mesh = Mesh(np.array(sw.devices()), ("x",), axis_types=(AxisType.Explicit,))
+    x = sw.device_put((RNG.normal(size=256) * (1 + 1j)).astype(np.complex64), NamedSharding(mesh, P("x")))
+    assert [kind for kind, _ in transfers(jnp.fft.fft, x)] == ["fft"]
+    found = sw.jit(jnp.fft.fft)(x)
+    assert found.sharding.spec == P("x")
+    np.testing.assert_allclose(np.asarray(found), np.fft.fft(np.asarray(x)), atol=5e-5)
 
 
 def test_what_cannot_move_is_gathered_and_said():
