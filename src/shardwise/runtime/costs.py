@@ -33,9 +33,9 @@ SMALL_RUNNING: Final = 1 << 13
 # Elements of an operand that is read as a whole, in a product: up to here a matrix times a vector takes as long as the
 # library's, 59 us and 52 for 512 rows; of 1024, 1.8 ms and 0.9.
 SMALL_LARGEST_READ: Final = 1 << 18
-# Multiplications of a product: up to matrices of 128 rows the code takes as long as the library's; of 160, 74 us and 58
-# (small_products).
-SMALL_PRODUCT: Final = 1 << 21
+# Multiplications of a product: as many as the library computes with one thread. A step of f32[64, 256] times [256, 256] and tanh takes
+# 52 us so; by the library 75, or 64 of two threads (small_products). Where columns do not fill vectors, both take as long.
+SMALL_PRODUCT: Final = 1 << 22
 # Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks,
 # whose call alone takes 4.2 us; at 2 million they meet (small_systems).
 SMALL_SYSTEMS: Final = 1 << 17

@@ -128,3 +128,38 @@ def test_split_loops_outside_of_shard_map(made):
             found.append(np.asarray(sw.jit(lambda x: f(x))(x)))
     np.testing.assert_allclose(*found, rtol=1e-5)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("spec", [P(("x", "y")), P("x"), P("y", "x"), P(None, "x"), P()])
+@pytest.mark.parametrize("columns", [1, 5, 40, 96])
+def test_products_with_split_rows(made, spec, columns):
+    """Devices' rows are rows of one product where the other operand is the same for all."""
+    x = sw.device_put(values(16, 40), NamedSharding(GRID, spec))
+    w, v = values(40, columns) * 0.1, values(columns, 40) * 0.1
+
+    def f(x, w, v):
+        return lax.fori_loop(0, 5, lambda i, c: jnp.tanh(c @ w) @ v + c[:, :1], x)
+
+    found = []
+    for choice in ("auto", "off"):
+        with config.override("shardwise_fused", choice):
+            found.append(np.asarray(sw.jit(lambda *a: f(*a))(x, w, v)))
+    np.testing.assert_allclose(*found, rtol=2e-5, atol=1e-5)
+    assert made
+
+
+def test_rows_that_are_scanned_across_devices(made):
+    """A recurrent step whose product the library would compute with one thread is part of the loop; scanned rows lie apart."""
+    w, x, h = values(256, 256) * 0.02, values(6, 64, 256), np.zeros((64, 256), np.float32)
+    x, h = (sw.device_put(v, NamedSharding(GRID, s)) for v, s in ((x, P(None, ("x", "y"))), (h, P(("x", "y")))))
+
+    def f(w, h, x):
+        return lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h[:, 0]), h, x)
+
+    found = []
+    for choice in ("auto", "off"):
+        with config.override("shardwise_fused", choice):
+            found.append([np.asarray(v) for v in sw.jit(lambda *a: f(*a))(w, h, x)])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
+    assert len(made) == 1

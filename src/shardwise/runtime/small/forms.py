@@ -50,7 +50,7 @@ def _reads_little(eqn: Equation, devices: int) -> bool:
     """Whether no operand is large, but for those of which the op takes a part."""
     parts = 1 if eqn.op.extracts or is_update(eqn) or eqn.op.view else 0
     return region_of(eqn) is not None or all(
-        a.aval.size * devices <= costs.SMALL_LARGEST_READ for a in eqn.inputs[parts:]
+        a.aval.size * (devices if a.aval.vma else 1) <= costs.SMALL_LARGEST_READ for a in eqn.inputs[parts:]
     )
 
 

@@ -201,6 +201,11 @@ def _copy(shape: Shape, dtype: np.dtype[Any], x: Ndarray) -> Ndarray:
     return out
 
 
+def _fitting(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
+    """`x` as functions need it, or a copy."""
+    return x if x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative else np.array(x, dtype, order="C")
+
+
 def compiled(program: Program, leads: Sequence[Shape], env: Env) -> Function:
     """The program as a function of blocks with these leading extents. Unwritable if it has no form for them."""
     outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, env), strict=True)]
@@ -211,7 +216,7 @@ def compiled(program: Program, leads: Sequence[Shape], env: Env) -> Function:
     function = llvm.compile_function("kernel", text).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
-    space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "array": np.array,
+    space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "fitting": _fitting,
                              "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
     lines = [f"def run({', '.join([*names, *(f'r{j}=None' for j in found)])}):"]
     if not env.lead:  # NumPy's functions of 0-d arrays give scalars
@@ -237,7 +242,7 @@ def compiled(program: Program, leads: Sequence[Shape], env: Env) -> Function:
     for i, v in enumerate(program.inputs):
         if i not in updated:
             dtype = space[f"d{i}"] = physical(v.aval.dtype)
-            lines.append(f"        a{i} = array(a{i}, d{i}, order='C')")
+            lines.append(f"        a{i} = fitting(a{i}, d{i})")
     lines.append(f"        function(({given},), tools)")
     lines.append(f"    return ({', '.join(results)},)")
     exec(compile("\n".join(lines), f"<small program {program.name}>", "exec"), space)

@@ -79,6 +79,14 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
         made = code.buffer(shape, dtype)
         steps = _result_steps(made, len(loops), len(kept[0]))
         assert steps is not None
+    rows = _as_rows(made, values, turned, len(loops), len(kept[0]))
+    if rows is not None:  # the right operand is read once for all of them
+        turned, loops, m, steps = (
+            [([], [*turned[0][0], *turned[0][1]], turned[0][2]), ([], *turned[1][1:])],
+            (),
+            rows[0],
+            rows[1],
+        )
     sides = [(v, t, s) for v, t, s in zip(values, turned, stable, strict=True)]
     out = _Matrix(made.place, *steps)
     if n == 1 and m != 1:  # the result is a column: its elements are those of a row
@@ -89,6 +97,23 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
     if made is not target:
         store(code, made, target)
     return [code.settled(target)]
+
+
+def _as_rows(
+    out: Value, values: Sequence[Value], turned: Sequence[Any], loops: int, left: int
+) -> tuple[int, tuple[Shape, int, int]] | None:
+    """How many rows the result has, and its steps, with the loops as rows: where the right operand is the same in all rounds, and rows
+    are evenly spaced; else None.
+    """
+    (x, y), (batch, free, _) = values, turned[0]
+    if not x.place or any(y.shape[d] != 1 for d in turned[1][0]) or all(x.shape[d] == 1 for d in batch):
+        return None
+    dims = [*batch, *free]
+    shape = tuple(x.shape[d] for d in dims)
+    steps = _result_steps(out, 0, loops + left)
+    if steps is None or _one_step(shape, tuple(x.steps[d] for d in dims)) is None:
+        return None
+    return math.prod(shape), steps
 
 
 def _in_registers(code: Code, values: Sequence[Value], rows: Sequence[Any], dtype: str) -> Lane:
@@ -152,7 +177,9 @@ class _Tiles:
         self.m, self.n, self.k, self.dtype = m, n, k, dtype
         lanes = lanes_of(dtype)
         self.width = min(n, lanes)
-        self.vectors = min(4 if code.wide else 2, n // self.width)
+        # The last strip of columns ends with the row, over columns of the one before: of the widths those that do the least twice.
+        widths = range(min(4 if code.wide else 2, n // self.width), 0, -1)
+        self.vectors = min(widths, key=lambda v: -(-n // (self.width * v)) * v if v > 1 else math.inf)
         self.rows = min(_ROWS if n > self.width else 2 * _ROWS, m)
 
     def write(self, loops: Shape) -> None:
