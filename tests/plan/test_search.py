@@ -8,7 +8,7 @@ import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.plan import plan, search
+from shardwise.plan import advise, plan, search
 from shardwise.plan.report import layouts
 from shardwise.sharding import AbstractMesh, P
 from shardwise.sharding import NamedSharding as NS
@@ -131,3 +131,21 @@ def test_a_batch_that_the_program_fixes_is_kept():
     )  # fmt: skip
     assert any(line.startswith("the batch: TypeError: cannot reshape") for line in found.kept)
     assert "impossible" in layouts.text(found)
+
+
+def test_functions_that_trace_once_keep_policy_and_batch():
+    f, args = made((4, 4))
+    traced = []
+
+    def once(params, x):
+        if traced:
+            raise RuntimeError("there is no call around this")
+        traced.append(x)
+        return f(params, x)
+
+    found = search(once, args, on="v5e-16", layouts=20, processes=1)
+    reason = "the function cannot be traced again (RuntimeError: there is no call around this)"
+    assert found.kept == (f"remat: {reason}", f"the batch: {reason}")
+    assert len({p.layout.mesh for p in found.front}) > 1 and found.others and not found.refused
+    traced.clear()
+    assert advise(once, args, on="v5e-16") == plan(f, *args, on="v5e-16").advice

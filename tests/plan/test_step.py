@@ -59,7 +59,7 @@ def test_other_specs_and_the_batch_with_its_constraints(step):
 
 @pytest.mark.parametrize("name", ["everything_saveable", "dots_saveable"])
 def test_other_policies(step, name):
-    assert step.checkpoints()
+    assert step.traces == ("", True)
     f, args = made((8, 2), policy=getattr(jax.checkpoint_policies, name))
     found, own = step.plan(Layout(mesh(8, 2), remat=name)), step.plan(Layout(mesh(8, 2)))
     assert figures(found) == figures(plan(f, *args, on="v5e-16"))

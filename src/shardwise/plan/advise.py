@@ -121,7 +121,7 @@ def _listed(step: Step, dims: Iterable[tuple[int, DimAxes]]) -> str:
 
 def _policies(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
     """The fastest policy that fits, of those that checkpointed functions could be given."""
-    if not step.checkpoints():
+    if not step.traces[1]:
         return
     points = [point_of(step, replace(own.layout, remat=name)) for name in step.policies]
     fits = [p for p in points if p.fits and _is_worth(own, p, plan)]
@@ -133,7 +133,7 @@ def _policies(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
 
 def _batches(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
     """The largest batch that fits: by the memory of one example, which the plan of half the batch gives; then planned itself."""
-    batch = [a for a in step.arguments if a.batch_dim is not None]
+    batch = [a for a in step.arguments if a.batch_dim is not None and not step.traces[0]]
     lengths = {a.shape[a.batch_dim or 0] for a in batch}
     if len(lengths) != 1:
         return

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
-from shardwise.plan.step import Layout, Step
-
-_SPACES = re.compile(r"\s+")
-LONGEST = 160  # of a reason
+from shardwise.plan.step import Layout, Step, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,5 @@ def point_of(step: Step, layout: Layout) -> Point:
     try:
         plan = step.plan(layout)
     except Exception as error:  # the user's function is traced anew, and may raise anything
-        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-        text = _SPACES.sub(" ", f"{kind}{error}")
-        return Point(layout, error=text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
+        return Point(layout, error=reason(error))
     return Point(layout, plan.seconds.likely, plan.peak, plan.fits)

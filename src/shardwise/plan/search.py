@@ -32,7 +32,7 @@ BEST = 4  # layouts that a round begins with
 SMALL = 0.003  # of the bytes of all arguments: what is smaller keeps its layout
 LARGEST = 64  # multiple of the batch
 WORTH = 0.02  # of memory and time: what saves less is no other choice
-ROUNDS = 4  # of changes of single arguments
+STARTS = 12  # layouts whose single arguments are changed, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +266,9 @@ class _Search:
         names = tuple(self.step.policies) if self.given_remat is None else self.given_remat
         if not names:
             return
-        if not self.step.checkpoints():
-            self.kept.append("remat: the program checkpoints nothing (jax.checkpoint)")
+        cannot, checkpoints = self.step.traces
+        if not checkpoints:
+            self.kept.append(f"remat: {cannot or 'the program checkpoints nothing (jax.checkpoint)'}")
             return
         self.varied.append(f"the policy of jax.checkpoint ({', '.join(names)})")
         self._plan([replace(p.layout, remat=name) for name in names for p in self._best()])
@@ -285,9 +286,9 @@ class _Search:
             return
         self.varied.append(f"the axes that split each dim of {len(large)} kinds of arguments")
         seen: set[Layout] = set()
-        for _ in range(ROUNDS):
-            start = next((p for p in self._best() if p.layout not in seen), None)
-            if start is None or self.left <= self.held:
+        while self.left > self.held:
+            start = next((p for p in self._best(STARTS) if p.layout not in seen), None)
+            if start is None:
                 return
             seen.add(start.layout)
             moved: dict[int, Point] = {}
@@ -316,6 +317,9 @@ class _Search:
         if not any(a.batch_dim is not None for a in step.arguments):
             self.kept.append("the batch: no argument is one for certain")
             return
+        if self.step.traces[0]:
+            self.kept.append(f"the batch: {self.step.traces[0]}")
+            return
         if self.given_batch is not None:
             self._plan([replace(p.layout, batch=b) for b in self.given_batch for p in self._best()])
             self.varied.append(f"the batch ({', '.join(map(str, self.given_batch))} times its size)")
@@ -337,7 +341,9 @@ class _Search:
         """The best layouts on other machines: for this batch, and for as many examples per device."""
         step = self.step
         count = math.prod(n for _, n in step.sizes)
-        has_batch = self.given_batch != [] and any(a.batch_dim is not None for a in step.arguments)
+        has_batch = (
+            self.given_batch != [] and not step.traces[0] and any(a.batch_dim is not None for a in step.arguments)
+        )
         starts = [p for p in self._best(len(self.points)) if p.layout.batch == 1][:2] or self._best(2)
         wanted: list[list[Layout]] = []
         for name in self.machines:

@@ -7,6 +7,7 @@ layout costs one partitioning; policies and batches are traced anew, once each.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ POLICIES: dict[str, Callable[..., Any]] = {
     "dots_saveable": checkpoint_policies.dots_saveable,
     "everything_saveable": checkpoint_policies.everything_saveable,
 }
+LONGEST = 160  # of the reason of an error
+_SPACES = re.compile(r"\s+")
 TRACES = 6  # kept: traces of large programs are large
 
 
@@ -198,13 +201,20 @@ class Step:
         self._traces[remat, batch] = found
         return found
 
-    def checkpoints(self) -> bool:
-        """Whether the program checkpoints functions, so that a policy changes something."""
+    @cached_property
+    def traces(self) -> tuple[str, bool]:
+        """Why the function cannot be traced again ('' if it can), and whether it checkpoints functions, so that policies matter.
+
+        Wrappers of other libraries may be callable in their own calls only.
+        """
         call = self.executable.user_call
         assert call is not None
-        with every_policy(None) as policy:
-            call.wrapped.trace(*call.args, **call.kwargs)
-        return policy.used
+        try:
+            with every_policy(None) as policy:
+                call.wrapped.trace(*call.args, **call.kwargs)
+        except Exception as error:  # it is the user's
+            return f"the function cannot be traced again ({reason(error)})", False
+        return "", policy.used
 
     def _with_batch(self, batch: Fraction) -> tuple[tuple[Any, ...], dict[str, Any]]:
         call = self.executable.user_call
@@ -302,6 +312,13 @@ class Step:
                 self._programs.clear()
             self._programs[key] = over(program)
         return self._programs[key]
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one short line."""
+    kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+    text = _SPACES.sub(" ", f"{kind}{error}")
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _mesh_of(item: Any) -> Any:
