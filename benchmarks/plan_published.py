@@ -72,7 +72,7 @@ Seconds of rows from `readme` follow from published TFLOP/s by MaxText's count o
 What the model does not know of them: how far compiler flags of the recipes change the schedule (a few of them are worth 10 %);
 fused attention kernels, which overlap the vector unit with the matrix unit where our loop over blocks runs one after the other (long
 sequences come out too slow); how uneven experts are; clocks that go down under load; hosts that wait for each other, which costs more from
-4,096 chips on; the time that offloaded values take to the host and back.
+4,096 chips on; the bandwidth between a chip and its host ("host_bandwidth" of the machine files), of which only that of v4 is published.
 """
 
 

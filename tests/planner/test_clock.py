@@ -6,12 +6,16 @@ import math
 import pytest
 from ml_dtypes import bfloat16
 
-from shardwise import lax
+from shardwise import checkpoint, checkpoint_policies, grad, lax
+from shardwise.ad_checkpoint import checkpoint_name
 from shardwise.ir import Equation, Program, ShapedArray, Var, all_ops, trace_program
 from shardwise.planner.axes import place_axes
 from shardwise.planner.clock import BESIDE, COMPUTE, interval, schedule, shares
+from shardwise.planner.fuse import groups
 from shardwise.planner.machines import find
+from shardwise.planner.target import for_chip
 from shardwise.planner.work import Group
+from tests.planner.device_programs import array, device_program
 
 SIZES = {"x": 16, "y": 16}
 MACHINE = find("v6e-256")
@@ -157,3 +161,49 @@ def test_the_interval_holds_the_prediction_and_is_wider_with_communication():
 def test_nothing_takes_no_time():
     assert run().seconds == 0.0
     assert shares(run()) == {}
+
+
+def offloading_step(machine, saves):
+    """Seconds of a scanned network's gradient, and its tasks with those of loops' bodies."""
+    policies = checkpoint_policies
+    where = {"offload_src": "device", "offload_dst": "pinned_host"}
+    names = {"names_which_can_be_saved": [], "names_which_can_be_offloaded": ["hidden"]}
+    policy = policies.save_and_offload_only_these_names(**names, **where)
+    if saves:
+        policy = policies.save_only_these_names("hidden")
+
+    def layer(x, w):
+        return lax.dot(lax.tanh(checkpoint_name(lax.dot(x, w), "hidden")), w), None
+
+    def loss(x, stack):
+        return lax.reduce_sum(lax.scan(checkpoint(layer, policy=policy), x, stack)[0], axes=(0, 1))
+
+    program = device_program(lambda x, s: [grad(loss)(x, s)], array(2048, 2048), array(8, 2048, 2048))
+    target = for_chip(machine.chip)
+    found = schedule(groups(program, target), machine, place_axes({}, machine))
+    return found, [t for task in found.tasks for t in (task.body.tasks if task.body else (task,))]
+
+
+def test_offloaded_values_cross_the_link_to_the_host_beside_computations():
+    machine = find("v5e-1")
+    kept, before = offloading_step(machine, saves=True)
+    crossed, tasks = offloading_step(machine, saves=False)
+    assert "host" not in {t.stream for t in before}
+    copies = [t for t in tasks if t.stream == "host"]
+    assert [t.name for t in copies] == ["offload", "fetch"]  # a value of each trip, there and back
+    took = 2048 * 2048 * 4 / machine.chip.host_bandwidth
+    assert [t.seconds for t in copies] == pytest.approx([took, took])
+    assert crossed.seconds == pytest.approx(
+        2 * 8 * took, rel=0.15
+    )  # rtol: the first fetch, and kernels between the loops
+    assert shares(crossed)["host"] > 0.9 * crossed.seconds > kept.seconds
+    quick = dataclasses.replace(machine, chip=dataclasses.replace(machine.chip, host_bandwidth=1e12))
+    hidden, _ = offloading_step(quick, saves=False)
+    assert hidden.seconds < 1.1 * kept.seconds + took / 8
+
+
+def test_a_machine_whose_host_has_the_same_memory_copies_nothing_there():
+    machine = find("v5e-1")
+    one_memory = dataclasses.replace(machine, chip=dataclasses.replace(machine.chip, host_bandwidth=0.0))
+    _, tasks = offloading_step(one_memory, saves=False)
+    assert {t.stream for t in tasks} == {COMPUTE}

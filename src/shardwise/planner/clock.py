@@ -24,6 +24,7 @@ from shardwise.planner.result import Interval, Line, Schedule, Task
 from shardwise.planner.work import Group, Pass
 
 COMPUTE = "compute"
+HOST = "host"  # the stream of copies between a device's memory and the host's
 _FIRST_NAMES = 4  # of the ops of a fused group
 
 
@@ -33,7 +34,9 @@ def schedule(groups: Sequence[Group], machine: Machine, placement: MeshPlacement
 
 
 def shares(plan: Schedule) -> dict[str, float]:
-    """Seconds by cause on the critical path: 'product', 'compute', 'memory', 'latency', 'collective:<axes>'; they sum to the schedule's."""
+    """Seconds by cause on the critical path: 'product', 'compute', 'memory', 'latency', 'host',
+    'collective:<axes>'; they sum to the schedule's.
+    """
     found: dict[str, float] = {}
     for task in plan.tasks:
         if not task.critical:
@@ -65,6 +68,8 @@ def interval(plan: Schedule) -> Interval:
 
 
 def _cause(task: Task) -> str:
+    if task.stream == HOST:
+        return HOST
     if task.kind == "collective" or task.bound == "link":
         return f"collective:{','.join(task.axes)}"
     if task.bound == "flops":
@@ -74,12 +79,16 @@ def _cause(task: Task) -> str:
 
 @dataclass(slots=True)
 class _Timed:
-    """A group with its time, before it is known when it starts; `seconds` are those of its task, or more beside transfers."""
+    """A group with its time, or a copy that it waits for, before it is known when it starts.
+
+    `seconds` are those of its task, or more beside transfers.
+    """
 
     task: Task
     streams: tuple[str, ...]
     slower: float = 1.0
     waits_for: set[int] = field(default_factory=set)
+    place: int | None = None  # of the group that it belongs to, where that is not its own position
 
     @property
     def seconds(self) -> float:
@@ -109,7 +118,7 @@ class _Clock:
         timed, makers = self._timed(group.body, frozenset(carry), frozenset((*consts, *rows)))
         carried = {makers[v] for v in body.outputs[: region.num_carry] if isinstance(v, Var) and v in makers}
         read = set[int]().union(*(t.waits_for for t in timed)) if timed else set[int]()
-        depends = _depends(timed, group.body, frozenset(carry))
+        depends = _depends(timed[: len(group.body)], group.body, frozenset(carry))
         ahead, behind = set[int](), set[int]()
         for i, t in enumerate(timed):
             if COMPUTE in t.streams:
@@ -139,13 +148,33 @@ class _Clock:
             one = replace(known[key])
             one.waits_for = {makers[v] for v in group.reads if isinstance(v, Var) and makers.get(v, i) != i}
             timed.append(one)
-        return timed, makers
+        return timed + self._fetches(groups, timed, makers), makers
+
+    def _fetches(self, groups: Sequence[Group], timed: list[_Timed], makers: dict[Var, int]) -> list[_Timed]:
+        """The copies of values from the host's memory, each once, for which their readers wait; none where it is the device's."""
+        found: dict[Var, int] = {}
+        copies: list[_Timed] = []
+        for i, group in enumerate(groups if self.machine.chip.host_bandwidth else ()):
+            for var in group.fetched:
+                if var not in found:
+                    found[var] = len(timed) + len(copies)
+                    seconds = var.aval.nbytes / self.machine.chip.host_bandwidth
+                    task = _task(group, "move", HOST, seconds, hbm_bytes=var.aval.nbytes, bound="link")
+                    before = {makers[var]} if var in makers else set[int]()
+                    copy = replace(task, name="fetch", value=var.aval.str_short())
+                    copies.append(_Timed(copy, (HOST,), waits_for=before, place=i))
+                timed[i].waits_for.add(found[var])
+        return copies
 
     def _time(self, group: Group, near: set[Var]) -> _Timed:
         if group.body or (group.kind == "loop" and group.equations):
             return self._loop(group)
         if group.kind == "collective":
             return self._collective(group)
+        crossed = _bytes_to_host(group) if self.machine.chip.host_bandwidth else 0
+        if crossed:
+            seconds = crossed / self.machine.chip.host_bandwidth
+            return _Timed(_task(group, "move", HOST, seconds, hbm_bytes=crossed, bound="link"), (HOST,))
         passes = group.passes
         if not passes:
             touched = touched_bytes(group.equations, group.reads, group.writes)
@@ -285,9 +314,12 @@ def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[
 
 
 def _shared(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
-    """The schedule where computations slow down while transfers run beside them: both want the memory."""
+    """The schedule where computations slow down while transfers run beside them: both want the memory.
+
+    Copies to and from the host are too slow for that: a hundredth of the memory's bandwidth.
+    """
     plan = _simulate(timed, free)
-    links = math.fsum(t.task.seconds for t in timed if COMPUTE not in t.streams)
+    links = math.fsum(t.task.seconds for t in timed if COMPUTE not in t.streams and HOST not in t.streams)
     compute = math.fsum(t.task.seconds for t in timed if COMPUTE in t.streams)
     hidden = min(links - (plan.seconds - compute), compute)
     kernels = math.fsum(t.task.seconds for t in timed if COMPUTE in t.streams and t.task.body is None)
@@ -375,8 +407,14 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
     order = sorted(range(len(timed)), key=lambda i: (starts[i], i))
     return Schedule(
         tuple(
-            replace(timed[i].task, start=starts[i], seconds=timed[i].seconds, critical=i in critical, place=i)
-            for i in order
+            replace(
+                t.task,
+                start=starts[i],
+                seconds=t.seconds,
+                critical=i in critical,
+                place=i if t.place is None else t.place,
+            )
+            for i, t in ((i, timed[i]) for i in order)
         ),
         total,
     )
@@ -393,6 +431,12 @@ def _critical(
         before = [j for j in (cause[at], freed_by[at]) if j >= 0]
         at = max(before, key=lambda j: min(ends[j], starts[at]), default=-1) if starts[at] > 0 else -1
     return found
+
+
+def _bytes_to_host(group: Group) -> int:
+    """The bytes that a group copies to the host's memory, or from there."""
+    copies = [e for e in group.equations if e.op.memory_kind is not None and e.op.memory_kind(e.params) is not None]
+    return sum(a.aval.nbytes for e in copies for a in e.inputs)
 
 
 def _name(group: Group) -> str:

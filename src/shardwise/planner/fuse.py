@@ -93,6 +93,7 @@ def fused(
     rings = find_rings(values, chosen, target)
     absorbed = _epilogues(values, chosen) if target.epilogues else {}
     inside = {product for products in absorbed.values() for product in products}
+    away = values.host.union(fetched)
     found: list[Group] = []
     for i, eqn in enumerate(program.equations):
         role = values.roles[i]
@@ -103,6 +104,8 @@ def fused(
         if role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs):
             continue
         group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())), known)
+        if role not in (Role.OFFLOAD, Role.LOOP, Role.BRANCHES) and away:
+            group = replace(group, fetched=frozenset(v for v in group.reads if v in away))
         found.append(with_ring(group, target))
     return _with_several_results(found, values.fenced, target)
 
@@ -218,7 +221,14 @@ def _with_several_results(found: list[Group], fenced: set[Var], target: Target) 
             reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written)))
             moved = last.moved | (group.moved - written)
             writes = (*last.writes, *group.writes)
-            done[-1] = replace(last, equations=equations, reads=tuple(reads), writes=writes, moved=moved)
+            done[-1] = replace(
+                last,
+                equations=equations,
+                reads=tuple(reads),
+                writes=writes,
+                moved=moved,
+                fetched=last.fetched | group.fetched,
+            )
         else:
             done.append(group)
     return tuple(done)

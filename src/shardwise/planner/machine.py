@@ -25,6 +25,7 @@ class Chip:
         units: how many of those tiles run at once.
         transcendental: elements/s of exp, log, tanh and their kin.
         overhead: seconds from the end of one kernel to the start of the next.
+        host_bandwidth: bytes/s one way between a device's memory and the host's; 0 where they are one memory.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Chip:
     units: int = 1
     transcendental: float = 0.0
     overhead: float = 0.0
+    host_bandwidth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class Task:
     Attributes:
         name: ``dot_general``, ``fused: mul add tanh``, ``all_gather``.
         kind: 'product', 'fused', 'move', 'collective', 'loop' or 'other'.
-        stream: what is busy: 'compute', or the level of the network ('ici', 'dcn', 'nvlink', ...).
+        stream: what is busy: 'compute', 'host' (the link to the host's memory), or the level of the network ('ici', 'dcn', 'nvlink', ...).
         start: seconds from the start of the schedule that holds the task.
         seconds: of a loop, of all its trips.
         flops: floating-point operations, a multiply-add is two; of a loop, of all trips. So are the bytes.
@@ -161,7 +161,7 @@ class Plan:
         seconds: of one step.
         flops: of one device; `model_flops` without what remat computes again.
         peak_flops: the device's FLOP/s in the dtype of most of the products.
-        shares: seconds by cause on the critical path: 'product', 'memory', 'collective:<axes>', 'latency'.
+        shares: seconds by cause on the critical path: 'product', 'memory', 'collective:<axes>', 'host', 'latency'.
         traffic: the record of communication.
         planning_seconds: what it took to plan.
         together: whether bytes, FLOPs and seconds are those of all devices together, which share one machine and one process.

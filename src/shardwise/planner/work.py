@@ -68,6 +68,7 @@ class Group:
         rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
         moved: those of `reads` whose elements it reads at other places than it writes: it cannot write its result over them.
         scratch: bytes that it needs while it runs, besides what it reads and writes: a loop for one trip, a ring for its parts.
+        fetched: those of `reads` that it takes from the host's memory.
         passes: in the order of a kernel of our own; () where equations, reads and writes say what it does.
         over: per result of such a kernel the operands whose memory it takes where they die with it.
         buffers: bytes of each buffer that such a kernel needs while it runs.
@@ -84,6 +85,7 @@ class Group:
     rings: int = 1
     moved: frozenset[Var] = frozenset()
     scratch: int = 0
+    fetched: frozenset[Var] = frozenset()
     passes: tuple[Pass, ...] = ()
     over: Mapping[Var, tuple[Var, ...]] = field(default_factory=dict[Var, tuple[Var, ...]])
     buffers: tuple[int, ...] = ()

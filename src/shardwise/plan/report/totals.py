@@ -169,5 +169,6 @@ _CAUSES = {
     "product": "matrix products",
     "memory": "the memory's bandwidth",
     "latency": "latencies",
+    "host": "copies to and from the host's memory",
     "vector": "elementwise arithmetic",
 }

@@ -197,6 +197,7 @@ def _chip(table: Table) -> Chip:
         units=c["units"],
         transcendental=c["transcendental"],
         overhead=c["overhead"],
+        host_bandwidth=c.get("host_bandwidth", 0.0),
     )
 
 
