@@ -42,7 +42,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the page of the largest program as JSON")
     parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
     parser.add_argument("--trace", metavar="FILE", help="write its predicted schedule for Perfetto")
-    parser.set_defaults(carry_out=_carry_out, parser=parser, read="zeros", chakra=None, search=False, layouts=None)
+    parser.set_defaults(carry_out=_carry_out, parser=parser, **plan.UNSAID)
 
 
 def split_words(words: list[str]) -> tuple[list[str], list[str]]:

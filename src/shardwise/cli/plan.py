@@ -34,6 +34,8 @@ _OPTIONS = (
     "--dialect",
 )
 _FLAGS = ("--advise", "--search")
+# The options of planning that `shardwise explain --on` does not have.
+UNSAID = {"read": "zeros", "advise": False, "search": False, "layouts": None, "chakra": None}
 
 
 def register(commands: Any) -> None:
