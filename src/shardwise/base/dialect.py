@@ -244,6 +244,8 @@ class Arrays:
     """Whether on one process `make_array_from_process_local_data` refuses a global_shape other than that of the data."""
     struct_checks_spec: bool = differs(False, True)
     """Whether a ShapeDtypeStruct refuses a spec with more entries than it has dims."""
+    struct_is_frozen: bool = differs(False, True)
+    """Whether the fields of a ShapeDtypeStruct keep the values that it was made with."""
     allgather_needs_tiled: bool = differs(False, True)
     """Whether `process_allgather` takes an array over several processes with `tiled=True` only."""
     broadcast_bools_are_ints: bool = differs(True, False)

@@ -87,6 +87,14 @@ class ShapeDtypeStruct:
             manual_axis_type = manual_axis_type.varying
         self.manual_axis_type = frozenset(manual_axis_type or ())
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (config.dialect.arrays.struct_is_frozen and hasattr(self, name)):
+            object.__setattr__(self, name, value)
+        elif getattr(self, name) != value:
+            raise RuntimeError(
+                f"Cannot reassign attributes ({name}) of immutable ShapeDtypeStruct objects. Make another with update({name}=...)."
+            )
+
     @property
     def vma(self) -> frozenset[str]:
         """Manual axes over which the value varies."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
+from shardwise.base.config import use_dialect
 from shardwise.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -154,3 +158,18 @@ def test_structs_like_values(mesh):
     jax.jit(lambda x: seen.append(like(x)))(jnp.ones(2, jnp.int8))
     assert seen == [jax.ShapeDtypeStruct((2,), jnp.int8)]
     assert struct().update(shape=(16, 4), dtype=jnp.int32).shape == (16, 4)
+
+
+def test_structs_keep_their_fields_in_the_latest_dialect():
+    with use_dialect("latest"):
+        kept = jax.ShapeDtypeStruct((2,), jnp.float32)
+        with pytest.raises(RuntimeError, match=r"Cannot reassign attributes \(shape\)"):
+            kept.shape = (3,)
+        kept.shape = (2,)
+        assert copy.copy(kept) == pickle.loads(pickle.dumps(kept)) == kept
+        with pytest.raises(AttributeError):
+            kept.other = 1
+    with use_dialect("seed"):
+        free = jax.ShapeDtypeStruct((2,), jnp.float32)
+        free.shape = (3,)
+        assert free.size == 3
