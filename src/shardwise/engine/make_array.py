@@ -233,19 +233,20 @@ def make_array_from_callback(
                 f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{api}`."
             )
         return nothing(signature(array_type(shape, canonicalize(dtype), False, sharding), sharding, True))
-    if sharding.is_fully_replicated:
+    replicated, planned = sharding.is_fully_replicated, _is_planned(sharding)
+    if replicated:
         indices = [tuple(slice(None) for _ in shape)]
     else:
         indices = list(sharding.addressable_devices_indices_map(shape).values())
-    if _is_planned(sharding):
+    if planned:
         indices = indices[:1]
     checked = _PartCheck(shape, sharding, dtype, api)
-    if sharding.is_fully_replicated or _is_planned(sharding) or spans_processes(sharding.device_list):
+    if replicated or planned or spans_processes(sharding.device_list):
         parts = [checked.values(data_callback(index)) for index in indices]
         sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
-        if sharding.is_fully_replicated:
+        if replicated:
             return _brought(sig, parts[0])
-        return without_data(sig) if _is_planned(sharding) else _of_parts(sig, parts, checked.dtype)
+        return without_data(sig) if planned else _of_parts(sig, parts, checked.dtype)
     first = checked.values(data_callback(indices[0]))
     sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
     dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, straight into its place
@@ -257,6 +258,8 @@ def make_array_from_callback(
 
 class _PartCheck:
     """The results of a callback, each of which has to have the shard's shape and one dtype."""
+
+    __slots__ = ("_api", "_given", "_shape", "_shard_shape", "_sharding", "dtype")
 
     def __init__(self, shape: Shape, sharding: Sharding, dtype: Any, api: str) -> None:
         self._shape, self._sharding, self._given, self._api = shape, sharding, dtype, api
