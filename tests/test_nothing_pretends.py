@@ -212,7 +212,7 @@ def shells() -> set[str]:
             if name.startswith("_") or not inspect.isclass(thing) or not thing.__module__.startswith("shardwise"):
                 continue
             if issubclass(thing, BaseException) or thing.__module__ in (
-                "shardwise.base.dtypes",
+                "shardwise.base.element_types",
                 "shardwise.base.treeclass",
             ):
                 continue
