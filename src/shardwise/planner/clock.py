@@ -87,7 +87,7 @@ class _Timed:
     task: Task
     streams: tuple[str, ...]
     slower: float = 1.0
-    waits_for: set[int] = field(default_factory=set)
+    waits_for: set[int] = field(default_factory=set[int])
     place: int | None = None  # of the group that it belongs to, where that is not its own position
 
     @property
