@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardwise.base import dtypes
+from shardwise.base import dtypes, element_types
 from shardwise.base.config import config, enable_x64, numpy_dtype_promotion, use_dialect
 from shardwise.base.errors import TypePromotionError
 
-NAMES = list(dtypes._BY_NAME)
+NAMES = list(element_types.BY_NAME)
 ONE_OF_EACH_KIND = ("bool", "int8", "uint32", "bfloat16", "float16", "complex64")
 
 
@@ -52,7 +52,7 @@ def operands(jax, x64):
     aval = jax.core.ShapedArray
     rows = []
     for name in names:
-        dtype = dtypes._BY_NAME[name]
+        dtype = element_types.BY_NAME[name]
         rows.append((Typed(dtype), jax_typed(aval((), dtype))))
         if name != "bool":
             rows.append((Typed(dtype, True), jax_typed(aval((), dtype, weak_type=True))))
@@ -97,7 +97,7 @@ def test_result_type_of_three(jax_and_x64):
 
 def test_promote_types_of_every_pair(jax_and_x64):
     jax, _ = jax_and_x64
-    specs = [*map(np.dtype, NAMES[:1]), *[dtypes._BY_NAME[n] for n in NAMES[1:]], int, float, complex, bool]
+    specs = [*map(np.dtype, NAMES[:1]), *[element_types.BY_NAME[n] for n in NAMES[1:]], int, float, complex, bool]
     for mode in ("standard", "strict"):
         with jax.numpy_dtype_promotion(mode), numpy_dtype_promotion(mode):
             for a, b in itertools.product(specs, specs):
@@ -125,7 +125,7 @@ def test_casts(fn):
         if name in ("int1", "uint1", "int2", "uint2"):
             assert getattr(dtypes, fn)(name).itemsize >= 4  # JAX leaves these as they are
             continue
-        dtype = dtypes._BY_NAME[name]
+        dtype = element_types.BY_NAME[name]
         assert getattr(dtypes, fn)(dtype) == getattr(oracle, fn + "_dtype")(dtype), name
 
 
@@ -138,9 +138,9 @@ def test_safe_to_cast(jax_and_x64):
 def test_reduction_dtype(jax_and_x64):
     jax, x64 = jax_and_x64
     for name in NAMES:
-        if name.lstrip("u") in ("int1", "int2", "int4") or name in dtypes._TINY_FLOAT_NAMES:
+        if name.lstrip("u") in ("int1", "int2", "int4") or name in element_types._TINY_FLOAT_NAMES:
             continue
-        dtype = dtypes.canonicalize(dtypes._BY_NAME[name])
+        dtype = dtypes.canonicalize(element_types.BY_NAME[name])
         assert dtypes.reduction_dtype(dtype) == jax.eval_shape(jax.numpy.sum, aval(jax, dtype)).dtype
     assert dtypes.reduction_dtype("int4") == (np.int64 if x64 else np.int32)
 
@@ -153,7 +153,7 @@ def test_issubdtype_of_every_pair():
     jnp = pytest.importorskip("jax.numpy")
     abstract = [np.generic, np.number, np.integer, np.signedinteger, np.unsignedinteger, np.inexact]
     abstract += [np.floating, np.complexfloating, np.bool_, np.flexible]
-    concrete = [dtypes._BY_NAME[n] for n in NAMES]
+    concrete = [element_types.BY_NAME[n] for n in NAMES]
     for a, b in itertools.product(concrete, [*abstract, *concrete, int, float, complex, bool]):
         assert dtypes.issubdtype(a, b) == jnp.issubdtype(a, b), (a, b)
     assert dtypes.issubdtype(dtypes.bfloat16, np.floating)
@@ -165,7 +165,7 @@ def test_isdtype():
     kinds = ["bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating"]
     kinds += ["numeric", "float32", np.int8, ("bool", "int4"), ("integral", np.float16)]
     for name, kind in itertools.product(NAMES, kinds):
-        dtype = dtypes._BY_NAME[name]
+        dtype = element_types.BY_NAME[name]
         assert dtypes.isdtype(dtype, kind) == jnp.isdtype(dtype, kind), (dtype, kind)
     assert not dtypes.isdtype(dtypes.key_dtype, "numeric")
     with pytest.raises(ValueError, match="real floating"):
@@ -177,7 +177,7 @@ def test_isdtype():
 def test_short_names_and_sizes():
     oracle = pytest.importorskip("jax._src.dtypes")
     for name in NAMES:
-        dtype = dtypes._BY_NAME[name]
+        dtype = element_types.BY_NAME[name]
         assert dtypes.short_name(dtype) == oracle.short_dtype_name(dtype)
         assert dtypes.itemsize_bits(dtype) == oracle.itemsize_bits(dtype)
         assert dtypes.scalar_type_of(dtype) is oracle.scalar_type_of(np.zeros((), dtype))
@@ -215,7 +215,7 @@ def test_scalar_types_stand_for_dtypes():
 
 
 def test_scalar_types_make_arrays(monkeypatch):
-    monkeypatch.setattr(dtypes, "_construct_array", None)
+    monkeypatch.setattr(element_types, "_construct_array", None)
     with pytest.raises(RuntimeError, match="import shardwise"):
         dtypes.float32(3)
     dtypes.set_array_constructor(lambda x, dtype: np.asarray(x, dtype))

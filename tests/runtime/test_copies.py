@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardwise.runtime import copies, costs
-from shardwise.runtime.copies import chosen, copied, row_major, taken
+from shardwise.runtime.copies import chosen, copied, row_major, take_positions
 from shardwise.runtime.memory import alone
 
 
@@ -56,7 +56,7 @@ def test_taken(shape):
         many = 700_000 * size // x.size if x.size else 5  # results of more than 4 MB
         for count in ((), (7,), (0, 3), (2, many // 2)):
             positions = rng.integers(0, max(size, 1), count if size else (0,))
-            np.testing.assert_array_equal(taken(x, positions, axis), x.take(positions, axis))
+            np.testing.assert_array_equal(take_positions(x, positions, axis), x.take(positions, axis))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -278,7 +278,7 @@ def compile_program(
     traced = _verified(program, after="trace")
     program = _verified(inline_calls(program), after="inline")  # first: called functions name devices, too
     inner = [s for s in _inner_shardings(program) if not _is_abstract(s)]
-    given, in_sigs = in_sigs, [_seen(s) for s in in_sigs]
+    given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, default_mesh))
     fixed = [
@@ -353,7 +353,7 @@ def _look_ahead(program: Program) -> None:
             _look_ahead(inner)
 
 
-def _seen(sig: Signature) -> Signature:
+def _as_data(sig: Signature) -> Signature:
     """Results of pmap are data to other programs: whole, and placed by no one."""
     if not isinstance(sig.sharding, PmapSharding):
         return sig

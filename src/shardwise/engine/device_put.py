@@ -130,7 +130,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     return tree_unflatten(
         tree,
         [
-            _put(v, t, a is not None and not a)
+            _put_leaf(v, t, a is not None and not a)
             if not isinstance(v, Tracer) and is_eager()
             else _put_traced(v, t, given, origin)
             for v, t, given, origin, a in puts
@@ -192,7 +192,7 @@ def _leaf(x: Any) -> Array | Literal | Any:
         ) from None
 
 
-def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
+def _put_leaf(x: Any, target: Sharding | None, copy: bool) -> Array:
     value = as_array(x)
     assert isinstance(value, ArrayImpl)
     value._check_alive()
@@ -284,7 +284,7 @@ def _put_eagerly(x: Any, *, target: Any, src: Any) -> Array:
     sharding = as_target(target)
     assert sharding is not None
     check_placeable(sharding, x.aval, "device_put args")
-    return _put(x, sharding, copy=False)
+    return _put_leaf(x, sharding, copy=False)
 
 
 device_put_op.eager = _put_eagerly
@@ -327,7 +327,7 @@ def place_created(value: Array, device: Any) -> Array:
             _put_traced(value, target, device, None) if explicit else bind(sharding_constraint, value, sharding=target)
         )
     check_placeable(target, value.aval, "the array's device=")
-    return _put(value, target, copy=False)
+    return _put_leaf(value, target, copy=False)
 
 
 def device_put_sharded(shards: Any, devices: Any) -> Any:

@@ -30,7 +30,11 @@ def _relu_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return y, jnp.where(y > 0, t, literal(0, t.dtype))
 
 
-_relu = define_call("relu", lambda x: jnp.maximum(x, 0), _relu_jvp)
+def _relu_of(x: Array) -> Array:
+    return jnp.maximum(x, 0)
+
+
+_relu = define_call("relu", _relu_of, _relu_jvp)
 
 
 def relu(x: Any) -> Array:
@@ -43,7 +47,11 @@ def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _relu6(x), jnp.where((x > 0) & (x < 6), t, literal(0, t.dtype))
 
 
-_relu6 = define_call("relu6", lambda x: jnp.minimum(jnp.maximum(x, 0), 6.0), _relu6_jvp)
+def _relu6_of(x: Array) -> Array:
+    return jnp.minimum(jnp.maximum(x, 0), 6.0)
+
+
+_relu6 = define_call("relu6", _relu6_of, _relu6_jvp)
 
 
 def relu6(x: Any) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -129,7 +129,7 @@ def _fans(
     return inputs * receptive, outputs * receptive
 
 
-_MODES: dict[str, Any] = {
+_MODES: dict[str, Callable[[float, float], float]] = {
     "fan_in": lambda inputs, outputs: inputs,
     "fan_out": lambda inputs, outputs: outputs,
     "fan_avg": lambda inputs, outputs: (inputs + outputs) / 2,

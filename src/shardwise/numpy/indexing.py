@@ -109,12 +109,14 @@ def take_index(
     )
     wrap = wrap_negative_indices
     if out_sharding is None:
-        return _taken(x, items, options, wrap)
-    body = auto_axes(lambda x, *arrays: _taken(x, with_arrays(items, arrays), options, wrap), out_sharding=out_sharding)
+        return _take_items(x, items, options, wrap)
+    body = auto_axes(
+        lambda x, *arrays: _take_items(x, with_arrays(items, arrays), options, wrap), out_sharding=out_sharding
+    )
     return body(x, *traced_arrays(items))
 
 
-def _taken(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> Array:
+def _take_items(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> Array:
     lookups = [item for item in items if isinstance(item, Lookup)]
     plan = layout(items)
     if not lookups:

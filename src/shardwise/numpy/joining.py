@@ -261,7 +261,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     keep = np.ones(n, bool)
     if isinstance(obj, slice):
         keep[obj] = False
-        return _kept(x, keep, d)
+        return _keep_rows(x, keep, d)
     if not isinstance(obj, Tracer) and not isinstance(obj, bool | np.bool_):
         with contextlib.suppress(TypeError):
             at = canonical_axis(operator.index(obj), n, "obj of delete")
@@ -278,10 +278,10 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         raise ValueError(f"delete: a mask must have shape {(n,)}, one bool per slice along the dim, got {known.shape}.")
     else:
         keep = ~known
-    return _kept(x, keep, d)
+    return _keep_rows(x, keep, d)
 
 
-def _kept(x: Array, keep: np.ndarray[Any, Any], d: int) -> Array:
+def _keep_rows(x: Array, keep: np.ndarray[Any, Any], d: int) -> Array:
     index = np.flatnonzero(keep).astype(np.int32)
     return take(x, index, d, mode="clip", unique_indices=True, indices_are_sorted=True)
 

@@ -70,7 +70,7 @@ def _places(mask: Array, size: int | None) -> tuple[Array, Array | None]:
     return found, lax.lt(found, literal(mask.shape[0], found.dtype))
 
 
-def _taken(x: Array, places: Array) -> Array:
+def _take_rows(x: Array, places: Array) -> Array:
     return take(x, places, 0, mode="clip")
 
 
@@ -101,7 +101,7 @@ def _sorted_rows(rows: Array) -> tuple[Array, Array]:
         return lax.sort((rows, positions), 0, num_keys=1)
     columns = lax.unstack(lax.reshape(rows, (n, math.prod(rows.shape[1:]))), 1)
     order = lax.sort((*columns, positions), 0, num_keys=len(columns))[-1]
-    return _taken(rows, order), order
+    return _take_rows(rows, order), order
 
 
 def _differs(rows: Array, equal_nan: bool) -> Array:
@@ -181,10 +181,10 @@ def _unique(
     places, exists = _places(starts, size)
     # Places that do not exist lie behind the end: they show the first element.
     shown = places if exists is None else where_(exists, places, constant(places, 0))
-    values = _taken(ordered, shown)
+    values = _take_rows(ordered, shown)
     results = [values if fill_value is None else strong(_filled(values, exists, fill_value))]
     if return_index:
-        results.append(_taken(order, shown))
+        results.append(_take_rows(order, shown))
     if return_inverse:
         group = lax.sub(lax.cumsum(as_array(astype(starts, index))), literal(1, index))
         results.append(lax.sort_key_val(order, group)[1])
@@ -322,7 +322,7 @@ def setdiff1d(
         x = lax.sort(x)
         keep = lax.bitwise_and(_starts(x, True), lax.bitwise_not(_isin(x, y)))
     places, exists = _places(keep, count)
-    return _filled(_taken(x, places), exists, fill, weak=True)
+    return _filled(_take_rows(x, places), exists, fill, weak=True)
 
 
 class _Merged(NamedTuple):
@@ -380,12 +380,12 @@ def intersect1d(
     )
     mask = lax.concatenate([lax.full((1,), False, np.bool_), turn], 0)
     places, exists = _places(mask, count)
-    values = _taken(merged.values, _taken(merged.first_of_group, places))  # the first array's
+    values = _take_rows(merged.values, _take_rows(merged.first_of_group, places))  # the first array's
     values = _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)
     if not return_indices:
         return values
-    first = _taken(merged.order, _taken(merged.first_of_group, places))
-    second = lax.sub(_taken(merged.order, places), literal(n, merged.order.dtype))
+    first = _take_rows(merged.order, _take_rows(merged.first_of_group, places))
+    second = lax.sub(_take_rows(merged.order, places), literal(n, merged.order.dtype))
     return values, _filled(first, exists, n), _filled(second, exists, size_ - n)
 
 
@@ -404,7 +404,7 @@ def setxor1d(
         return lax.full((count or 0,), 0, both.dtype)
     # The last of equal elements comes from the same array as the first if all do.
     ends = lax.concatenate([_differs(merged.first_of_group, False), lax.full((1,), True, np.bool_)], 0)
-    alone = lax.eq(_taken(merged.second, merged.first_of_group), merged.second)
+    alone = lax.eq(_take_rows(merged.second, merged.first_of_group), merged.second)
     places, exists = _places(lax.bitwise_and(ends, alone), count)
-    values = _taken(merged.values, places)
+    values = _take_rows(merged.values, places)
     return _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)

@@ -57,7 +57,7 @@ class _Source:
     places: tuple[int | None, ...]
 
 
-def _moved(eqn: Equation) -> tuple[int | None, ...] | None:
+def _view_dims(eqn: Equation) -> tuple[int | None, ...] | None:
     """Per dim of the result the operand's dim, None for size 1, if the equation gives a view of all of it, dim for dim."""
     if not eqn.op.view or len(eqn.inputs) != 1 or not isinstance(eqn.inputs[0], Var):
         return None
@@ -110,7 +110,7 @@ class _Search:
         while (j := self.made.get(v)) is not None:
             if self._contracts(j):
                 return _Source(j, tuple(views), seen, places)
-            moved = _moved(self.equations[j])
+            moved = _view_dims(self.equations[j])
             if moved is None or v in self.kept or self.used[v] != [reader] or j in self.part_of:
                 return None
             places = tuple(None if d is None else moved[d] for d in places)

@@ -44,7 +44,7 @@ class Called:
 
     work: float
     calls: int = 0
-    layouts: dict[DataFree, int] = field(default_factory=dict)
+    layouts: dict[DataFree, int] = field(default_factory=dict[DataFree, int])
 
     @property
     def executable(self) -> DataFree:

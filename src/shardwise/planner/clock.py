@@ -87,7 +87,7 @@ class _Timed:
     task: Task
     streams: tuple[str, ...]
     slower: float = 1.0
-    waits_for: set[int] = field(default_factory=set)
+    waits_for: set[int] = field(default_factory=set[int])
     place: int | None = None  # of the group that it belongs to, where that is not its own position
 
     @property
@@ -96,13 +96,14 @@ class _Timed:
         return self.task.seconds * self.slower
 
 
+_Body = tuple[tuple[Group, ...], Schedule, float]
+
+
 @dataclass(slots=True)
 class _Clock:
     machine: Machine
     placement: MeshPlacement
-    bodies: dict[int, tuple[tuple[Group, ...], Schedule, float]] = field(
-        default_factory=dict
-    )  # by identity of the groups
+    bodies: dict[int, _Body] = field(default_factory=dict[int, _Body])  # by identity of the groups
 
     def run(self, groups: Sequence[Group]) -> Schedule:
         """A schedule of groups that run once."""

@@ -29,7 +29,7 @@ def with_combined_reductions(groups: Sequence[Group], target: Target) -> tuple[G
             nbytes = sum(v.aval.nbytes for v in group.reads)
             if waits or not bundles or nbytes > room or _type(groups[bundles[-1][0]]) != _type(group):
                 bundles.append([])
-                behind, room = set(), target.combine_bytes
+                behind, room = set[Var](), target.combine_bytes
             bundles[-1].append(g)
             behind.update(group.writes)
             room -= nbytes

@@ -149,7 +149,7 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
     for atom in reads:
         if isinstance(atom, Literal):
             continue
-        taken = sum(_taken(eqn, i) for eqn, i in users.get(atom, ())) if atom in users else atom.aval.nbytes
+        taken = sum(_bytes_read(eqn, i) for eqn, i in users.get(atom, ())) if atom in users else atom.aval.nbytes
         touched[atom] = touched.get(atom, 0) + min(atom.aval.nbytes, taken)
     for var in writes:
         eqn = makers.get(var)
@@ -160,7 +160,7 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
     return touched
 
 
-def _taken(eqn: Equation, index: int) -> int:
+def _bytes_read(eqn: Equation, index: int) -> int:
     """The bytes of an operand that an equation reads."""
     op, params, _ = unwrapped(eqn.op, eqn.params)
     whole = eqn.inputs[index].aval.nbytes

@@ -46,8 +46,8 @@ class Frame:
 
     values: Values
     fixed: set[Var]
-    homes: dict[Var, Var | None] = field(default_factory=dict)
-    entries: set[Var] = field(default_factory=set)
+    homes: dict[Var, Var | None] = field(default_factory=dict[Var, Var | None])
+    entries: set[Var] = field(default_factory=set[Var])
 
 
 def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, frame: Frame | None = None) -> Memory:

@@ -31,9 +31,9 @@ class Chosen:
     """
 
     stored: set[Var]
-    cones: dict[Var, frozenset[int]] = field(default_factory=dict)
-    leaves: dict[Var, tuple[Var, ...]] = field(default_factory=dict)
-    moved: dict[Var, frozenset[Var]] = field(default_factory=dict)
+    cones: dict[Var, frozenset[int]] = field(default_factory=dict[Var, frozenset[int]])
+    leaves: dict[Var, tuple[Var, ...]] = field(default_factory=dict[Var, tuple[Var, ...]])
+    moved: dict[Var, frozenset[Var]] = field(default_factory=dict[Var, frozenset[Var]])
 
 
 def choose_stored(values: Values, target: Target) -> Chosen:

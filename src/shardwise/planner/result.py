@@ -188,7 +188,7 @@ class Plan:
     flops: float
     model_flops: float
     peak_flops: float
-    shares: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
     traffic: tuple[Traffic, ...] = ()
     advice: tuple[Advice, ...] = ()
     notes: tuple[str, ...] = ()

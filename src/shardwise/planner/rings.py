@@ -31,8 +31,8 @@ class Rings:
         products: per position of a scatter those of the product that runs with it.
     """
 
-    taken: set[int] = field(default_factory=set)
-    products: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set[int])
+    products: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
 
 
 def find_rings(values: Values, chosen: Chosen, target: Target) -> Rings:

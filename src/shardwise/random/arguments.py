@@ -152,7 +152,9 @@ def drawn(
 # -- placing results ------------------------------------------------------------------------------------------------------------------
 
 
-def placed(name: str, out_sharding: Any, ndim: int) -> tuple[NamedSharding | None, AbstractContextManager[Any]]:
+def sampling_layout(
+    name: str, out_sharding: Any, ndim: int
+) -> tuple[NamedSharding | None, AbstractContextManager[Any]]:
     """`out_sharding` over the abstract mesh, and the context in which to sample.
 
     A NamedSharding brings its own mesh, in which the sample is made when no mesh is current.
@@ -168,12 +170,12 @@ def sampled(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedShar
     """What `sample(sharding)` makes, in the mesh of `out_sharding`."""
     if out_sharding is None:
         return sample(None)
-    sharding, context = placed(name, out_sharding, ndim)
+    sharding, context = sampling_layout(name, out_sharding, ndim)
     with context:
         return sample(sharding)
 
 
-def moved(x: Array, sharding: NamedSharding | None) -> Array:
+def reshard_sample(x: Array, sharding: NamedSharding | None) -> Array:
     """`x` resharded to the user's `out_sharding`, for samplers that cannot sample in that layout."""
     return x if sharding is None else bind(reshard_op, x, sharding=sharding)
 

@@ -14,7 +14,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.random.arguments import Shape, check_shape, float_dtype, moved, parameter, sampled, sampler
+from shardwise.random.arguments import Shape, check_shape, float_dtype, parameter, reshard_sample, sampled, sampler
 from shardwise.random.keys import checked_key
 from shardwise.random.normal import _normal, normal_real
 from shardwise.sharding import NamedSharding
@@ -39,7 +39,7 @@ def _multivariate_normal(
         left, values, _ = linalg.svd(cov)
         factor = lax.mul(left, lax.expand_dims(lax.sqrt(values), (values.ndim - 1,)))
     vectors = normal_real(key, (*shape, mean.shape[-1]), dtype)
-    return moved(_add_last(einsum("...ij,...j->...i", factor, vectors), mean), sharding)
+    return reshard_sample(_add_last(einsum("...ij,...j->...i", factor, vectors), mean), sharding)
 
 
 def _add_last(samples: Array, mean: Array) -> Array:
@@ -107,7 +107,7 @@ def _orthogonal(
     x = lax.mul(q, lax.expand_dims(lax.sign(diagonal(r, axis1=-2, axis2=-1)), (len(shape),)))
     if rows < columns:
         x = transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
-    return moved(x, sharding)
+    return reshard_sample(x, sharding)
 
 
 def orthogonal(

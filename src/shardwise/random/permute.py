@@ -18,7 +18,7 @@ from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import dim_index, shape_tuple
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.random.arguments import Shape, check_shape, moved, sampled, sampler, shape_of
+from shardwise.random.arguments import Shape, check_shape, reshard_sample, sampled, sampler, shape_of
 from shardwise.random.continuous import gumbel_mode, gumbel_of
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import randint_between, subkeys, unit
@@ -53,15 +53,15 @@ def _count(x: Any, name: str) -> int:
 
 @sampler
 def _permuted_range(key: Array, *, n: int, sharding: NamedSharding | None) -> Array:
-    return moved(_shuffled(key, lax.iota(default_dtype("i"), n), 0), sharding)
+    return reshard_sample(_shuffled(key, lax.iota(default_dtype("i"), n), 0), sharding)
 
 
 @sampler
 def _permutation(key: Array, x: Array, *, axis: int, independent: bool, sharding: NamedSharding | None) -> Array:
     if independent or x.ndim == 1:
-        return moved(_shuffled(key, x, axis), sharding)
+        return reshard_sample(_shuffled(key, x, axis), sharding)
     order = _shuffled(key, lax.iota(default_dtype("i"), x.shape[axis]), 0)
-    return moved(rows_at(x, order, axis), sharding)
+    return reshard_sample(rows_at(x, order, axis), sharding)
 
 
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None) -> Array:
@@ -201,7 +201,7 @@ def _categorical(
         full = (*prefix, *kept[:axis], logits.shape[axis], *kept[axis:])
         noise = gumbel_of(key, full, logits.dtype, mode)
         total = lax.add(noise, lax.expand_dims(logits, tuple(range(len(prefix)))))
-        return moved(lax.argmax(total, len(prefix) + axis, index), sharding)
+        return reshard_sample(lax.argmax(total, len(prefix) + axis, index), sharding)
     draws = math.prod(prefix)
     if draws > logits.shape[axis]:
         raise ValueError(
@@ -212,7 +212,7 @@ def _categorical(
     last = transpose(noisy, (*(d for d in range(noisy.ndim) if d != axis), axis))
     _, indices = lax.top_k(last, draws)
     front = transpose(indices, (indices.ndim - 1, *range(indices.ndim - 1)))
-    return moved(lax.reshape(front, shape), sharding)
+    return reshard_sample(lax.reshape(front, shape), sharding)
 
 
 def categorical(

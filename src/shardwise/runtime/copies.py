@@ -64,7 +64,7 @@ def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
     return out
 
 
-def taken(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
+def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     """``x.take(positions, axis)`` of C-contiguous `x`, for positions that are in bounds."""
     shape = (*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :])
     flat = positions.reshape(-1)

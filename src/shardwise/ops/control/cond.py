@@ -21,7 +21,7 @@ from shardwise.ops.control.regions import (
     chosen,
     layout,
     local_program,
-    moved,
+    move_operand,
     no_rule,
     plan_of,
     run_masked,
@@ -64,7 +64,7 @@ def _cond_partition(region: Any, eqn: Equation) -> None:
     branches: tuple[Program, ...] = eqn.params["branches"]
     index, _ = region.read(eqn.inputs[0])
     in_dims = [layout(region, v) for v in branches[0].inputs]
-    atoms = [moved(region, a, d) for a, d in zip(eqn.inputs[1:], in_dims, strict=True)]
+    atoms = [move_operand(region, a, d) for a, d in zip(eqn.inputs[1:], in_dims, strict=True)]
     out_dims = [layout(region, v) for v in eqn.outputs]
     inputs = [(d, a.aval.vma) for a, d in zip(atoms, in_dims, strict=True)]
     local = tuple(local_program(region, b, inputs, out_dims) for b in branches)
@@ -83,7 +83,7 @@ def _cond_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
             return plans[min(max(index.item(), 0), last)](*blocks)
         index = index.clip(0, last)
         outs: tuple[Ndarray, ...] | None = None
-        for i in _taken(index, active()):
+        for i in _branches_taken(index, active()):
             here = index == i
             new = run_masked(here, plans[i], blocks)
             outs = new if outs is None else tuple(chosen(here, n, o) for n, o in zip(new, outs, strict=True))
@@ -93,7 +93,7 @@ def _cond_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
     return run
 
 
-def _taken(index: Ndarray, mask: Ndarray | None) -> list[int]:
+def _branches_taken(index: Ndarray, mask: Ndarray | None) -> list[int]:
     """The branches that devices which count take."""
     if mask is None:
         return np.unique(index).tolist()

@@ -37,7 +37,7 @@ def layout(region: Any, var: Atom) -> DimAxes:
     return region.placements.get(var, ((),) * var.aval.ndim)
 
 
-def moved(region: Any, operand: Atom, dims: DimAxes) -> Atom:
+def move_operand(region: Any, operand: Atom, dims: DimAxes) -> Atom:
     """The local atom of an operand, in this layout."""
     atom, have = region.read(operand)
     return region.reshard(atom, have or ((),) * operand.aval.ndim, dims, operand.aval)

@@ -28,7 +28,7 @@ from shardwise.ops.control.bodies import (
     trace_body,
 )
 from shardwise.ops.control.control_keys import scan_keys
-from shardwise.ops.control.regions import LoopKernel, layout, local_program, loop_plan, moved, no_rule, settled
+from shardwise.ops.control.regions import LoopKernel, layout, local_program, loop_plan, move_operand, no_rule, settled
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import later
@@ -96,7 +96,7 @@ def _scan_partition(region: Any, eqn: Equation) -> None:
     const_dims, carry_dims, x_dims = _parts([layout(region, v) for v in body.inputs], params)
     consts, init, xs = _parts(eqn.inputs, params)
     wanted = [*const_dims, *carry_dims, *[((), *d) for d in x_dims]]
-    atoms: list[Atom] = [moved(region, a, d) for a, d in zip((*consts, *init, *xs), wanted, strict=True)]
+    atoms: list[Atom] = [move_operand(region, a, d) for a, d in zip((*consts, *init, *xs), wanted, strict=True)]
     const_atoms, carry, x_atoms = _parts(atoms, params)
     y_dims = [layout(region, v)[1:] for v in eqn.outputs[n:]]
 

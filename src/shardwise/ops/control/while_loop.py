@@ -33,7 +33,7 @@ from shardwise.ops.control.regions import (
     layout,
     local_program,
     loop_plan,
-    moved,
+    move_operand,
     no_rule,
     plan_of,
     run_masked,
@@ -83,10 +83,10 @@ def _while_partition(region: Any, eqn: Equation) -> None:
     cond, body = eqn.params["cond"], eqn.params["body"]
     cond_args, body_args, init = _parts(eqn.inputs, eqn.params)
     na, nb = len(cond_args), len(body_args)
-    cond_atoms = [moved(region, a, layout(region, v)) for a, v in zip(cond_args, cond.inputs[:na], strict=True)]
-    body_atoms = [moved(region, a, layout(region, v)) for a, v in zip(body_args, body.inputs[:nb], strict=True)]
+    cond_atoms = [move_operand(region, a, layout(region, v)) for a, v in zip(cond_args, cond.inputs[:na], strict=True)]
+    body_atoms = [move_operand(region, a, layout(region, v)) for a, v in zip(body_args, body.inputs[:nb], strict=True)]
     dims = [layout(region, v) for v in body.inputs[nb:]]
-    carry = [moved(region, a, d) for a, d in zip(init, dims, strict=True)]
+    carry = [move_operand(region, a, d) for a, d in zip(init, dims, strict=True)]
 
     def build(axes: list[frozenset[str]]) -> tuple[tuple[Program, Program], list[frozenset[str]]]:
         carried = list(zip(dims, axes, strict=True))

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.ir import Collective, Equation, ShapedArray, Shown
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, merged, moved, require_single_axis, shifted
+from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, shifted
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
 from shardwise.ops.devices.fronts import Groups, grouped, joined, unjoined
@@ -101,7 +101,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
     rest = [a for a in params["axes"] if a != axis]
     x = full_in_front(size, x, dim)
     if not rest and params.get("groups") is None:
-        out = moved(x, 0, at)
+        out = move_dim(x, 0, at)
         return [merged(out, at) if tiled else out], [None]
     if params.get("groups") is not None:
         require_single_axis("all_gather", axis, params)
@@ -114,7 +114,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
             x = do.all_gather(
                 x, **{**params, "axes": some, "sizes": tuple(counts[a] for a in some), "dim": at + 1, "tiled": False}
             )
-    x = moved(x, 0, at)
+    x = move_dim(x, 0, at)
     if minor_ones:
         x = merged(x, at)
     if major_ones:

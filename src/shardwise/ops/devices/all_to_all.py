@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.ir import Collective, Equation, ShapedArray, Shown
 from shardwise.ir.op import Params, Types
-from shardwise.ops.devices.batching import Batched, merged, moved, require_single_axis, unmerged
+from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
 from shardwise.ops.devices.fronts import Groups, joined, unjoined
@@ -109,8 +109,8 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
     require_single_axis("all_to_all", axis, params)
     if tiled:
         x = unmerged(x, split + 1, size)  # (source, ..., destination, part, ...)
-    x = moved(x, split + 1, 0)  # (destination, source, ..., rest)
-    x = moved(x, 1, concat + 1)
+    x = move_dim(x, split + 1, 0)  # (destination, source, ..., rest)
+    x = move_dim(x, 1, concat + 1)
     return [merged(x, concat + 1) if tiled else x], [0]
 
 

@@ -14,7 +14,7 @@ from shardwise.ops.rules.derivative import do
 Batched = tuple[list[Any], list[int | None]]
 
 
-def moved(x: Any, source: int, target: int) -> Any:
+def move_dim(x: Any, source: int, target: int) -> Any:
     """`x` with dim `source` at place `target`."""
     order = [d for d in range(x.ndim) if d != source]
     order.insert(target, source)

@@ -109,7 +109,7 @@ def _index(parts: Parts, within: Parts, carried: int) -> tuple[Any, ...] | None:
     return tuple(index)
 
 
-def _taken(x: Ndarray, parts: Parts, within: Parts, carried: int) -> Ndarray:
+def _take_units(x: Ndarray, parts: Parts, within: Parts, carried: int) -> Ndarray:
     """The units `parts` of `x`: a view where they are evenly spaced."""
     index = _index(parts, within, carried)
     if index is not None:
@@ -120,7 +120,7 @@ def _taken(x: Ndarray, parts: Parts, within: Parts, carried: int) -> Ndarray:
     return x
 
 
-def _put(out: Ndarray, value: Ndarray, parts: Parts, within: Parts, carried: int) -> None:
+def _put_units(out: Ndarray, value: Ndarray, parts: Parts, within: Parts, carried: int) -> None:
     """Write units that are not evenly spaced."""
     lists = [
         [{n: i for i, n in enumerate(all_numbers)}[n] for n in numbers]
@@ -189,7 +189,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             return room
 
         shapes = [loops + tuple(n for d, count in enumerate(of) for n in (count, inner[d])) for of in counts]
-        part = lambda message: _taken(dense, message.shared, found.own, c)  # noqa: E731
+        part = lambda message: _take_units(dense, message.shared, found.own, c)  # noqa: E731
         moves.exchange(the_world().link(found.ranks), part, into, shapes, x.itemsize, tag)
         for message in moves.kept:
             index = _index(message.shared, found.wanted, c)
@@ -198,7 +198,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             else:
                 later.append((part(message), message.shared))
         for value, parts in later:
-            _put(out, value, parts, found.wanted, c)
+            _put_units(out, value, parts, found.wanted, c)
         return back(out.reshape(loops + tuple(out_split)))
 
     unit = block_bytes(env, aval, axes) // max(aval.size, 1) * math.prod(inner)

@@ -68,14 +68,14 @@ def _kernel(
         whole = np.moveaxis(front, 0, at)
         wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
     results = []
-    for out in _put(wholes, at) if places else sorted_rows(wholes, at, lead, is_stable, num_keys):
+    for out in _permute_operands(wholes, at) if places else sorted_rows(wholes, at, lead, is_stable, num_keys):
         n = math.prod(sizes)
         parts = out.reshape(*out.shape[:at], n, out.shape[at] // n, *out.shape[at + 1 :])
         results.append(unjoined(env, np.moveaxis(parts, at, 0), axes, dims))
     return tuple(results)
 
 
-def _put(operands: Sequence[Ndarray], at: int) -> list[Ndarray]:
+def _permute_operands(operands: Sequence[Ndarray], at: int) -> list[Ndarray]:
     """The operands with each element at its place, operand 0, along a dim."""
     shape = np.broadcast_shapes(*[x.shape for x in operands])
     results = [pool.empty(shape, x.dtype) for x in operands]

@@ -20,7 +20,7 @@ from shardwise.ops.devices.split_dims import combined, join
 from shardwise.ops.indexing.row_loops import taken_along, taken_rows
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_windows
-from shardwise.runtime.copies import taken
+from shardwise.runtime.copies import take_positions
 from shardwise.runtime.env import Env
 
 DimAxes = tuple[Axes, ...]
@@ -182,7 +182,7 @@ def _gather_rows(
         position = linear_index(starts, shape[first : first + count], starts[0].shape)
         sizes = operand.shape
         flat = operand.reshape((*sizes[:before], math.prod(shape[first : first + count]), *sizes[before + count :]))
-        out = taken(flat, position, before)
+        out = take_positions(flat, position, before)
     else:
         out = operand[(slice(None),) * before + tuple(starts)]
     if outside is None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from shardwise.ops.indexing.row_loops import combined_rows
-from shardwise.runtime.copies import row_major, taken
+from shardwise.runtime.copies import row_major, take_positions
 
 Block = np.ndarray[Any, Any]
 Starts = Mapping[int, Block]
@@ -124,7 +124,7 @@ def _take(view: Block, axes: list[int], index: list[Block], index_shape: tuple[i
         flat = view.reshape(
             (*view.shape[:first], -1 if view.size else int(np.prod(sizes)), *view.shape[first + count :])
         )
-        return taken(flat, linear_index(full, sizes, index_shape), first), first
+        return take_positions(flat, linear_index(full, sizes, index_shape), first), first
     rest = [a for a in range(view.ndim) if a not in axes]
     index = [np.broadcast_to(index[0], index_shape), *index[1:]]
     return view.transpose(axes + rest)[tuple(index)], 0

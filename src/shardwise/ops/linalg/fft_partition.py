@@ -127,7 +127,7 @@ def fft_partition(region: Any, eqn: Equation) -> None:
     def along(region: Any) -> None:
         x, layout, aval = atom, have, operand.aval
         for each in transforms:
-            x = _moved(region, x, aval, layout, each.layout, each.padded)
+            x = _move_padded(region, x, aval, layout, each.layout, each.padded)
             x, layout = _transformed(region, x, each, eqn), each.layout
             aval = out.aval if each.last else aval
             aval = aval.update(shape=(*out.aval.shape[:-1], aval.shape[-1]), dtype=x.aval.dtype)
@@ -135,7 +135,7 @@ def fft_partition(region: Any, eqn: Equation) -> None:
             bool(axes) and n != m for n, m, axes in zip(transforms[-1].padded, out.aval.shape, layout, strict=True)
         ]
         plain = tuple(() if more else axes for more, axes in zip(padded, placed, strict=True))
-        x = _moved(region, x, out.aval, layout, plain, out.aval.shape)
+        x = _move_padded(region, x, out.aval, layout, plain, out.aval.shape)
         region.define(out, region.reshard(x, plain, placed, out.aval), placed)
 
     region.cheapest(along, lambda region: region.generic(eqn))
@@ -158,7 +158,7 @@ def _along_split(region: Any, eqn: Equation, have: DimAxes) -> None:
     region.cheapest(along, lambda region: region.generic(eqn))
 
 
-def _moved(region: Any, x: Any, aval: Any, have: DimAxes, want: DimAxes, padded: Shape) -> Any:
+def _move_padded(region: Any, x: Any, aval: Any, have: DimAxes, want: DimAxes, padded: Shape) -> Any:
     """A value of type `aval` from one layout to another; dims that axes split have, and get, the sizes `padded`."""
     local = list(x.aval.shape)
     grown = [n if axes and not before else m for n, m, axes, before in zip(padded, local, want, have, strict=True)]

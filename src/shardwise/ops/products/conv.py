@@ -25,7 +25,7 @@ from shardwise.ops.products.conv_geometry import (
     dilated,
     explicit_pads,
     padtype_to_pads,
-    placed,
+    place_dims,
     transpose_pads,
 )
 from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_places, conv_rule
@@ -90,7 +90,7 @@ def _conv_type(
             raise ValueError(f"conv_general_dilated {name} must be positive, got {entries}.")
     left[2:] = map(dilated, left[2:], lhs_dilation)
     right[2:] = map(dilated, right[2:], rhs_dilation)
-    shape = placed(conv_shape_tuple(left, right, window_strides, padding, batch_group_count), dims.out_spec)
+    shape = place_dims(conv_shape_tuple(left, right, window_strides, padding, batch_group_count), dims.out_spec)
     dtype = _conv_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
     params = dict(

@@ -166,7 +166,7 @@ def conv_general_shape_tuple(
     """The result's shape of a convolution without dilations, in its layout."""
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     shape = conv_shape_tuple([lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs], window_strides, padding)
-    return placed(shape, out)
+    return place_dims(shape, out)
 
 
 def conv_transpose_shape_tuple(
@@ -184,10 +184,10 @@ def conv_transpose_shape_tuple(
     space = (
         (n - 1) * s - k + 2 + sum(p) for n, k, s, p in zip(left[2:], right[2:], window_strides, padding, strict=True)
     )
-    return placed((left[0], right[0], *space), out)
+    return place_dims((left[0], right[0], *space), out)
 
 
-def placed(canonical: Sequence[Any], spec: Ints) -> tuple[Any, ...]:
+def place_dims(canonical: Sequence[Any], spec: Ints) -> tuple[Any, ...]:
     """Entries given in canonical order, put at the dims that `spec` names."""
     out = [None] * len(spec)
     for entry, d in zip(canonical, spec, strict=True):

@@ -13,7 +13,7 @@ from shardwise.ir import Halo
 from shardwise.ir.explicit import check_divisible, is_whole, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
-from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated, placed
+from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated, place_dims
 from shardwise.ops.shapes.even_windows import Place
 from shardwise.sharding.rule import Rule, make_rule
 
@@ -57,7 +57,7 @@ def conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
             continue
         permute.append(left[2 + i])
         replicate.append(right[2 + i])
-    sides = (placed(left, dims.lhs_spec), placed(right, dims.rhs_spec), placed(result, dims.out_spec))
+    sides = (place_dims(left, dims.lhs_spec), place_dims(right, dims.rhs_spec), place_dims(result, dims.out_spec))
     signature = f"{' '.join(sides[0])}, {' '.join(sides[1])} -> {' '.join(sides[2])}"
     return make_rule(signature, [lhs.shape, rhs.shape], [out.shape], sizes=sizes, permute=permute, replicate=replicate)
 
@@ -96,7 +96,7 @@ def conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
             "must not be split for the result's sharding to be clear. Please specify it via the `out_sharding` "
             "parameter, or reshard."
         )
-    spec = placed([lhs.spec[dims.lhs_spec[0]], (), *(lhs.spec[d] for d in dims.lhs_spec[2:])], dims.out_spec)
+    spec = place_dims([lhs.spec[dims.lhs_spec[0]], (), *(lhs.spec[d] for d in dims.lhs_spec[2:])], dims.out_spec)
     for d, axes in enumerate(spec):
         if axes:
             check_divisible("conv_general_dilated", in_types, out, d, axes)

@@ -82,7 +82,11 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dt
         counts = _counts(x.shape[nb + 2 :], w.shape[nb + 3 :], window)
         flat = w[(slice(None),) * nb + (0,)]
         out = few_places(x, flat, nb, counts, window.strides, window.rhs_dilation)  # both, N, space, O
-        out = np.expand_dims(out, -2) if features_last else _moved(out, -1, nb + 1)[(slice(None),) * (nb + 1) + (None,)]
+        out = (
+            np.expand_dims(out, -2)
+            if features_last
+            else _move_dim(out, -1, nb + 1)[(slice(None),) * (nb + 1) + (None,)]
+        )
     else:
         x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
         out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
@@ -124,10 +128,10 @@ def _with_group(x: NDArray, front: int, dim: int, groups: int) -> NDArray:
     """Split the groups off `dim` and move them to `front`."""
     if groups == 1:
         return x[(slice(None),) * front + (None,)]
-    return _moved(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
+    return _move_dim(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
 
 
-def _moved(x: NDArray, source: int, target: int) -> NDArray:
+def _move_dim(x: NDArray, source: int, target: int) -> NDArray:
     """NumPy's `moveaxis` for one dim counted from the front (-1 is the last), at a fifth of its cost."""
     order = list(range(x.ndim))
     dim = order.pop(source)
@@ -139,7 +143,7 @@ def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, d
     """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
     space = len(window.strides)
     if features_last:
-        x = _moved(x, nb + nl + 1, -1)
+        x = _move_dim(x, nb + nl + 1, -1)
     first = x.ndim - space - (1 if features_last else 0)
     x = spread_out(x, first, window.pads, window.lhs_dilation, 0, dtype)
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
@@ -231,11 +235,11 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1).reshape(
             *batch, groups, depth, features
         )
-        target = _moved(out, out.ndim - 2, nb)  # batch, group, N, counts, O
+        target = _move_dim(out, out.ndim - 2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts
         view = as_strided(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
         weights = w.reshape(*batch, groups, 1, features, depth)
-        target = _moved(out, nb + 1, nb)  # batch, group, N, O, counts
+        target = _move_dim(out, nb + 1, nb)  # batch, group, N, O, counts
     each = prod(batch) * groups * depth * prod(counts)  # elements per sample
     threads = threads_for(each * n * features) if x.dtype.kind in "fc" else 1
     if threads > 1 and library() is None:
@@ -310,7 +314,7 @@ def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bo
             here = view[(*[slice(None)] * (nb + 1), i, Ellipsis, *tap)]  # batch, group, counts
             factor = w[(*[slice(None)] * (nb + 2), 0, *tap)]  # batch, group, O
             if features_last:
-                here = _moved(here, nb, -1)[..., None]
+                here = _move_dim(here, nb, -1)[..., None]
                 factor = factor.reshape(*factor.shape[:nb], *(1,) * space, *factor.shape[nb:])
             else:
                 here = np.expand_dims(here, nb + 1)

@@ -220,7 +220,7 @@ def _appended_type(keys: ShapedArray, dtype: Any, params: dict[str, Any]) -> Sha
     return in_context(out) if keys.mesh is None else out
 
 
-def _made(
+def _make_bits(
     env: Env,
     keys: Block,
     shape: Shape,
@@ -264,7 +264,7 @@ def _split_kernel(
     if not shard_axes:
         return threefry.split(keys, shape)
     assert block_shape is not None
-    return _made(env, keys, shape, block_shape, shard_axes, threefry.split, threefry.split_block)
+    return _make_bits(env, keys, shape, block_shape, shard_axes, threefry.split, threefry.split_block)
 
 
 # `shape` is the global shape; `block_shape` and `shard_axes` say which part of it a device makes.
@@ -308,7 +308,7 @@ def _bits_kernel(
     if not shard_axes:
         return threefry.random_bits(keys, bit_width, shape)
     assert block_shape is not None
-    return _made(
+    return _make_bits(
         env,
         keys,
         shape,

@@ -165,7 +165,7 @@ def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
             f"{name} takes arrays of the same number of dimensions (or scalars), got shapes "
             f"{', '.join(map(str, shapes))}. Use lax.broadcast_in_dim or the shardwise.numpy function."
         )
-    out = []
+    out = list[int]()
     for sizes in zip(*ranked, strict=True):
         wide = {n for n in sizes if n != 1}
         if len(wide) > 1:

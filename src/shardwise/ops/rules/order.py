@@ -52,10 +52,10 @@ def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bo
     keys = np.broadcast_arrays(*(part for x in operands[:num_keys] for part in _parts(comparable(x))))
     order = keys[0].argsort(axis=axis, kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1], axis=axis)
     loops = np.broadcast_shapes(*(x.shape[:lead] for x in operands))
-    return tuple(_taken(x, order, axis, loops) for x in operands)
+    return tuple(_take_in_order(x, order, axis, loops) for x in operands)
 
 
-def _taken(x: Block, order: Block, axis: int, loops: tuple[int, ...]) -> Block:
+def _take_in_order(x: Block, order: Block, axis: int, loops: tuple[int, ...]) -> Block:
     shape = (*loops, *order.shape[len(loops) :])
     lead = len(loops)
     both = tuple(np.broadcast_shapes(x.shape[:lead], order.shape[:lead]))

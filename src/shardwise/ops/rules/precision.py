@@ -7,7 +7,8 @@ nothing. A `DotAlgorithm` is binding: operands are rounded to the types that it 
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 from shardwise.base import config
 
@@ -110,8 +111,8 @@ def canonicalize_precision(precision: Any) -> CanonicalPrecision:
             return DotAlgorithmPreset[precision]
     if isinstance(precision, Precision):
         return precision, precision
-    if isinstance(precision, (tuple, list)) and len(precision) == 2:
-        left, right = precision
+    if isinstance(precision, (tuple, list)) and len(cast("Sequence[Any]", precision)) == 2:
+        left, right = cast("Sequence[Any]", precision)
         if all(isinstance(p, Precision) or (isinstance(p, str) and p in _NAMES) for p in (left, right)):
             return Precision(left), Precision(right)
     raise ValueError(

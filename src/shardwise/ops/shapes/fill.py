@@ -57,10 +57,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
         element = requested_dtype(dtype, "full")
         refuse_complex_scalar("lax.full", fill_value, element)
         value = convert(value, element)
-    return _placed(sizes, value, sharding, "full")
+    return _fill_in_layout(sizes, value, sharding, "full")
 
 
-def _placed(shape: tuple[int, ...], value: Value, sharding: Any, name: str) -> Array:
+def _fill_in_layout(shape: tuple[int, ...], value: Value, sharding: Any, name: str) -> Array:
     """`filled`, split as `sharding` says: part of the type on Explicit axes, a layout on others."""
     if sharding is None:
         return filled(shape, value)
@@ -95,7 +95,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
             return filled_like(x, value)
         if getattr(x, "committed", False):
             sharding = x.sharding  # type: ignore[attr-defined]
-    out = _placed(sizes, value, sharding, "full_like")
+    out = _fill_in_layout(sizes, value, sharding, "full_like")
     varying = () if isinstance(x, Array) else tuple(sorted(getattr(x, "vma", ())))  # of a ShapeDtypeStruct
     return bind(pvary_op, out, axes=varying) if varying else out
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from shardwise.planner import Plan
 
@@ -25,9 +25,10 @@ def to_json(plan: Plan) -> str:
 
 def from_json(text: str) -> Plan:
     """The plan of a document that `to_json` made. ValueError if it is none, or of a later version."""
-    document = json.loads(text)
-    if not isinstance(document, dict) or "version" not in document:
+    found = json.loads(text)
+    if not isinstance(found, dict) or "version" not in found:
         raise ValueError("this is no plan: expected a JSON object with the field 'version'.")
+    document = cast("dict[str, Any]", found)
     version: Any = document.pop("version")
     if version != VERSION:
         raise ValueError(f"the plan has version {version!r}, this shardwise reads {VERSION}: make it anew.")
@@ -43,8 +44,8 @@ def _encoded(value: Any) -> Any:
                 fields[name] = _encoded(item)
         return fields
     if isinstance(value, Mapping):
-        return {k: _encoded(v) for k, v in value.items()}
-    return [_encoded(v) for v in value] if isinstance(value, (tuple, list)) else value
+        return {k: _encoded(v) for k, v in cast("Mapping[str, Any]", value).items()}
+    return [_encoded(v) for v in cast("Sequence[Any]", value)] if isinstance(value, (tuple, list)) else value
 
 
 def _decoded(kind: Any, value: Any) -> Any:

@@ -71,7 +71,7 @@ class _Groups:
     def next(self, axes: tuple[str, ...], step: int) -> list[int]:
         """Per rank the one that is `step` further along `axes`, around the end."""
         sizes = [self.sizes[a] for a in axes]
-        found = []
+        found = list[int]()
         for at in self._places():
             own = dict(zip(self.sizes, at, strict=True))
             place = 0
@@ -113,8 +113,9 @@ class _Trace:
     """The messages of all ranks: bytes, and between them what depends on the rank, as a bytes of one width per rank."""
 
     groups: _Groups
-    pieces: list[bytes | list[bytes]] = field(default_factory=list)
-    _ends: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)  # per stream: ends, and node numbers
+    pieces: list[bytes | list[bytes]] = field(default_factory=list[bytes | list[bytes]])
+    # Per stream: when its tasks end, and the numbers of their nodes.
+    _ends: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict[str, tuple[list[float], list[int]]])
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -137,7 +138,7 @@ class _Trace:
     def _add(self, task: Task, start: float) -> None:
         if self._count >= NODES:
             raise ValueError(f"the step has more than {NODES:,} tasks; plan fewer layers or trips for a Chakra trace.")
-        before = []
+        before = list[int]()
         for ends, numbers in self._ends.values():
             known = bisect_right(ends, start + 1e-12)
             if known:

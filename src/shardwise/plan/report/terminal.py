@@ -222,7 +222,7 @@ def table(cells: Sequence[Sequence[str]], width: int) -> list[str]:
     widths = [max(map(len, column)) for column in columns]
     while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 8:
         widths[widths.index(max(widths))] -= 1
-    lines = []
+    lines = list[str]()
     for row in cells:
         shown = [
             f"{_cut(c, w):>{w}}" if _is_number(column[1:]) else f"{_cut(c, w):<{w}}"

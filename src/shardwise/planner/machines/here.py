@@ -76,18 +76,23 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     figures = {
         "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
         "cache": 3 * near.nbytes / (_seconds(timer, binary.add, near, near) - call),
-        "vector": 8 * middle.size / (_seconds(timer, lambda x: unary.integer_pow(x, _POWER), middle) - call),
+        "vector": 8 * middle.size / (_seconds(timer, _power, middle) - call),
         "transcendental": middle.size / (_seconds(timer, transcendental.exp, middle) - call),
         "call": call,
     }
     side = 1024
-    rows_by_columns = (((1,), (0,)), ((), ()))
     for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
         matrix = np.ones((side, side), dtype)
-        figures[dtype.name] = (
-            2 * side**3 / _seconds(timer, lambda x, y: dot_general(x, y, rows_by_columns), matrix, matrix)
-        )
+        figures[dtype.name] = 2 * side**3 / _seconds(timer, _product, matrix, matrix)
     return figures
+
+
+def _power(x: Any) -> Any:
+    return unary.integer_pow(x, _POWER)
+
+
+def _product(x: Any, y: Any) -> Any:
+    return dot_general(x, y, (((1,), (0,)), ((), ())))
 
 
 def _seconds(timer: Timer, op: Callable[..., Any], *values: Any) -> float:

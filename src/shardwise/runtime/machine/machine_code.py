@@ -66,7 +66,7 @@ def _loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
     if not mark.startswith(_LITTLE_64) or (kind, machine, size) != (_RELOCATABLE, _X86_64, _SECTION.size):
         raise Unfamiliar("not an object file for x86-64")
     sections = [_SECTION.unpack_from(code, at + i * size) for i in range(count)]
-    starts, pages, length = _placed(sections)
+    starts, pages, length = _place_sections(sections)
     base = _memory(length)
     made = MachineCode(base, length)
     image = bytearray(length)
@@ -113,7 +113,7 @@ def _memory(nbytes: int) -> int:
     return address
 
 
-def _placed(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], list[tuple[int, int, int]], int]:
+def _place_sections(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], list[tuple[int, int, int]], int]:
     """Where each section that is loaded begins; pages of code, then of constants: begin, bytes and rights; bytes in all."""
     starts: dict[int, int] = {}
     pages: list[tuple[int, int, int]] = []

@@ -20,7 +20,7 @@ from shardwise.runtime.processes.comm import Meeting, number_of, the_world
 from shardwise.runtime.processes.divergence import Evidence
 from shardwise.runtime.processes.origin import MASK, history
 from shardwise.runtime.processes.origin import Program as Told
-from shardwise.runtime.processes.vouch import checksum, shown
+from shardwise.runtime.processes.vouch import checksum, describe_value
 
 _SHOWN = 3  # collectives that an error shows
 _LINES = 4096  # equations that processes compare once they know that their programs differ
@@ -171,7 +171,7 @@ class Announced:
         arguments = []
         for i, (label, term) in enumerate(zip(self._labels, self._terms[1:], strict=False)):
             if i in self._hosts:
-                label = f"{label}: {shown(self._values[i], term)}" if i in self._values else label
+                label = f"{label}: {describe_value(self._values[i], term)}" if i in self._values else label
             arguments.append((term, label, i in self._hosts))
         return Evidence(self.number, lines, arguments, history.recent())
 

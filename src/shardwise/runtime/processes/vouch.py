@@ -31,7 +31,7 @@ def checksum(x: Ndarray) -> int:
     return int.from_bytes(digest.digest(), "little") >> 2
 
 
-def shown(x: Ndarray, known: int) -> str:
+def describe_value(x: Ndarray, known: int) -> str:
     """A value for an error message; `known` is its checksum."""
     value = f"= {x.ravel().tolist()}" if x.size <= _SHOWN else f"with the checksum {known:x}"
     return f"{x.dtype.name}[{','.join(map(str, x.shape))}] {value}"
@@ -40,6 +40,9 @@ def shown(x: Ndarray, known: int) -> str:
 def compare_value(world: World, ranks: tuple[int, ...], name: str, label: str, value: Ndarray) -> int:
     """Raise DivergenceError if another process of `ranks` brings another value to `name`; else the value's checksum."""
     known = checksum(value)
-    told = lambda: f"{name} on values of each process's own, which must be equal: {label}: {shown(value, known)}"  # noqa: E731
-    world.meet(ranks, hash((number_of(f"the host values of {name}"), known)) & ((1 << 61) - 1) | 1, told)
+
+    def tell() -> str:
+        return f"{name} on values of each process's own, which must be equal: {label}: {describe_value(value, known)}"
+
+    world.meet(ranks, hash((number_of(f"the host values of {name}"), known)) & ((1 << 61) - 1) | 1, tell)
     return known

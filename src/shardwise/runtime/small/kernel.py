@@ -259,7 +259,7 @@ def module(
     a signal's handler raised.
     """
     code = Code(env, llvm.target().wide)
-    code.met = _met(program)
+    code.met = _count_ops(program)
     long = cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
     arrays = len(inputs) + len(outputs)
     for k in range(arrays):
@@ -331,13 +331,13 @@ def _check_operands(code: Code, count: int) -> None:
     code.returns(code.value(f"xor i1 {good}, true"), "i32 1")
 
 
-def _met(program: Program) -> dict[Any, int]:
+def _count_ops(program: Program) -> dict[Any, int]:
     """How often each op occurs, in inner programs too."""
     found: dict[Any, int] = {}
     for eqn in program.equations:
         found[eqn.op] = found.get(eqn.op, 0) + 1
         for _, inner in subprograms(eqn.params):
-            for op, n in _met(inner).items():
+            for op, n in _count_ops(inner).items():
                 found[op] = found.get(op, 0) + n
     return found
 

@@ -53,7 +53,7 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
             store(code, code.known(np.asarray(fill), x.dtype, (1,) * len(target.shape)), target)
 
         sizes_of = [x.shape[lead + d] for d in numbers.start_index_map]
-        _placed(
+        _place_window(
             code,
             starts,
             sizes_of,
@@ -105,7 +105,7 @@ def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, 
             store(code, update, target)
 
         limits = [shape[lead + d] - full[lead + d] for d in dims]
-        _placed(
+        _place_window(
             code, starts, [shape[lead + d] for d in dims], limits, params["wrap_negative"], clips, inside, lambda: None
         )
 
@@ -166,7 +166,7 @@ def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[s
     at([], source.place)
 
 
-def _placed(
+def _place_window(
     code: Code,
     starts: list[str],
     sizes: Sequence[int],

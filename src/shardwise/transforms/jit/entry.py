@@ -16,7 +16,7 @@ from shardwise.engine.compile import Executable
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal, Program
 from shardwise.sharding import Sharding
-from shardwise.transforms.jit.jit_shardings import moved
+from shardwise.transforms.jit.jit_shardings import with_signature
 from shardwise.transforms.tracing import check_donation
 
 
@@ -81,7 +81,7 @@ class Entry:
             check_donation(leaves, donated)
         args = [leaves[i] for i in self.kept]
         for i, sig in self.placed:
-            args[i] = moved(as_array_impl(args[i]), sig)
+            args[i] = with_signature(as_array_impl(args[i]), sig)
         outs = self.executable.call([*self.consts, *args] if self.consts else args)
         for i in self._elsewhere:
             if isinstance(leaves[i], ArrayImpl):

@@ -166,7 +166,7 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
     return signature(aval, sharding, True)
 
 
-def moved(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+def with_signature(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """The same value under another signature: no copy on one process."""
     if sig.spans and not x._sig.spans:
         return _joined(x, sig)

@@ -31,7 +31,7 @@ from shardwise.sharding.formats import row_major
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.entry import Entry, as_array_impl
-from shardwise.transforms.jit.jit_shardings import moved
+from shardwise.transforms.jit.jit_shardings import with_signature
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.reports import (
     Explanation,
@@ -401,7 +401,7 @@ class Compiled(Stage):
         entry = self._entry
         used = [values[i] for i in entry.kept]
         for k, sig in moves:
-            used[k] = moved(as_array_impl(used[k]), sig)
+            used[k] = with_signature(as_array_impl(used[k]), sig)
         arguments: list[Any] = [*entry.consts, *used]
         outs = entry.executable.call(arguments)
         for i in entry.elsewhere([k for k, _ in moves]) if entry.donated else ():

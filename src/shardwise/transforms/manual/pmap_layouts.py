@@ -22,7 +22,7 @@ from shardwise.sharding import (
     Sharding,
     ShardingSpec,
 )
-from shardwise.transforms.jit.jit_shardings import moved
+from shardwise.transforms.jit.jit_shardings import with_signature
 
 Axis = int | None
 
@@ -30,7 +30,7 @@ Axis = int | None
 def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """An argument laid out over the devices; over those of several processes it is this one's part."""
     if not sig.spans:
-        return moved(x, sig)
+        return with_signature(x, sig)
     if x._sig.spans:
         raise ValueError(
             f"pmap over the devices of several processes takes each process's own rows, but got {x.aval.str_short()} that lies on "
@@ -43,7 +43,7 @@ def resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """A result in the caller's form."""
     if x._sig.spans:
         return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
-    return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else moved(x, sig)
+    return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else with_signature(x, sig)
 
 
 def out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from shardwise.engine.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
@@ -55,7 +55,7 @@ def program_with_layouts(executable: Executable) -> Program:
     def inner(value: Any) -> Any:
         if isinstance(value, Program):
             return rewritten(value)
-        return tuple(map(inner, value)) if isinstance(value, tuple) else value
+        return tuple(map(inner, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else value
 
     return rewritten(program)
 

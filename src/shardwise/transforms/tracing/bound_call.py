@@ -59,7 +59,7 @@ class BoundCall:
             return []
         static = dict(self.statics.args)
         nums = {n % self.count if -self.count <= n < 0 else n for n in chosen.donate_nums}
-        donated, at = [], 0
+        donated, at = list[int](), 0
         for i, arg in enumerate(self.args):
             if i in static:
                 continue
