@@ -68,6 +68,16 @@ def test_values_laid_out_anew_at_a_price_are_named_with_their_line():
     assert "estimated: up to " in advice.effect
 
 
+def test_arguments_gathered_where_they_are_needed_are_meant_to_be():
+    typed = AbstractMesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+    x = jax.ShapeDtypeStruct((2**14, 4096), jnp.bfloat16, sharding=NS(typed, P("data")))
+    w = jax.ShapeDtypeStruct((4096, 16, 256), jnp.bfloat16, sharding=NS(typed, P(None, "data")))
+    found = plan(lambda x, w: jnp.einsum("bd,dhk->bhk", x, w, out_sharding=NS(typed, P("data"))), x, w, on="v5e-8")
+    (gather,) = found.traffic
+    assert gather.kind == "all_gather" and gather.implicit and "@data" in gather.value
+    assert not any(a.change.startswith("Lay out") for a in found.advice)
+
+
 def test_gathers_in_float32_could_be_bfloat16():
     def casts(dtype):
         args = {"w": struct((WIDTH, WIDTH), "data", "model")}, struct((1024, WIDTH), "data")

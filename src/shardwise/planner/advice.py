@@ -145,9 +145,9 @@ def _leaves(schedule: Schedule, times: int) -> Iterator[tuple[Task, int]]:
 
 
 def _shape(value: str) -> tuple[int, ...]:
-    """The shape in the text of a type."""
-    dims = value.partition("[")[2].rstrip("]")
-    return tuple(int(n) for n in dims.split(",") if n.isdigit())
+    """The shape in the text of a type: of ``bf16[8,512@fsdp]`` (8, 512)."""
+    dims = [n.partition("@")[0] for n in value.partition("[")[2].rstrip("]").split(",")]
+    return tuple(int(n) for n in dims if n.isdigit())
 
 
 def gib_text(nbytes: int) -> str:
