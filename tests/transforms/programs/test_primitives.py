@@ -217,6 +217,34 @@ def test_primitives_bind():
     assert scan.primitive is lax.scan_p
 
 
+def test_interpreters_bind_what_equations_hold():
+    """Those that pass params on as they found them, programs and rules among them."""
+    tripled = jax.custom_jvp(jnp.sin)
+    tripled.defjvp(lambda primals, tangents: (tripled(*primals), 3 * tangents[0]))
+    fived = jax.custom_vjp(jnp.sin)
+    fived.defvjp(lambda x: (fived(x), None), lambda _, ct: (5 * ct,))
+
+    def f(x):
+        looped = lax.scan(lambda c, _: (c * 2, None), x, None, length=3)[0]
+        branched = lax.cond(x > 0, lambda v: v, lambda v: -v, x)
+        return jax.jit(lambda y: y * 2)(tripled(x)) + fived(x) + looped + branched + jax.checkpoint(jnp.cos)(x)
+
+    closed = jax.make_jaxpr(f)(1.0)
+
+    def again(x):
+        env = dict(zip(closed.jaxpr.invars, [x], strict=True))
+        for eqn in closed.jaxpr.eqns:
+            functions, params = eqn.primitive.get_bind_params(eqn.params)
+            outs = eqn.primitive.bind(
+                *functions, *[v.val if hasattr(v, "val") else env[v] for v in eqn.invars], **params
+            )
+            env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs], strict=True))
+        return env[closed.jaxpr.outvars[0]]
+
+    for one in (lambda g: g(1.0), lambda g: jax.grad(g)(1.0), lambda g: jax.jit(jax.grad(g))(1.0)):
+        np.testing.assert_array_equal(one(again), one(f))
+
+
 # -- what policies of checkpoint see -----------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program, subprograms
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.programs.jaxpr_text import equation_text, jaxpr_text, primitive_name
-from shardwise.transforms.programs.primitives import Primitive, primitive_of
+from shardwise.transforms.programs.primitives import Primitive, as_program, primitive_of
 from shardwise.transforms.reports import program_text
 
 
@@ -119,14 +119,8 @@ def new_jaxpr_eqn(
     """An equation; `effects` and `ctx` follow from the primitive here and are not read."""
     if primitive.op is None:
         raise TypeError(f"the primitive {primitive} has no op: bind it in a traced function instead.")
-    params = {k: _as_program(v) for k, v in params.items()}
+    params = {k: as_program(v) for k, v in params.items()}
     return JaxprEqn(Equation(primitive.op, tuple(invars), tuple(outvars), params, source_info))
-
-
-def _as_program(value: Any) -> Any:
-    if isinstance(value, ClosedJaxpr):
-        return value.program
-    return tuple(map(_as_program, value)) if isinstance(value, tuple) else value
 
 
 class Jaxpr:

@@ -6,8 +6,8 @@ Out: an `Op` made of them. Compiled programs run what the lowering traces (`mlir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -94,6 +94,8 @@ class Primitive:
         """Apply it: eagerly on concrete arrays, otherwise under the current trace."""
         op = self.own_op()
         values = [as_value(a) for a in args]
+        if self.is_ours:
+            params = {name: as_program(value) for name, value in params.items()}
         if self.is_ours or not is_eager() or any(isinstance(v, Tracer) for v in values):
             return bind(op, *values, **params)
         if self.impl is None:
@@ -103,6 +105,12 @@ class Primitive:
                 )
             return bind(op, *values, **params)
         return self.impl(*[as_array(v) for v in values], **params)
+
+    def get_bind_params(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What `bind` takes beside the operands of an equation with these params: functions in front of them, of which there are none,
+        because programs stand in the params; and keywords.
+        """
+        return [], dict(params)
 
     def _types(self, *types: ShapedArray, **params: Any) -> Any:
         if self.abstract_eval is None:
@@ -416,3 +424,11 @@ def named_primitive(name: str) -> Primitive | None:
     if op is None:
         return None
     return primitive_of(op, jax_name(op) if op.shown.name_of is None else stem)
+
+
+def as_program(value: Any) -> Any:
+    """ClosedJaxprs as the programs that they show, in tuples too; other values as they are."""
+    if isinstance(value, tuple):
+        return tuple(map(as_program, cast("tuple[Any, ...]", value)))
+    program = getattr(value, "program", None)
+    return program if isinstance(program, Program) else value
