@@ -16,6 +16,7 @@ from shardwise.passes import Transfer, transfers_of
 from shardwise.planner.advice import advise
 from shardwise.planner.axes import MeshPlacement, place_axes
 from shardwise.planner.clock import interval, schedule, shares
+from shardwise.planner.course import times_by_place
 from shardwise.planner.flops import product_of
 from shardwise.planner.fuse import groups
 from shardwise.planner.links import SHIFT, crossing
@@ -77,14 +78,9 @@ def make_plan(
 
 
 def _profile(tasks: Schedule, memory: Memory) -> tuple[tuple[float, int], ...]:
-    """(seconds, bytes in use). Memory is counted in the program's order, in which a collective stands before the next computation."""
-    points: list[tuple[float, int]] = [(tasks.seconds, memory.arguments + memory.results - memory.aliased)]
-    start = tasks.seconds
-    for task in sorted(tasks.tasks, key=lambda t: -t.place):
-        if task.kind != "collective":
-            start = min(start, task.start)
-        points.append((start, memory.usage[task.place]))
-    return tuple(reversed(points))
+    """(seconds, bytes in use). Memory is counted in the program's order."""
+    points = [(time, memory.usage[task.place]) for time, task in times_by_place(tasks)]
+    return (*points, (tasks.seconds, memory.arguments + memory.results - memory.aliased))
 
 
 def _products(parts: Sequence[Group], trips: int = 1) -> Iterator[tuple[Equation, int]]:
