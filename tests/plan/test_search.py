@@ -70,6 +70,7 @@ def test_given_choices_are_the_only_ones():
     assert "2 shapes" in found.varied[0] and "2 given" in found.varied[1]
 
 
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, if a test before imported it
 def test_two_processes_find_what_one_finds():
     f, args = made((4, 4))
     one, two = (search(f, args, on="v5e-16", layouts=24, processes=n) for n in (1, 2))
