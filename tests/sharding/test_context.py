@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise.base.config import context_token, use_dialect
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, devices, make_mesh
 from shardwise.sharding.context import (
@@ -155,3 +159,37 @@ def test_contexts_belong_to_one_thread(mesh):
         thread.start()
         thread.join()
     assert seen == [EMPTY_MESH, EMPTY_MESH]
+
+
+# Results on a mesh of one device in context. What was committed to the device stays there.
+ON_ONE_DEVICE: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "made": lambda jax, jnp, free, held: jnp.ones(3),
+    "made under jit": lambda jax, jnp, free, held: jax.jit(lambda: jnp.ones(3))(),
+    "a key": lambda jax, jnp, free, held: jax.random.key(0),
+    "of NumPy's": lambda jax, jnp, free, held: jnp.sin(np.ones(3)),
+    "of uncommitted": lambda jax, jnp, free, held: free + 1,
+    "a copy": lambda jax, jnp, free, held: free.copy(),
+    "a gradient": lambda jax, jnp, free, held: jax.grad(lambda x: (x * x).sum())(free),
+    "handed on": lambda jax, jnp, free, held: jnp.asarray(free),
+    "of committed": lambda jax, jnp, free, held: held + 1,
+    "of committed under jit": lambda jax, jnp, free, held: jax.jit(lambda x: x * 2)(held),
+    "of both": lambda jax, jnp, free, held: free * held,
+}
+
+
+@pytest.mark.parametrize("how", ON_ONE_DEVICE)
+def test_a_mesh_of_one_device_in_context_places_results_as_in_jax(how: str) -> None:
+    theirs = pytest.importorskip("jax")
+
+    def placed(jax: Any, jnp: Any) -> tuple[str, bool]:
+        mesh = jax.make_mesh(
+            (1, 1), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:1]
+        )
+        free, held = jnp.ones(4), jax.device_put(np.ones(4, np.float32), jax.devices()[0])
+        with jax.set_mesh(mesh):
+            x = ON_ONE_DEVICE[how](jax, jnp, free, held)
+        return type(x.sharding).__name__, x.committed
+
+    with use_dialect("latest"):
+        ours = placed(sw, sw.numpy)
+    assert ours == placed(theirs, theirs.numpy)

@@ -55,15 +55,16 @@ def derive_sharding(
     tiling = Tiling(grid.sizes, grid.names, grid.positions(dims))
     if aval.mesh is not None:
         return _explicit(grid, tiling, aval, in_sigs, named, default_mesh)
+    in_mesh = default_mesh is not None and default_mesh.device_list == grid.devices
     for sig in in_sigs:
-        if sig.devices == grid.devices and sig.tiling is not None:
+        if sig.devices == grid.devices and sig.tiling is not None and (sig.committed or not in_mesh):
             return sharding_like(sig.sharding, tiling, reuse=sig.aval.ndim == aval.ndim)
     for item in named:
         if isinstance(item, Sharding) and item.device_list == grid.devices:
             return sharding_like(item, tiling, reuse=False)
         if isinstance(item, Mesh):
             return sharding_like(NamedSharding(item, PartitionSpec()), tiling)
-    if default_mesh is None or default_mesh.device_list != grid.devices:  # only index maps that are no grid say where
+    if default_mesh is None or not in_mesh:  # only index maps that are no grid say where
         return GSPMDSharding(grid.devices, HloSharding.from_tiling(tiling))
     return sharding_like(NamedSharding(default_mesh, PartitionSpec()), tiling)
 
