@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from shardwise.plan import advise, plan
 from shardwise.sharding import AbstractMesh, P
 from shardwise.sharding import NamedSharding as NS
 
+advising = importlib.import_module("shardwise.plan.advise")  # the package has a function of that name
 MESH = AbstractMesh((8,), ("data",))
 WIDTH = 4096
 
@@ -80,3 +82,12 @@ def test_a_larger_batch_costs_less_per_example():
 def test_one_device_needs_no_layout():
     x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
     assert advise(lambda x: x + 1, (x,), on="v5e-8") == ()
+
+
+def test_advice_on_large_programs_is_planned_if_asked_for(monkeypatch):
+    f, args = made(2**19, policy=jax.checkpoint_policies.everything_saveable)
+    monkeypatch.setattr(advising, "LARGE", 10)
+    quick = plan(f, *args, on="v5e-8")
+    assert not quick.fits and advising.ASK in quick.notes
+    assert not any("jax.checkpoint" in a.change for a in quick.advice)
+    assert any("jax.checkpoint" in a.change for a in advise(f, args, on="v5e-8"))

@@ -31,6 +31,8 @@ from shardwise.planner import (
 LONGER = 0.1  # of a step: memory is not saved at that price unless the step does not fit
 MOST_DOUBLINGS = 4  # of a batch that fits
 NAMES = 3  # of arguments, in a sentence
+LARGE = 5_000  # equations: each plan of such a program takes about a second
+ASK = "advice is estimated, because the program is large: shardwise plan --advise and shardwise.plan.advise plan it"
 
 
 def advised(plan: Plan, executable: DataFree, machine: Machine, thorough: bool = False) -> Plan:
@@ -40,10 +42,13 @@ def advised(plan: Plan, executable: DataFree, machine: Machine, thorough: bool =
         plan: of the step.
         executable: the step.
         machine: that it is planned for.
-        thorough: look for other policies of `checkpoint` and for other batches though the step fits.
+        thorough: look for other policies of `checkpoint` and for other batches though the step fits, and plan anew however large the
+            program is.
     """
     if executable.user_call is None:
         return plan
+    if len(executable.device_program.equations) > LARGE and not thorough:
+        return replace(plan, notes=(*plan.notes, ASK))
     step = Step(executable, machine)
     own = Point(Layout(step.sizes), plan.seconds.likely, plan.peak, plan.fits)
     kept = plan.advice
