@@ -86,7 +86,7 @@ def test_one_device_needs_no_layout():
 
 def test_advice_on_large_programs_is_planned_if_asked_for(monkeypatch):
     f, args = made(2**19, policy=jax.checkpoint_policies.everything_saveable)
-    monkeypatch.setattr(advising, "LARGE", 10)
+    monkeypatch.setattr(advising, "LARGE", 0)
     quick = plan(f, *args, on="v5e-8")
     assert not quick.fits and advising.ASK in quick.notes
     assert not any("jax.checkpoint" in a.change for a in quick.advice)
