@@ -30,7 +30,9 @@ class Needed:
 class NeededInLoops:
     """What was found of loops' bodies, which layers of an unrolled model share: positions of needed inputs by needed stacked results."""
 
-    known: dict[tuple[Program, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
+    known: dict[tuple[Program, tuple[int, ...]], tuple[int, ...]] = field(
+        default_factory=dict[tuple[Program, tuple[int, ...]], tuple[int, ...]]
+    )
 
     def inputs_of(self, loop: Loop, stacked: tuple[int, ...]) -> tuple[int, ...]:
         """The inputs of a loop's body that its carry and these of its stacked results follow from."""
