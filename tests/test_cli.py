@@ -162,6 +162,21 @@ def test_completion_knows_commands_options_and_files(shell):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_loaded_modules_have_jax_names(shell):
+    program = (
+        "import shardwise.dtypes, shardwise.alias as alias; alias.install()\n"
+        "import sys, jax\n"
+        "jax.tree_util, jax.numpy.fft\n"
+        "from jax import random\n"
+        "import jax.scipy.special\n"
+        "for name in ('dtypes', 'tree_util', 'numpy', 'numpy.fft', 'random', 'scipy', 'scipy.special'):\n"
+        "    assert sys.modules['jax.' + name] is sys.modules['shardwise.' + name], name\n"
+        "assert not [m for m in sys.modules if m.startswith(('jax.engine', 'jax.base'))]\n"
+    )
+    done = shell("-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_real_jax_first_is_refused(shell):
     pytest.importorskip("jax")
     done = shell("-c", "import jax, shardwise.alias as alias; alias.install()")

@@ -46,6 +46,8 @@ def install() -> ModuleType:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     sys.modules["jax"] = root
+    for name, module in list(sys.modules.items()):
+        _also_named_jax(name, module)
     version = root.config.dialect.jax_version
     root.__dict__.update(__version__=version, __version_info__=tuple(map(int, version.split("."))))
     return root
@@ -58,6 +60,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         root, _, rest = fullname.partition(".")
+        if root == TARGET:
+            return _own_spec(fullname, rest, path)
         if root == "jaxlib":
             if rest and rest.partition(".")[0] != "mlir":
                 raise _missing(fullname, "there is no jaxlib under shardwise: its kernels are NumPy's")
@@ -70,6 +74,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             if first not in PUBLIC:
                 raise _missing(fullname, "JAX documents no such module")
         module = _counterpart(fullname)
+        # Python would take the spec of a module that it finds under the name now, and run its source again.
+        sys.modules.pop(fullname, None)
         spec = importlib.machinery.ModuleSpec(fullname, _SameModule(module))
         if hasattr(module, "__path__"):
             spec.submodule_search_locations = list(module.__path__)
@@ -88,6 +94,34 @@ class _SameModule(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # the import machinery has just replaced it by the alias's
+
+
+def _own_spec(fullname: str, rest: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+    """Where a public module of ours is, if it is Python source: once it is loaded, `sys.modules` has it as `jax.*`, too.
+
+    Libraries look names such as `jax.tree_util` up there after nothing but `import jax`.
+    """
+    if rest.partition(".")[0] not in PUBLIC:
+        return None
+    spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+    if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
+        return None
+    spec.loader = _NamedTwice(spec.loader.name, spec.loader.path)
+    return spec
+
+
+class _NamedTwice(importlib.machinery.SourceFileLoader):
+    """Loads a module of ours and enters it under JAX's name."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        _also_named_jax(module.__name__, module)
+
+
+def _also_named_jax(name: str, module: ModuleType) -> None:
+    root, _, rest = name.partition(".")
+    if root == TARGET and rest.partition(".")[0] in PUBLIC:
+        sys.modules.setdefault(f"jax.{rest}", module)
 
 
 def _counterpart(fullname: str) -> ModuleType:

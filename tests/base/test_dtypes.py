@@ -214,6 +214,17 @@ def test_scalar_types_stand_for_dtypes():
     assert dtypes.float32 | None  # usable in annotations
 
 
+def test_classes_may_inherit_from_scalar_types():
+    class Level(dtypes.int8):
+        LOW = 0
+
+    assert isinstance(Level, dtypes.ScalarType)
+    assert (Level.__name__, Level.LOW, issubclass(Level, dtypes.int8)) == ("Level", 0, True)
+    assert Level == dtypes.int8 == Level == np.int8
+    assert hash(Level) == hash(dtypes.int8)
+    assert np.dtype(Level) == np.int8 == dtypes.canonicalize(Level)
+
+
 def test_scalar_types_make_arrays(monkeypatch):
     monkeypatch.setattr(element_types, "_construct_array", None)
     with pytest.raises(RuntimeError, match="import shardwise"):

@@ -1,5 +1,6 @@
 """Modules that libraries declare or guard things with: layouts, colocated Python, kinds of values, and names below the documented ones."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 import shardwise as jax
 from shardwise import numpy as jnp
-from shardwise._src import core, distributed, dtypes, traceback_util, tree_util
+from shardwise._src import api_util, core, distributed, dtypes, traceback_util, tree_util, typing
+from shardwise._src.numpy import lax_numpy
 from shardwise.experimental import colocated_python, hijax, layout
 from shardwise.extend.core import Effect, Primitive, control_flow_allowed_effects
 from shardwise.extend.ifrt_programs import ifrt_programs
@@ -162,3 +164,24 @@ def test_modules_that_libraries_import():
         assert hasattr(getattr(jax._src, module), member)
     assert jax.interpreters.xla.pytype_aval_mappings is jax.core.pytype_aval_mappings
     assert jax.typeof(1).to_tangent_aval().dtype == jax.float0
+
+
+@pytest.mark.parametrize(
+    ("argnums", "argnames"),
+    [(None, None), (1, None), ((2, 0), None), (None, "b"), (None, ["c", "b", "e"]), ((0,), ("b",)), (None, ())],
+)
+def test_numbers_and_names_of_arguments(argnums, argnames):
+    oracle = pytest.importorskip("jax._src.api_util")
+
+    def f(a, /, b, c, *d, e):
+        pass
+
+    sig = inspect.signature(f)
+    expected = oracle.infer_argnums_and_argnames(sig, argnums, argnames)
+    assert api_util.infer_argnums_and_argnames(sig, argnums, argnames) == expected
+
+
+def test_functions_of_numpy_by_their_module_in_jax():
+    assert lax_numpy.einsum is jnp.einsum
+    assert lax_numpy.sum is jnp.sum
+    assert typing.DTypeLike is jax.typing.DTypeLike

@@ -9,6 +9,7 @@ from typing import Any as _Any
 
 _MODULES = (
     "ad_util",
+    "api_util",
     "checkify",
     "compiler",
     "core",
@@ -21,6 +22,7 @@ _MODULES = (
     "state",
     "traceback_util",
     "tree_util",
+    "typing",
     "xla_bridge",
 )
 

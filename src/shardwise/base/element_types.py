@@ -131,16 +131,15 @@ class ScalarType(type):
 
     dtype: np.dtype[Any]
 
-    def __new__(cls, scalar: type[np.generic]) -> ScalarType:
+    @classmethod
+    def of(cls, scalar: type[np.generic]) -> ScalarType:
+        """The scalar type of NumPy's; users' classes may inherit from it as from any class."""
         namespace = {
             "dtype": np.dtype(scalar),
             "__module__": "shardwise.numpy",
             "__doc__": f"{scalar.__name__} as a dtype; called, it makes an array of its argument.",
         }
-        return super().__new__(cls, scalar.__name__, (), namespace)
-
-    def __init__(cls, scalar: type[np.generic]) -> None:
-        super().__init__(scalar.__name__, (), {})
+        return cls(scalar.__name__, (), namespace)
 
     @property
     def __numpy_dtype__(cls) -> np.dtype[Any]:
@@ -161,7 +160,7 @@ class ScalarType(type):
         return isinstance(instance, cls.dtype.type)
 
 
-SCALAR_TYPES: dict[str, ScalarType] = {name: ScalarType(dt.type) for name, dt in BY_NAME.items()}
+SCALAR_TYPES: dict[str, ScalarType] = {name: ScalarType.of(dt.type) for name, dt in BY_NAME.items()}
 
 bool_ = SCALAR_TYPES["bool"]
 int2, int4 = SCALAR_TYPES["int2"], SCALAR_TYPES["int4"]

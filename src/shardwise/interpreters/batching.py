@@ -10,6 +10,9 @@ from shardwise.ops.shapes.transpose import transpose
 from shardwise.transforms.interpreters.batch_trace import BatchTrace as BatchTrace
 from shardwise.transforms.interpreters.batch_trace import BatchTracer as BatchTracer
 from shardwise.transforms.interpreters.batch_trace import move_to_front
+from shardwise.transforms.interpreters.vmappable import is_vmappable as is_vmappable
+from shardwise.transforms.interpreters.vmappable import register_vmappable as register_vmappable
+from shardwise.transforms.interpreters.vmappable import unregister_vmappable as unregister_vmappable
 from shardwise.transforms.programs.primitives import Primitive
 from shardwise.transforms.programs.primitives import axis_primitive_batchers as axis_primitive_batchers
 from shardwise.transforms.programs.primitives import primitive_batchers as primitive_batchers
@@ -57,5 +60,5 @@ def defbroadcasting(prim: Primitive) -> None:
 
 __all__ = [
     "BatchTrace", "BatchTracer", "axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defvectorized",
-    "move_to_front", "moveaxis", "not_mapped", "primitive_batchers",
+    "is_vmappable", "move_to_front", "moveaxis", "not_mapped", "primitive_batchers", "register_vmappable", "unregister_vmappable",
 ]  # fmt: skip

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.ir import (
@@ -15,8 +17,10 @@ from shardwise.ir import (
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.shapes.iota import iota
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, repeated
+from shardwise.transforms.interpreters.vmappable import counted, is_vmappable, spec_types, vmappable_of
 from shardwise.transforms.tracing import described
 
 
@@ -44,13 +48,13 @@ def vmap(
         )
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not isinstance(in_axes, (int, tuple, type(None))) or isinstance(in_axes, bool):
+    if not isinstance(in_axes, (int, tuple, type(None), *spec_types())) or isinstance(in_axes, bool):
         raise TypeError(
             f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}."
         )
 
     for axis in tree_leaves(out_axes):
-        if not isinstance(axis, int) or isinstance(axis, bool):
+        if not isinstance(axis, (int, *spec_types())) or isinstance(axis, bool):
             raise TypeError(f"vmap out_axes must be an int, None, or a tree of them, got {axis!r}.")
     spmd = (
         ()
@@ -72,15 +76,16 @@ def vmap(
                 f"positional arguments passed to "
                 f"the function, but got len(in_axes)={len(in_axes)}, len(args)={len(args)}"
             )
-        leaves, tree = tree_flatten((args, kwargs))
-        axes = _flat_axes(in_axes, args, kwargs)
-        values = [x if a is None else as_value(x) for x, a in zip(leaves, axes, strict=True)]
-        dims = [_checked_axis(v, a) for v, a in zip(values, axes, strict=True)]
-        size = _map_size(values, dims, axis_size)
-        split = _checked_split(values, dims, spmd)
+        leaves, tree = tree_flatten((args, kwargs), is_leaf=is_vmappable)
+        whole = _with_whole_leaves(tree, leaves)
+        axes = _flat_axes(in_axes, args, kwargs) if whole is None else _flat_axes(in_axes, *whole)
+        parts = _Parts()
+        inputs = [parts.add(x, a) for x, a in zip(leaves, axes, strict=True)]
+        size = _map_size(parts.values, parts.dims, axis_size)
+        split = _checked_split(parts.values, parts.dims, spmd)
         trace = BatchTrace(size, axis_name, spmd or split)
         entered = lambda: [  # noqa: E731  nothing here holds on to the tracers
-            x if d is None else BatchTracer(trace, v, d) for x, v, d in zip(leaves, values, dims, strict=True)
+            _enter(trace, x, a) for x, a in zip(inputs, axes, strict=True)
         ]
         result = _mapped(trace, lambda: call(*tree_unflatten(tree, entered())), out_axes)
         check_leaks(trace, "vmap")
@@ -89,15 +94,57 @@ def vmap(
     return described(mapped, "Vectorized version of {}.")
 
 
+class _Parts:
+    """The arrays that arguments consist of, and the dims along which they are mapped (None: not mapped)."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.dims: list[int | None] = []
+
+    def add(self, x: Any, axis: Any) -> Any:
+        """Note an argument, or the parts that its class maps. Gives the argument as a value."""
+        registered = vmappable_of(x)
+        if registered is not None:
+            registered.to_elt(self.add, lambda: 0, x, axis)
+            return x
+        value = x if axis is None else as_value(x)
+        self.values.append(value)
+        self.dims.append(_checked_axis(value, axis))
+        return value
+
+
+def _with_whole_leaves(tree: Any, leaves: Sequence[Any]) -> Any:
+    """The tree with a leaf in place of each value that is mapped as a whole; None if there is none."""
+    if not any(map(is_vmappable, leaves)):
+        return None
+    return tree_unflatten(tree, [0 if is_vmappable(x) else x for x in leaves])
+
+
+def _enter(trace: BatchTrace, x: Any, axis: Any) -> Any:
+    """What the mapped function sees of an argument."""
+    registered = vmappable_of(x)
+    if registered is not None:
+        numbers = functools.cache(
+            lambda: BatchTracer(trace, as_array(counted(trace.size, lambda: iota(np.int32, trace.size))), 0)
+        )
+        return registered.to_elt(functools.partial(_enter, trace), numbers, x, axis)
+    if axis is None:
+        return x
+    value = as_value(x)
+    return BatchTracer(trace, value, axis % value.ndim)
+
+
 def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     """The results of a function of mapped values, stacked along `out_axes`."""
     env, named = AXIS_ENV.get(), MAPPED_AXES.get()
     if trace.axis_name is not None:
         env, named = (*env, (trace.axis_name, trace.size)), named | {trace.axis_name}
     with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
-        outs, out_tree = tree_flatten(call())
-        outs = [as_array(o) for o in outs]
-    wanted = _prefixed(out_axes, tree_unflatten(out_tree, outs), "vmap out_axes")
+        outs, out_tree = tree_flatten(call(), is_leaf=is_vmappable)
+        outs = [o if is_vmappable(o) else as_array(o) for o in outs]
+    whole = _with_whole_leaves(out_tree, outs)
+    full = tree_unflatten(out_tree, outs) if whole is None else whole
+    wanted = _prefixed(out_axes, full, "vmap out_axes")
     trace.closed = True
     return tree_unflatten(out_tree, [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)])
 
@@ -172,6 +219,9 @@ def _checked_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tupl
 
 
 def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
+    registered = vmappable_of(x)
+    if registered is not None:
+        return registered.from_elt(lambda _, part, dim: _leave(trace, part, dim), trace.size, x, axis)
     value, dim = trace.unwrap(x)
     if axis is None:
         if dim is not None:

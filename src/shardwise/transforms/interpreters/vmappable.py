@@ -1,0 +1,66 @@
+"""Classes whose values `vmap` maps by functions of theirs, in place of mapping their leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Vmappable:
+    """How the values of a class enter and leave `vmap`."""
+
+    to_elt: Callable[..., Any]
+    from_elt: Callable[..., Any]
+    make_iota: Callable[[Any], Any] | None
+    axis_size_type: type
+    spec_type: type
+
+
+_REGISTERED: dict[type, Vmappable] = {}
+
+
+def register_vmappable(
+    data_type: type,
+    spec_type: type,
+    axis_size_type: type,
+    to_elt: Callable[..., Any],
+    from_elt: Callable[..., Any],
+    make_iota: Callable[[Any], Any] | None,
+) -> None:
+    """Values of `data_type` are mapped as a whole, along what their entry of `in_axes`, a `spec_type`, says.
+
+    ``to_elt(map_part, index, value, spec)`` gives what the mapped function sees: ``map_part(array, axis)`` is one element of an
+    array, ``index()`` the element's number. ``from_elt(stack_part, size, element, spec)`` gives the stacked value of a result of
+    that class: ``stack_part(size, array, axis)`` is an array of all elements. `make_iota` counts to a size of `axis_size_type`.
+    """
+    _REGISTERED[data_type] = Vmappable(to_elt, from_elt, make_iota, axis_size_type, spec_type)
+
+
+def unregister_vmappable(data_type: type) -> None:
+    """Values of the class are mapped leaf by leaf again. Does nothing for a class that was not registered."""
+    _REGISTERED.pop(data_type, None)
+
+
+def is_vmappable(x: Any) -> bool:
+    """Whether the value's class is registered."""
+    return type(x) in _REGISTERED
+
+
+def vmappable_of(x: Any) -> Vmappable | None:
+    """What is registered for the value's class."""
+    return _REGISTERED.get(type(x))
+
+
+def spec_types() -> tuple[type, ...]:
+    """The classes of entries of `in_axes` and `out_axes` that registered classes understand."""
+    return tuple({v.spec_type for v in _REGISTERED.values()} - {int, type(None)})
+
+
+def counted(size: Any, otherwise: Callable[[], Any]) -> Any:
+    """The numbers below a size, by the class that registered the size's type, else by `otherwise`."""
+    for entry in _REGISTERED.values():
+        if entry.make_iota is not None and entry.axis_size_type is type(size):
+            return entry.make_iota(size)
+    return otherwise()
