@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import check_requested
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
-from shardwise.ir.shown import Shown
 from shardwise.ir.types import Spec
 from shardwise.ops.indexing.dim_slices import dynamic_update_index_in_dim, index_in_dim
 from shardwise.ops.random.bit_generators import philox_bits, threefry_bits
