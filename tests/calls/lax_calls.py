@@ -117,7 +117,7 @@ LAX_SKIPPED = {
         all_gather all_to_all axis_index axis_size pbroadcast pcast pmax pmean pmin ppermute precv psend pshuffle psum
         psum_scatter pswapaxes ragged_all_to_all with_sharding_constraint""",
     "its result is another function": "composite",
-    "bits that depend on the compiler": "rng_bit_generator",
+    "keys of four words; tests/ops/random/test_bit_generators.py": "rng_bit_generator",
     "takes dimension numbers of three kinds; tests/lax/test_ragged.py": "ragged_dot_general",
     "nothing computes with what it takes": "dce_sink",
 }

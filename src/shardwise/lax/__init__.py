@@ -14,7 +14,6 @@ for _name in [n for n in globals() if n.endswith("_p")]:
     del globals()[_name]
 
 _ABSENT = {
-    "rng_bit_generator": "its bits are XLA's own; use random.bits, which is the same everywhere",
     "rng_uniform": "it draws from a hidden state; use random.uniform with a key",
     "dce_sink": "only results keep a computation; return the value, or hand it to debug.callback",
     "infeed": "give values as arguments, or fetch them with io_callback",

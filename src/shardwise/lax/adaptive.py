@@ -32,6 +32,7 @@ from shardwise.ops.indexing.sorting import *  # noqa: F403
 from shardwise.ops.linalg.fft import *  # noqa: F403
 from shardwise.ops.products.contract import *  # noqa: F403
 from shardwise.ops.products.conv import *  # noqa: F403
+from shardwise.ops.random.rng_bits import *  # noqa: F403
 from shardwise.ops.reductions.arg_extrema import *  # noqa: F403
 from shardwise.ops.reductions.cumulative import *  # noqa: F403
 from shardwise.ops.reductions.reduce import *  # noqa: F403
