@@ -1,7 +1,7 @@
 """`ArrayImpl`, the concrete array: a typed value, a sharding, and one ndarray that holds all shards.
 
 The value is stored as a block (see `shardwise.runtime.blocks`) or as the dense global array; each is a view of the other
-where strides allow. Host views handed out are read-only, and cannot be made writable.
+if strides allow. Host views given to users are read-only, and cannot be made writable.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _GUARD = config.setting("jax_transfer_guard_host_to_device")
 
 
 class ArrayImpl(Array):
-    """An array on one or more devices. Made by the library, never by users directly."""
+    """An array on one or more devices. The library makes them; users never do so directly."""
 
     __slots__ = ("__weakref__", "_block", "_dense", "_npy", "_origin", "_shards", "_sig")
 
     _sig: Signature
     _block: Ndarray | None
     _dense: Ndarray | None
-    _origin: int  # of an array over several processes: where it comes from (see shardwise.runtime.processes.origin)
+    _origin: int  # identifies the making of an array over several processes (see shardwise.runtime.processes.origin)
 
     def __init__(
         self, sig: Signature, *, dense: Ndarray | None = None, block: Ndarray | None = None, origin: int = 0
@@ -58,8 +58,8 @@ class ArrayImpl(Array):
 
     @property
     def dense(self) -> Ndarray:
-        """The global value in physical dtype (of an array over several processes, this one's part). For the library: never
-        written to."""
+        """The global value in physical dtype; of an array over several processes, this process's part. For the library, which
+        never writes to it."""
         dense = self._dense
         if dense is None:
             block = self._block
@@ -70,7 +70,7 @@ class ArrayImpl(Array):
 
     @property
     def block(self) -> Ndarray:
-        """The value in block form over the sharding's own device grid. For the library: never written to."""
+        """The value in block form over the sharding's own device grid. For the library, which never writes to it."""
         block = self._block
         if block is None:
             block = self._block = self._sig.form.from_dense(self.dense)
@@ -81,7 +81,7 @@ class ArrayImpl(Array):
 
     @property
     def _known_origin(self) -> int:
-        """A number that stands for how an array over several processes was made; 0 of others."""
+        """A number that identifies the making of an array over several processes; 0 for other arrays."""
         return self._origin if self._sig.spans else 0
 
     # -- type and placement --------------------------------------------------------------------------------------------------
@@ -98,12 +98,12 @@ class ArrayImpl(Array):
 
     @property
     def format(self) -> Format:
-        """The sharding, with the order of dims in memory."""
+        """The sharding, and the order of dims in memory."""
         return row_major(self._sig.aval.ndim, self._sig.sharding)
 
     @property
     def committed(self) -> bool:
-        """Whether the array was placed explicitly, so that computations follow it instead of moving it."""
+        """Whether the array was placed explicitly, so that computations run on its devices instead of moving it."""
         return self._sig.committed
 
     @property
@@ -112,7 +112,7 @@ class ArrayImpl(Array):
 
     @property
     def device(self) -> Device | Sharding:
-        """The device if there is one, else the sharding."""
+        """The device if the array is on one device, else the sharding."""
         devices = self._sig.devices
         return devices[0] if len(devices) == 1 else self._sig.sharding
 
@@ -132,7 +132,7 @@ class ArrayImpl(Array):
 
     @property
     def global_shards(self) -> list[Shard]:
-        """One Shard per device, those of other processes without data."""
+        """One Shard per device; shards of other processes have no data."""
         if not self._sig.spans:
             return self.addressable_shards
         own = {shard.device: shard for shard in self.addressable_shards}
@@ -168,7 +168,7 @@ class ArrayImpl(Array):
         self._block = self._dense = self._npy = self._shards = None
 
     def block_until_ready(self) -> ArrayImpl:
-        """The array itself: computations have finished when their result exists."""
+        """The array itself: a computation has finished when its result exists."""
         if self.is_deleted():
             raise JaxRuntimeError(
                 "block_until_ready was called on a deleted or donated array; use it before donating it."
@@ -181,17 +181,17 @@ class ArrayImpl(Array):
         return True
 
     def copy_to_host_async(self) -> None:
-        """Nothing to do: the data is in host memory."""
+        """Does nothing: the data is in host memory."""
         self._check_alive()
 
     def on_device_size_in_bytes(self) -> int:
-        """Bytes that the shards take on this process's devices, replicas counted on each."""
+        """The bytes of the shards on this process's devices; every replica counts."""
         shape = self.sharding.shard_shape(self.shape)
         count = len(self._sig.devices) if not self._sig.spans else sum(d.is_local for d in self._sig.devices)
         return int(np.prod(shape, dtype=np.int64)) * self.itemsize * count
 
     def unsafe_buffer_pointer(self) -> int:
-        """Address of the data of a single-device array; ValueError for others."""
+        """The address of the data of a single-device array; ValueError for other arrays."""
         if len(self._sig.devices) != 1:
             raise ValueError(
                 f"unsafe_buffer_pointer() needs a single-device array; this one has {len(self._sig.devices)} shards."
@@ -218,17 +218,17 @@ class ArrayImpl(Array):
             run = recorder()
             if run is None:
                 self._npy = value
-            elif is_hollow(value):  # each line that reads it is told
+            elif is_hollow(value):  # the recorder hears of each line that reads it
                 run.read(self.shape, self.dtype)
         return value
 
     @property
     def _is_partial(self) -> bool:
-        """Whether this process does not hold the whole value."""
+        """Whether this process lacks some part of the value."""
         return self._sig.spans and (self._sig.absent or not self.is_fully_replicated)
 
     def _check_whole(self) -> None:
-        """Raise RuntimeError if this process holds a part of the value only."""
+        """Raise RuntimeError if this process holds only a part of the value."""
         if self._is_partial:
             raise RuntimeError(
                 "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not possible. Use "
@@ -274,7 +274,7 @@ class ArrayImpl(Array):
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
             raise ValueError(f"array API version {api_version!r} is not known; known: 2021.12 to 2024.12.")
-        return importlib.import_module("shardwise.numpy")  # a face, floors above
+        return importlib.import_module("shardwise.numpy")  # a public module, on a higher layer
 
     def item(self, *args: int) -> Any:
         """One element as a Python scalar."""
@@ -411,16 +411,16 @@ def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
 
 
 def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, explicit: bool = False) -> ArrayImpl:
-    """A host ndarray as an uncommitted Array on the default device; the rest as `host_values`."""
+    """A host ndarray as an uncommitted Array on the default device; see `host_values` for the other arguments."""
     dense = host_values(value, dtype, explicit)
     return ArrayImpl(_host_signature(dense.shape, dense.dtype, weak_type, default_device()), dense=dense)
 
 
 def host_values(value: Ndarray, dtype: Any = None, explicit: bool = False) -> Ndarray:
-    """The values of a host ndarray in memory that stays as it is: 64-bit types narrow when x64 is off.
+    """The values of a host ndarray, in memory that nobody writes to; 64-bit types narrow if x64 is off.
 
-    Takes a copy unless nobody can ever write to `value`, so that later writes to it do not show. `explicit` says that the user
-    asked for the transfer, for transfer_guard.
+    Copies `value` unless nobody can ever write to it, so that later writes have no effect. `explicit`: the user asked for the
+    transfer (for transfer_guard).
     """
     guard = _GUARD.get()
     if guard is not None and guard != "allow" and not (explicit and not guard.endswith("explicit")):
@@ -432,22 +432,22 @@ def host_values(value: Ndarray, dtype: Any = None, explicit: bool = False) -> Nd
 
 @recent(4096)
 def _host_signature(shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Device) -> Signature:
-    """The signature of an uncommitted array on one device."""
+    """The signature of an uncommitted array on `device`."""
     return signature(ShapedArray(shape, dtype, weak_type), SingleDeviceSharding(device), False)
 
 
 def shared_array(value: Ndarray) -> ArrayImpl:
-    """An uncommitted Array on the default device on the memory of a host ndarray, to which its owner may go on to write."""
+    """An uncommitted Array on the default device that shares the memory of a host ndarray; the owner may still write to it."""
     return ArrayImpl(_host_signature(value.shape, value.dtype, False, default_device()), dense=read_only(value))
 
 
 def unguarded() -> bool:
-    """Whether host values enter without a look by transfer_guard."""
+    """Whether transfer_guard lets all host values enter."""
     return _GUARD.get() in (None, "allow")
 
 
 def _guard_transfer(value: Ndarray, guard: str) -> None:
-    """transfer_guard: host values enter explicitly (device_put, jnp.array), or not at all.
+    """Apply transfer_guard to a host value that enters: it may allow only explicit transfers (device_put, jnp.array), or none.
 
     On one process the CPU devices share the host's memory: there are no other transfers to guard.
     """
@@ -469,9 +469,9 @@ def from_literal(x: Literal) -> ArrayImpl:
 
 
 def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
-    """All arrays alive in this process, whatever their sharding; deleted and donated ones excluded.
+    """All live arrays of this process, of any sharding, except deleted and donated ones.
 
-    `platform` may be None or 'cpu', the one platform there is; ValueError for any other.
+    `platform` may be None or 'cpu', the only platform; ValueError for any other.
     """
     if platform not in (None, "cpu"):
         raise ValueError(f"live_arrays: platform {platform!r} is not present; use 'cpu' or leave it out.")

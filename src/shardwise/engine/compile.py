@@ -3,7 +3,7 @@
     inline -> the passes of `passes.pipeline` -> Plan
 
 Comes in: the program, one `Signature` per input, a sharding or None per output. Goes out: an Executable whose `call`
-takes Arrays and gives Arrays; the device program, of which its transfers are made, is kept for `explain`.
+takes and returns Arrays. It keeps the device program, from which `explain` gets the transfers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
 
 class Executable:
-    """A compiled program for arguments of given signatures."""
+    """A program compiled for arguments of given signatures."""
 
     __slots__ = ("_announced", "_forms", "_transfers", "_written", "call", "device_program", "folded_program", "grid", "in_dims",
                  "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned", "placements", "plan", "program", "seconds")  # fmt: skip
@@ -81,8 +81,8 @@ class Executable:
         owned: Sequence[int] = (),
         names: Sequence[str] = (),
     ) -> None:
-        """`module` has been partitioned; here it is scheduled. `owned`: arguments that a call deletes, and whose buffers results may
-        take. One that raises leaves them, but for those whose buffers have been taken by then. `names`: the arguments'.
+        """Schedule `module`, which is partitioned. `owned`: arguments that a call deletes, and whose buffers results may take; a call
+        that raises keeps them, except those whose buffers are already taken. `names`: the arguments' names.
         """
         start, before = time.perf_counter(), sum(seconds.values())
         self.program = program = module.global_program
@@ -103,7 +103,7 @@ class Executable:
         forms: list[BlockForm | PartForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
             forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
-        # None: the array's own block already has the computation's form.
+        # None: the argument's own block already has the form that the program needs.
         self._forms: list[BlockForm | PartForm | None] = [
             None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
         ]
@@ -112,11 +112,11 @@ class Executable:
         else:
             _look_ahead(device_program)
             device_program = scheduled(module, context, seconds).program
-            # What lies otherwise than the program takes it, or is looked for NaNs before the call has succeeded, keeps its buffer.
+            # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
             taken = () if grid.processes is not None or checks else [i for i in owned if self._forms[i] is None]
             self.plan = Plan(device_program, env, taken)
         self._announced = None
-        if grid.processes is not None:  # one program on all of them
+        if grid.processes is not None:  # all processes run this one program
             hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
             self._announced = Announced(
                 self.plan, self.folded_program, self.name, names, program.num_consts, hosts, _layouts(out_sigs)
@@ -130,13 +130,13 @@ class Executable:
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
-        """The record of communication, made of the device program when it is first asked for."""
+        """The record of communication, computed from the device program on first use."""
         if self._transfers is None:
             self._transfers = transfers_of(self.device_program, self.grid.axis_sizes)
         return self._transfers
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
-        """The arguments in the computation's block form."""
+        """The arguments in the block form that the program needs."""
         out = []
         for x, form in zip(args, self._forms, strict=True):
             if type(x) is Literal:
@@ -147,7 +147,7 @@ class Executable:
         return out
 
     def _left_out(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
-        """`call` of a process that owns none of the devices: it has to do nothing, and knows what comes out."""
+        """`call` in a process that owns none of the devices: it computes nothing, and returns empty results of the right types."""
         for x in args:
             if isinstance(x, ArrayImpl):
                 x._check_alive()
@@ -158,7 +158,7 @@ class Executable:
         return [nothing(sig) for sig in self.out_sigs]
 
     def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
-        """`call`, raising FloatingPointError where a result holds what debug_nans or debug_infs look for."""
+        """`call`, raising FloatingPointError if a result holds a NaN (debug_nans) or an infinity (debug_infs)."""
 
         def checked(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
             results = call(args)
@@ -179,15 +179,15 @@ class Executable:
         return checked
 
     def single(self) -> Any:
-        """`call` of a program with one result that gives that result itself."""
+        """`call` for a program with one result; it returns that result instead of a list."""
         if self.call is self._written:
             return self._caller(single=True)
         call = self.call
         return lambda args: call(args)[0]
 
     def _caller(self, single: bool = False, checks: bool = False) -> Any:
-        """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops. `single`: -> Array. With
-        `checks` that follow, what is owned stays.
+        """`call(args) -> list of Arrays`, generated for this program: the dispatch path has no loops. `single`: it returns an Array.
+        `checks`: results are checked after the call, which therefore keeps owned arguments.
         """
         names = [f"a{i}" for i in range(len(self.in_sigs))]
         told = self._announced
@@ -223,7 +223,7 @@ class Executable:
                 blocks = ", ".join(["origin, terms", *[f"b{i}" for i in range(len(names))]])
         taken = self.plan.owned if isinstance(self.plan, Plan) else ()
         run_line = f"    {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})"
-        if taken:  # the one list is all that refers to the blocks
+        if taken:  # only this list refers to the blocks
             lines += [f"    blocks = [{blocks}]", f"    del {blocks}", "    try:"]
             lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
             lines += ["    " + run_line, "    except BaseException:"]
@@ -239,7 +239,7 @@ class Executable:
             form = self.grid.form(sig.aval.shape, self.out_dims[i])
             if form is sig.form:
                 lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
-            else:  # the result's own mesh cuts the devices otherwise than the grid
+            else:  # the result's own mesh divides the devices in another way than the grid
                 constants[f"dense{i}"] = form.to_dense
                 lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
             if told is not None:
@@ -269,9 +269,10 @@ def compile_program(
     """Compile `program` for arguments of these signatures.
 
     `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
-    `default_mesh` is where a program goes that names no devices; if `legacy`, one that names others is refused. `owned` says,
-    given the results' signatures and whether there are several devices, which arguments the program may delete. `jitted`: whether
-    the user asked for this program. In a planned run it stays partitioned, and its call gives arrays without data.
+    `default_mesh` is the mesh of a program that names no devices; if `legacy`, a program that names other devices is refused.
+    `owned` returns the arguments that the program may delete, given the results' signatures and whether there are several devices.
+    `jitted`: whether the user asked for this program. In a planned run the program is only partitioned, and its call returns
+    arrays without data.
     """
     seconds: dict[str, float] = {}
     start = time.perf_counter()
@@ -299,7 +300,7 @@ def compile_program(
     named = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
     meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
-    own: dict[Any, tuple[Signature]] = {  # what is handed on keeps its mesh
+    own: dict[Any, tuple[Signature]] = {  # an argument returned unchanged keeps its mesh
         v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, meshes, strict=True) if its is not meshes[0]
     }
     out_sigs = []
@@ -325,14 +326,14 @@ def compile_program(
     return done
 
 
-# Given a program that the user compiled and its arguments' names: what is called in place of its `call`.
+# From a program that the user compiled and its arguments' names to the replacement of its `call`.
 Observer = Callable[[Executable, Sequence[str]], Callable[[Sequence[ArrayImpl | Literal]], list[ArrayImpl]]]
 _observers: list[Observer] = []
 
 
 @contextmanager
 def observed(observer: Observer) -> Generator[None]:
-    """Let `observer` see what the user compiles from here on, and its calls."""
+    """Let `observer` see the programs that the user compiles inside this context, and their calls."""
     _observers.append(observer)
     try:
         yield
@@ -345,7 +346,7 @@ def _verified(program: Program, after: str) -> Program:
 
 
 def _look_ahead(program: Program) -> None:
-    """Begin to load what kernels will need."""
+    """Let the ops of a program, inner programs included, prepare their kernels (`Op.ahead`)."""
     for eqn in program.equations:
         if eqn.op.ahead is not None:
             eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
@@ -354,7 +355,7 @@ def _look_ahead(program: Program) -> None:
 
 
 def _as_data(sig: Signature) -> Signature:
-    """Results of pmap are data to other programs: whole, and placed by no one."""
+    """Other programs take a result of pmap as plain data: whole and uncommitted."""
     if not isinstance(sig.sharding, PmapSharding):
         return sig
     return signature(sig.aval, SingleDeviceSharding(default_device()), False)
@@ -372,7 +373,7 @@ def _fixed_dims(grid: Grid, sharding: Sharding, aval: ShapedArray) -> DimAxes:
 
 
 def _inner_shardings(program: Program) -> Any:
-    """Shardings that equations name: constraints, reshards, the meshes of shard_maps."""
+    """The shardings that equations name: constraints, reshards, the meshes of shard_maps."""
     for eqn in program.equations:
         for value in eqn.params.values():
             if isinstance(value, (Sharding, Mesh)):
@@ -382,7 +383,7 @@ def _inner_shardings(program: Program) -> Any:
 
 
 def _inner_meshes(program: Program) -> Iterable[MeshKey]:
-    """The meshes of those shardings, abstract ones too."""
+    """The meshes of those shardings, abstract ones included."""
     for eqn in program.equations:
         for value in eqn.params.values():
             if isinstance(value, (Sharding, Mesh)):
@@ -392,7 +393,7 @@ def _inner_meshes(program: Program) -> Iterable[MeshKey]:
 
 
 def _mesh_of(item: Sharding | Mesh, ndim: int) -> Iterable[MeshKey]:
-    """The mesh that `item` is over, or by which it tiles values of `ndim` dims; none where its parts form no grid."""
+    """The mesh of `item`, or the grid by which it tiles values of `ndim` dims; none if its parts form no grid."""
     mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
     if mesh is not None:
         yield mesh.axis_names, mesh.axis_sizes
@@ -417,7 +418,7 @@ def _devices(
     default_mesh: Mesh | None,
     legacy: bool,
 ) -> tuple[tuple[Device, ...], bool]:
-    """The one ordered device list of the computation, and whether anything commits it; raises where two disagree."""
+    """The one ordered device list of the computation, and whether any argument commits it; raises if two disagree."""
     found: tuple[Device, ...] | None = None
     subject = ""
     listed = list(names) or [""] * len(in_sigs)
@@ -459,7 +460,7 @@ def _meshes(
     outs: Sequence[Sharding | None],
     default_mesh: Mesh | None,
 ) -> list[MeshKey]:
-    """All meshes that take part, the arguments' first."""
+    """All meshes of the computation, the arguments' first."""
     keys: list[MeshKey] = []
     for sig in in_sigs:
         if sig.tiling is not None and sig.devices == devices:
@@ -475,7 +476,7 @@ def _meshes(
 
 
 def _one_device(device: Device, in_sigs: Sequence[Signature], aval: ShapedArray) -> Sharding:
-    """The sharding of a result of that type on one device. ValueError if its type is split over a mesh of several."""
+    """The sharding of a result of this type on one device. ValueError if the type is split over a mesh of several devices."""
     if aval.mesh is not None and any(aval.spec) and aval.mesh.size > 1:
         raise ValueError(
             f"Length of device assignment 1 is not equal to the size of the mesh {aval.mesh.size} of {aval.mesh}, over which a result of "
@@ -488,7 +489,7 @@ def _one_device(device: Device, in_sigs: Sequence[Signature], aval: ShapedArray)
 
 
 def _refuse_reshards(name: str, transfers: Sequence[Transfer]) -> None:
-    """ValueError if there are collectives that lay values out anew and that the user did not write."""
+    """ValueError if there are collectives that reshard values and that the user did not write."""
     for t in transfers:
         if t.unasked:
             where = f" at {t.source.file}:{t.source.line}" if t.source else ""

@@ -1,8 +1,8 @@
-"""`DataFree`: a program compiled in a planned run, or for devices that only a description of a machine has.
+"""`DataFree`: a program compiled in a planned run, or for devices that exist only in the description of a machine.
 
-Its call in that run counts, deletes what is donated, and gives arrays without data.
+Its call in such a run is counted, deletes donated arguments, and returns arrays without data.
 
-In: a partitioned program and its results' signatures. Out: the same face as an `Executable`'s, without kernels or schedules.
+In: a partitioned program and its results' signatures. Out: the same interface as an `Executable`'s, without kernels or schedules.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class UserCall:
-    """The call of a jitted function that a program was compiled for.
+    """The call of a jitted function for which a program was compiled.
 
     Attributes:
         wrapped: the jitted function.
-        args, kwargs: its arguments, with types (ShapeDtypeStructs) for arrays.
-        leaves: per input of the program its position among the arguments' leaves, -1 for captured values.
+        args, kwargs: its arguments, with types (ShapeDtypeStructs) in place of arrays.
+        leaves: for each input of the program its position among the arguments' leaves, -1 for captured values.
     """
 
     wrapped: Any
@@ -49,15 +49,15 @@ class UserCall:
 
 
 class DataFree:
-    """A program compiled for devices that are not there.
+    """A program compiled for devices that are not present.
 
     Attributes:
         module: the program, partitioned.
-        context: what it was compiled for.
+        context: the devices and fixed layouts that it was compiled for.
         names: the arguments' paths.
-        jitted: whether the user asked for one program; else it is a single op, called outside of `jit`.
-        request: what the compiler was asked for.
-        user_call: the call that it was compiled for; None for single ops.
+        jitted: whether the user asked for one program; otherwise it is a single op, called outside of `jit`.
+        request: the arguments of the compiler.
+        user_call: the call for which it was compiled; None for single ops.
     """
 
     __slots__ = ("_run", "_values", "context", "device_program", "folded_program", "grid", "in_dims", "in_sigs", "jitted",
@@ -103,7 +103,7 @@ class DataFree:
         return transfers_of(self.device_program, self.grid.axis_sizes)
 
     def call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
-        """Count the call; results of the right types and layouts.
+        """Count the call; returns results of the right types and layouts.
 
         Raises:
             RuntimeError: there is no planned run, or it is over; or an argument was deleted.
@@ -128,10 +128,10 @@ class DataFree:
         return [ArrayImpl(sig, dense=value) for sig, value in self._values]
 
     def single(self) -> Callable[[Sequence[Any]], ArrayImpl]:
-        """`call` of a program with one result that gives that result itself."""
+        """`call` for a program with one result; it returns that result instead of a list."""
         return lambda args: self.call(args)[0]
 
 
 def without_data(sig: Signature) -> ArrayImpl:
-    """An array of that signature that has no data."""
+    """An array of this signature without data."""
     return ArrayImpl(sig, dense=hollow(sig.form.shape, physical(sig.aval.dtype)))

@@ -1,7 +1,7 @@
 """Placing values: `device_put`, `device_get`, and the target of creation functions' `device=`.
 
-Comes in: trees of host values, Arrays or tracers. Goes out: committed Arrays where the target says. On one process a
-move between shardings is a change of signature: the data stays where it is.
+Comes in: trees of host values, Arrays or tracers. Goes out: committed Arrays on the target. With one process a move between
+shardings only changes the signature: the data stays in place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from shardwise.sharding.tiling import indivisible_text
 
 
 def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
-    """Raise ValueError if a value of this shape cannot lie so."""
+    """Raise ValueError if a value of this shape cannot have this sharding."""
     if config.dialect.jit.device_put_has_own_errors:
         tiling = None
         try:
@@ -94,7 +94,7 @@ def as_target(device: Any) -> Sharding | None:
 
 
 def is_target_leaf(x: Any) -> bool:
-    """Leaves of trees of targets."""
+    """Whether `x` is a leaf in a tree of targets."""
     return x is None or isinstance(x, (Device, Sharding, PartitionSpec, Format))
 
 
@@ -103,9 +103,9 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     layout, or None.
 
     `device` and `src` may be prefix trees of targets. With a target the result is committed; without one Arrays come back
-    as they are and host values go uncommitted to the default device. `src` is where cotangents go back to (where the
-    value lies, if left out). `may_alias=False` forces a copy; `donate` is a hint without effect on the argument here,
-    since moving costs nothing; both may be prefix trees of bools. Raises ValueError where a value cannot lie so.
+    unchanged and host values go uncommitted to the default device. `src` is the target of cotangents (by default the
+    value's own placement). `may_alias=False` forces a copy; `donate` is a hint without effect on the argument here, since
+    moving costs nothing; both may be prefix trees of bools. Raises ValueError if a value cannot have its target.
     """
     leaves, tree = tree_flatten(x)
     targets, sources = _per_leaf(device, x, len(leaves), "device"), _per_leaf(src, x, len(leaves), "source")
@@ -139,13 +139,13 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
 
 
 def _resolved(targets: Sequence[Any]) -> list[Sharding | None]:
-    """The shardings of targets, many of which may be one object."""
+    """The shardings of targets; repeated objects are resolved once."""
     known = {id(t): as_target(t) for t in targets}
     return [known[id(t)] for t in targets]
 
 
 def _placed_host_array(value: np.ndarray[Any, Any], target: Sharding | None) -> ArrayImpl | None:
-    """A host array on a target of this process's devices, whose checks for the type have been made before; None for others."""
+    """A host array on a target of this process's devices, if its type has been checked before; None for other values."""
     if target is None or spans_processes(target.device_list):
         return None
     check_attached(target)
@@ -156,13 +156,13 @@ def _placed_host_array(value: np.ndarray[Any, Any], target: Sharding | None) -> 
 @recent(4096)
 def _placed_signature(token: object, shape: tuple[int, ...], dtype: Any, target: Sharding) -> Signature:
     """The signature of a host array on `target`."""
-    del token  # the settings decide which errors there are
+    del token  # part of the key: errors depend on the settings
     check_placeable(target, ShapedArray(shape, dtype), "device_put args")
     return signature(array_type(shape, dtype, False, target), target, True)
 
 
 def _per_leaf(spec: Any, x: Any, leaves: int, what: str) -> list[Any]:
-    """A prefix tree of targets as one target for each of so many leaves of `x`."""
+    """A prefix tree of targets, as a list of one target for each of the `leaves` leaves of `x`."""
     if is_target_leaf(spec):
         return [spec] * leaves
     for leaf in tree_flatten(spec, is_leaf=is_target_leaf)[0]:
@@ -205,7 +205,7 @@ def _put_leaf(x: Any, target: Sharding | None, copy: bool) -> Array:
 
 
 def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
-    """Onto, or away from, devices of several processes."""
+    """Move `value` to, or from, devices of several processes."""
     own = value._sig
     owners = {d.process_index for d in own.devices}
     if len(owners) > 1 and isinstance(target, SingleDeviceSharding):
@@ -227,7 +227,7 @@ def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
 
 
 def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
-    """Raise AssertionError if the processes of `target` do not all pass the same value; else a number that stands for it."""
+    """A number that identifies the value; AssertionError if the processes of `target` do not all pass the same value."""
     ranks = tuple(sorted({d.process_index for d in target.device_list}))
     world = the_world()
     if len(ranks) == 1 or not config.shardwise_check_replicas:
@@ -247,7 +247,7 @@ def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
 
 
 def resharded(value: ArrayImpl, target: Sharding) -> ArrayImpl:
-    """An array over several processes laid out anew over the same devices: what must move is exchanged."""
+    """An array over several processes resharded over the same devices; processes exchange the data that must move."""
     key = (value._sig, target)
     move = _moves.get(key)
     if move is None:
@@ -262,7 +262,7 @@ at_clear(_moves.clear)
 
 
 def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
-    """`value` committed to `target`, sharing its data (over several processes what must move is exchanged)."""
+    """`value` committed to `target`, sharing its data; several processes exchange the data that must move."""
     check_attached(target)
     if value._sig.spans or spans_processes(target.device_list):
         return _put_across(value, target)
@@ -297,12 +297,12 @@ def abstract(sharding: NamedSharding) -> NamedSharding:
 
 
 def device_get(x: Any) -> Any:
-    """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves as they are."""
+    """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves are unchanged."""
     return tree_map(_got, x)
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree, after its arrays have begun to move to the host; here they are there already."""
+    """The tree itself: its arrays are in host memory already."""
     for leaf in tree_leaves(x):
         if isinstance(leaf, ArrayImpl):
             leaf.copy_to_host_async()
@@ -316,7 +316,7 @@ def _got(leaf: Any) -> Any:
 
 
 def place_created(value: Array, device: Any) -> Array:
-    """A new array moved to a creation function's `device=` (a Device, Sharding or PartitionSpec); None leaves it."""
+    """A new array moved to a creation function's `device=` (a Device, Sharding or PartitionSpec), or unmoved for None."""
     if device is None:
         return value
     target = as_target(device)

@@ -1,6 +1,6 @@
 """Op-by-op execution: each op on concrete arrays is compiled once per signature and then looked up.
 
-Comes in: `bind` calls outside of any trace. Goes out: Arrays, placed where the operands are.
+Comes in: `bind` calls outside of any trace. Goes out: Arrays on the operands' devices.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class EagerTrace(Trace):
                 key = (op, context_token(), *operands)
             elif op.numeric:
                 key = (op, context_token(), *operands, *exact_items(params))
-            else:  # as `params_key` does it, without the call
+            else:  # like `params_key`, without the call
                 values = params.values()
                 key = (op, context_token(), *operands, *params, *values, *map(type, values))
             executable = _known(key)
@@ -70,7 +70,7 @@ class EagerTrace(Trace):
             operands = ()
         if executable is None:
             trace = next((a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed), None)
-            if trace is not None:  # within ensure_compile_time_eval: what is traced goes on being traced
+            if trace is not None:  # within ensure_compile_time_eval: ops on tracers are still traced
                 with tracing(trace):
                     return trace.process(op, args, params)
             executable = self._compile(op, args, params)

@@ -1,7 +1,7 @@
-"""What settings make of a compiled program's call: refuse it, or watch what it does with random keys.
+"""Settings that refuse the call of a compiled program, or check its use of random keys.
 
-In: the call of an `Executable`, or the devices that its arguments come from. Out: a call that checks first, or an error. Programs are
-compiled anew when one of these settings changes, so that calls cost nothing while all of them are off.
+In: the call of an `Executable`, or the devices of its arguments. Out: a call that checks first, or an error. Programs are compiled again
+if one of these settings changes, so that calls cost nothing while all of them are off.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def refusing(call: Call, name: str, many_processes: bool) -> Call:
 
 
 def guard_moves(name: str, args: Iterable[Any], devices: tuple[Device, ...]) -> None:
-    """transfer_guard for arrays among a program's arguments that lie on other devices than it runs on.
+    """Apply transfer_guard to arguments that lie on other devices than the program's.
 
     Raises:
         JaxRuntimeError: the guard disallows it.
@@ -63,7 +63,7 @@ def guard_moves(name: str, args: Iterable[Any], devices: tuple[Device, ...]) -> 
 
 
 def guard_explicit_move(sig: Signature, devices: tuple[Device, ...]) -> None:
-    """transfer_guard for a device_put of an array of committed place, which only the explicit levels regard."""
+    """Apply transfer_guard to a device_put of a committed array, which only the explicit levels can refuse."""
     guard = config.jax_transfer_guard_device_to_device
     if guard is not None and guard.endswith("explicit") and set(sig.devices) != set(devices):
         _guard_move(guard, f"{sig.aval.str_short()} moves to {len(devices)} other devices by device_put")
@@ -84,13 +84,13 @@ def _guard_move(guard: str, what: str) -> None:
 
 @dataclass
 class _State:
-    """What is consumed of an array of keys, and where that began. Arrays share one if they are the same single key."""
+    """The consumed keys of an array of keys, and the place of first use. Arrays that are the same single key share one state."""
 
     mask: Mask
     where: str
 
 
-_states: dict[int, tuple[Any, _State]] = {}  # by the id of an array, to which there is a weak reference
+_states: dict[int, tuple[Any, _State]] = {}  # by the id of an array, with a weak reference to it
 
 
 def _state(x: Any) -> _State:
@@ -104,7 +104,7 @@ def _keep(x: Any, state: _State) -> None:
 
 
 def watching_keys(call: Call, program: Program) -> Call:
-    """`call`, raising KeyReuseError for keys that are consumed already and marking those that it consumes.
+    """`call`, raising KeyReuseError for keys that are consumed already, and marking the keys that it consumes.
 
     Raises:
         KeyReuseError: `program` itself uses a key twice.

@@ -31,7 +31,7 @@ def typeof(x: Any) -> ShapedArray:
 
 
 def host_type(x: Any) -> ShapedArray:
-    """The type that a host value would have as an Array, without making one."""
+    """The type that a host value would have as an Array; no Array is made."""
     import numpy as np
 
     if isinstance(x, np.ndarray):
@@ -40,7 +40,7 @@ def host_type(x: Any) -> ShapedArray:
 
 
 class ShapeDtypeStruct:
-    """A type without data: shape, dtype, and optionally sharding and weak_type. Accepted wherever types suffice."""
+    """A type without data: shape, dtype, and optionally sharding and weak_type. Accepted by every function that needs only types."""
 
     __slots__ = ("dtype", "manual_axis_type", "shape", "sharding", "weak_type")
 
@@ -97,7 +97,7 @@ class ShapeDtypeStruct:
 
     @property
     def vma(self) -> frozenset[str]:
-        """Manual axes over which the value varies."""
+        """The manual axes over which the value varies."""
         return self.manual_axis_type
 
     @property
@@ -125,7 +125,7 @@ class ShapeDtypeStruct:
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
-        """The struct of an array, tracer, scalar or struct, with its sharding if it is committed to one.
+        """The struct of an array, tracer, scalar or struct, with its sharding if the value is committed.
 
         >>> import numpy as np
         >>> ShapeDtypeStruct.like(np.ones((2, 3), np.float32))

@@ -38,7 +38,7 @@ SINGLE = "jax.make_array_from_single_device_arrays"
 
 
 def _is_planned(sharding: Sharding, processes: int = 1) -> bool:
-    """Whether its devices are those of a planned run, in which nobody holds data, of at least so many processes."""
+    """Whether the devices belong to a planned run, in which nobody holds data, of at least `processes` processes."""
     first = sharding.device_list[0].client
     return first.stands_for_all and first.topology.process_count >= processes
 
@@ -56,7 +56,7 @@ def _check_sharding(sharding: Any) -> None:
 
 
 def _fitted(sharding: Sharding, ndim: int) -> Sharding:
-    """`sharding` without entries beyond the rank that are None, which checkpoint libraries write for scalars."""
+    """`sharding` without None entries beyond the rank, which checkpoint libraries write for scalars."""
     if not isinstance(sharding, NamedSharding):
         return sharding
     entries = sharding.spec.partitions
@@ -155,7 +155,7 @@ def make_array_from_single_device_arrays(
 
 
 def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
-    """This process's part of an array from the parts on its devices, in device order; of replicas the first counts."""
+    """This process's part of an array, from the parts on its devices in device order; the first of equal replicas counts."""
     if sig.absent:
         return nothing(sig)
     assert sig.tiling is not None
@@ -168,7 +168,7 @@ def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
 
 
 def _brought(sig: Signature, dense: Any) -> ArrayImpl:
-    """An array over several processes of the part that this one brings: known by its value where all bring the whole."""
+    """An array over several processes from this process's part. If every process passes the whole value, the value identifies it."""
     if not sig.spans or sig.absent:
         return ArrayImpl(sig, dense=dense)
     what, ranks = _kind(sig), tuple(sorted({d.process_index for d in sig.devices}))
@@ -181,12 +181,12 @@ def _brought(sig: Signature, dense: Any) -> ArrayImpl:
 
 @recent(4096)
 def _kind(sig: Signature) -> int:
-    """A number that stands for a type and a sharding, the same on all processes."""
+    """A number that identifies a type and a sharding, the same on all processes."""
     return number_of(encoded((sig.aval, sig.sharding)).hex())
 
 
 def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
-    """Store equal replicas once; replicas that differ stay as they were given."""
+    """Store equal replicas once; replicas that differ are kept."""
     extents = sig.form.block_shape[: len(sig.tiling.mesh_shape)]
     if extents == sig.tiling.mesh_shape:
         return block
@@ -220,8 +220,8 @@ def make_array_from_callback(
 ) -> ArrayImpl:
     """The Array of global `shape` whose shard at index `idx` (a tuple of slices) is `data_callback(idx)`.
 
-    The callback runs once per addressable device, in the sharding's device order; once in all if fully replicated, or in a planned
-    run, which wants its type only.
+    The callback runs once per addressable device, in the sharding's device order. It runs once in total if the array is fully
+    replicated, or in a planned run, which needs only the type of its result.
     """
     api = "jax.make_array_from_callback"
     shape = _checked_shape(shape, api)
@@ -249,7 +249,7 @@ def make_array_from_callback(
         return without_data(sig) if planned else _of_parts(sig, parts, checked.dtype)
     first = checked.values(data_callback(indices[0]))
     sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
-    dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, straight into its place
+    dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, directly into its place
     dense[indices[0]] = first
     for index in indices[1:]:
         dense[index] = checked.values(data_callback(index), copy=False)
@@ -257,17 +257,17 @@ def make_array_from_callback(
 
 
 class _PartCheck:
-    """The results of a callback, each of which has to have the shard's shape and one dtype."""
+    """Checks the results of a callback: each must have the shard's shape, and all must have one dtype."""
 
     __slots__ = ("_api", "_given", "_shape", "_shard_shape", "_sharding", "dtype")
 
     def __init__(self, shape: Shape, sharding: Sharding, dtype: Any, api: str) -> None:
         self._shape, self._sharding, self._given, self._api = shape, sharding, dtype, api
         self._shard_shape = sharding.shard_shape(shape)
-        self.dtype: Any = None  # of all, once the first one is known
+        self.dtype: Any = None  # of all results, set by the first
 
     def values(self, x: Any, copy: bool = True) -> np.ndarray[Any, Any]:
-        """The values of a result; without `copy` they may be in memory that the callback writes to again."""
+        """The values of a result; without `copy` they may share memory that the callback writes to again."""
         if (
             not copy
             and type(x) is np.ndarray
@@ -297,7 +297,7 @@ class _PartCheck:
 
 
 def _callback_result(x: Any) -> tuple[Any, np.ndarray[Any, Any]]:
-    """The dtype and the values of a result, which does not change if the callback fills the same memory again."""
+    """The dtype and the values of a result, copied if the callback could write to the same memory again."""
     if type(x) is np.ndarray:
         values = host_values(x)
         return values.dtype, values
@@ -317,14 +317,14 @@ def _callback_result(x: Any) -> tuple[Any, np.ndarray[Any, Any]]:
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
-    """The global Array of which this process holds `local_data`. On one process that is all of it.
+    """The global Array of which this process holds `local_data`. With one process, `local_data` is the whole array.
 
-    Both arguments may be trees, `sharding` a prefix. Without `global_shape` each dim grows by the number of different parts
-    that processes hold of it. A dim of `local_data` that has the global size already is cut to this process's part.
+    Both arguments may be trees, `sharding` a prefix. Without `global_shape` each dim is multiplied by the number of different
+    parts that processes hold of it. A dim of `local_data` that already has the global size is cut to this process's part.
 
     Raises:
-        ValueError: a dim is neither of the global size nor of this process's part; or processes hold parts of different
-            sizes and `global_shape` is not given.
+        ValueError: a dim has neither the global size nor the size of this process's part; or processes hold parts of
+            different sizes and `global_shape` is not given.
     """
 
     leaves, tree = tree_flatten(local_data)
@@ -353,7 +353,7 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
 
 
 def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImpl:
-    """One array over several processes from this one's part."""
+    """One array over several processes, from this process's part."""
     value = as_array(value)
     if isinstance(value, Tracer):
         raise TypeError("make_array_from_process_local_data takes host values; it cannot be used inside of jit.")
@@ -365,7 +365,7 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
     if tiling is None:
         raise NotImplementedError(f"no device grid describes {sharding}; use make_array_from_single_device_arrays.")
     planned = _is_planned(sharding)
-    if planned:  # this process's part alone is looked at: the others are like it
+    if planned:  # only this process's part is checked; the others are like it
         coordinates = own_coordinates(sharding.device_list, tiling.mesh_shape)
         mine, held = owned_positions(tiling.dims, tiling.mesh_shape, coordinates), {}
         if shape is None:

@@ -1,7 +1,7 @@
 """Operators and methods of arrays, loaded when the first one is used, so that `import shardwise` stays quick.
 
-The NumPy face defines them (`shardwise.numpy.operators`). Until it is imported, a stand-in of each imports it and asks again,
-for the class (``jax.Array.sum``) as for an array.
+`shardwise.numpy.operators` defines them. Until it is imported, a stand-in for each imports it and looks the attribute up again, on the
+class (``jax.Array.sum``) as well as on an array.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwise.ir import Array
 
 _FACE = "shardwise.numpy"
 _BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift".split()
-# Names from before the arrays became one type, and what they are called now.
+# Old names, from before the arrays became one type, and their new names.
 _OLDER = {"local_shards": "addressable_shards", "local_data": "addressable_data"}
 _OPERATORS = [f"__{side}{name}__" for name in _BINARY for side in ("", "r")] + [
     f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem iter len".split()
@@ -25,13 +25,13 @@ _METHODS = """T all any argmax argmin argpartition argsort astype at byteswap ch
     swapaxes take to_device trace transpose var view""".split()
 
 
-# What concrete arrays have and traced ones raise for: named by the class `Array` as by JAX's.
+# Attributes that concrete arrays have and traced arrays raise for; the class `Array` has them, as JAX's class does.
 _CONCRETE = """addressable_data addressable_shards committed copy_to_host_async device global_shards is_fully_addressable
     is_fully_replicated item sharding""".split()
 
 
 class _StandIn:
-    """An attribute of `Array` that the NumPy face is about to define."""
+    """A placeholder for an attribute of `Array` that `shardwise.numpy` will define."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Where results live, and the errors of operands that live apart."""
+"""The shardings of results, and the errors for operands on different devices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def derive_sharding(
     named: Sequence[Any],
     default_mesh: Mesh | None,
 ) -> Sharding:
-    """The sharding object of a result with layout `dims`: like that of the first operand that lies on the grid."""
+    """The sharding object of a result with layout `dims`: of the same kind as that of the first operand on the grid."""
     tiling = Tiling(grid.sizes, grid.names, grid.positions(dims))
     if aval.mesh is not None:
         return _explicit(grid, tiling, aval, in_sigs, named, default_mesh)
@@ -64,7 +64,7 @@ def derive_sharding(
             return sharding_like(item, tiling, reuse=False)
         if isinstance(item, Mesh):
             return sharding_like(NamedSharding(item, PartitionSpec()), tiling)
-    if default_mesh is None or not in_mesh:  # only index maps that are no grid say where
+    if default_mesh is None or not in_mesh:  # only shardings given by index maps that form no grid name the devices
         return GSPMDSharding(grid.devices, HloSharding.from_tiling(tiling))
     return sharding_like(NamedSharding(default_mesh, PartitionSpec()), tiling)
 
@@ -77,7 +77,7 @@ def _explicit(
     named: Sequence[Any],
     default_mesh: Mesh | None,
 ) -> Sharding:
-    """On explicit meshes the spec is padded to the rank and repeats the type."""
+    """The sharding of a result on an explicit mesh: the spec is padded to the rank and agrees with the type."""
     typed = aval.mesh
     assert typed is not None
     candidates = [s.sharding for s in in_sigs] + list(named) + [default_mesh]
@@ -85,13 +85,13 @@ def _explicit(
         mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
         if isinstance(mesh, Mesh) and mesh.device_list == grid.devices and mesh.abstract_mesh == typed:
             break
-    else:  # the context changed names or types of axes while the function ran
+    else:  # the function changed names or types of axes in its context
         placed = np.array(grid.devices, dtype=object).reshape(typed.axis_sizes)
         mesh = Mesh(placed, typed.axis_names, axis_types=typed.axis_types)
     spec = spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
     entries: list[Any] = list(spec.partitions) if spec is not None else []
     entries += [None] * (aval.ndim - len(entries))
-    for d, axes in enumerate(aval.spec):  # axes of size 1 show in the type though they split nothing
+    for d, axes in enumerate(aval.spec):  # the type names axes of size 1 although they split nothing
         known = entries[d]
         have = () if known is None else (known,) if isinstance(known, str) else tuple(known)
         if not set(axes) <= set(have):
@@ -105,9 +105,9 @@ def _explicit(
 
 
 def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "") -> None:
-    """Raise ValueError if `aval` cannot have that sharding: rank too small, or a dim that does not divide.
+    """Raise ValueError if `aval` cannot have this sharding: its rank is too small, or a dim does not divide evenly.
 
-    `what` is "pjit arguments" or "pjit outputs", `path` names the one.
+    `what` is "pjit arguments" or "pjit outputs"; `path` names the argument or output.
     """
     named = f"{what} with pytree key path {path}" if path else what
     try:

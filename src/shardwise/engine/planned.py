@@ -1,7 +1,7 @@
-"""Planned runs: whether programs compute now, or only say what they would do on a machine that is not there.
+"""Planned runs: programs do not compute, and only report what they would do on a machine that is not present.
 
-In: a `Recorder`, which the planner installs for such a run. Out: what the engine tells it: each program compiled, each call, and each
-attempt to read a value that nobody has computed. Without a recorder (the usual case) nothing here costs anything.
+In: a `Recorder`, which the planner installs for such a run. Out: the engine's reports to it: each compiled program, each call, and each
+attempt to read a value that nobody has computed. Without a recorder (the usual case) this module costs nothing.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from shardwise.sharding import Sharding
 
 
 class Recorder(Protocol):
-    """Whoever plans a run."""
+    """The planner's side of a planned run."""
 
     def compiled(self, executable: Any) -> None:
-        """A program was compiled: a `DataFree`."""
+        """A program (a `DataFree`) was compiled."""
         ...
 
     def called(self, executable: Any) -> None:
-        """It is about to be called."""
+        """The program is about to be called."""
         ...
 
     def read(self, shape: Sequence[int], dtype: Any) -> None:
-        """Someone reads a value without data; may raise to refuse."""
+        """A value without data is read; the recorder may raise to refuse."""
         ...
 
 
-# Traced: programs are compiled anew for a planned run, and again after it.
+# A traced setting: programs are compiled again for a planned run, and again after it.
 _recorder: Setting[Recorder | None] = Setting("plan", None)
 
 
 def recorder() -> Recorder | None:
-    """The recorder of the planned run, if this is one."""
+    """The recorder of the current planned run, or None."""
     return _recorder.value
 
 
 def install_recorder(new: Recorder | None) -> Recorder | None:
-    """Begin or end a planned run in all threads; returns the recorder before."""
+    """Begin or end a planned run in all threads; returns the previous recorder."""
     before = _recorder.value
     _recorder.set_global(new)
     return before
 
 
 def check_attached(sharding: Sharding) -> None:
-    """Raise JaxRuntimeError if the devices exist in a description of a machine only, and this is no planned run."""
+    """Raise JaxRuntimeError if the devices exist only in the description of a machine, and this is no planned run."""
     first = sharding.device_list[0]
     if first.client.stands_for_all and _recorder.value is None:
         raise JaxRuntimeError(
@@ -60,10 +60,10 @@ def check_attached(sharding: Sharding) -> None:
 
 
 def check_room(shape: Sequence[int], dtype: Any, what: str) -> None:
-    """In a planned run refuse to lay out a value in real memory that this machine does not have. Elsewhere the memory is in use already.
+    """In a planned run, refuse to allocate more memory than this machine has free. In other runs the memory is in use already.
 
     Raises:
-        MemoryError: `what` needs more than is free.
+        MemoryError: `what` needs more than the free memory.
     """
     if _recorder.value is None:
         return
@@ -76,7 +76,7 @@ def check_room(shape: Sequence[int], dtype: Any, what: str) -> None:
 
 
 def free_memory() -> int | None:
-    """The bytes that this machine has left for programs, where it says so."""
+    """The bytes of free memory on this machine; None if unknown."""
     try:
         with open("/proc/meminfo") as file:
             lines = dict(line.split(":", 1) for line in file)

@@ -1,4 +1,4 @@
-"""`Shard`: one device's part of an array, and the places of all parts, found once per signature.
+"""`Shard`: one device's part of an array, and the places of all parts, computed once per signature.
 
 Comes in: an Array. Goes out: one Shard per device, whose `data` is a single-device Array on the same memory.
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class ShardPlace:
-    """Where a device's part of all arrays of one signature lies."""
+    """The place of a device's part in all arrays of one signature."""
 
     __slots__ = ("_sig", "at", "device", "index", "replica_id", "whole")
 
     def __init__(self, whole: Signature, at: tuple[int, ...], device: Device, index: Index, replica_id: int) -> None:
         self.whole = whole
-        self.at = at  # the device's coordinates in the grid; () where the data is cut from the dense value
+        self.at = at  # the device's coordinates in the grid; () if the data is cut from the dense value
         self.device = device
         self.index = index
         self.replica_id = replica_id
@@ -62,7 +62,7 @@ class ShardPlace:
 
 @recent(1024)
 def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
-    """The places of all parts of arrays with that signature, in the sharding's device order."""
+    """The places of all parts of arrays with this signature, in the sharding's device order."""
     shape, tiling = sig.aval.shape, sig.tiling
     index_map: Mapping[Device, Any] = sig.sharding.devices_indices_map(shape)
     replicas = _replica_ids(index_map.values()) if tiling is None else replica_ids(tiling, shape)
@@ -79,7 +79,7 @@ def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
 
 @recent(1024)
 def local_places(sig: Signature) -> tuple[ShardPlace, ...]:
-    """Of `shard_places` those on devices of this process."""
+    """Those of `shard_places` on devices of this process."""
     return tuple([place for place in shard_places(sig) if place.device.is_local])
 
 
@@ -110,7 +110,7 @@ class Shard:
 
     @property
     def index(self) -> Index:
-        """The part of the array, a slice per dim."""
+        """The part's position in the array: a slice per dim."""
         return self._place.index
 
     @property

@@ -1,4 +1,4 @@
-"""`Signature`: all that a compiled call depends on of an argument, interned so that looking a call up compares identities."""
+"""`Signature`: the properties of an argument that a compiled call depends on, interned so that a cache look-up compares identities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwise.sharding.tiling import Tiling
 
 
 class Signature:
-    """What a compiled call depends on of an argument: type, sharding, commitment. Interned: compared by identity."""
+    """An argument's type, sharding and commitment, on which a compiled call depends. Interned: compared by identity."""
 
     __slots__ = ("absent", "aval", "committed", "devices", "form", "positions", "sharding", "spans", "tiling")
 
@@ -25,9 +25,9 @@ class Signature:
     tiling: Tiling | None  # None: no device grid describes the sharding
     form: BlockForm
     devices: tuple[Device, ...]
-    spans: bool  # other processes own some of the devices: `form` and the data are of this process's part
-    absent: bool  # this process owns none of the devices: it knows of the array, and holds nothing of it
-    positions: tuple[Ndarray | None, ...]  # then per dim the parts that this process holds; None: all of them
+    spans: bool  # other processes own some of the devices: `form` and the data describe this process's part
+    absent: bool  # this process owns none of the devices: it knows the array, and holds no part of it
+    positions: tuple[Ndarray | None, ...]  # per dim, the parts that this process holds; None: all of them
 
     def __init__(self, aval: ShapedArray, sharding: Sharding, committed: bool) -> None:
         self.aval = aval
@@ -62,7 +62,7 @@ class Signature:
         self.form = block_form(local, tiling.dims, owned.extents)
 
     def part_of(self, dense: Ndarray) -> Ndarray:
-        """Of a whole value the part that this process holds."""
+        """The part of a whole value that this process holds."""
         if not self.spans:
             return dense
         if self.absent:

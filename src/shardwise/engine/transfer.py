@@ -1,7 +1,7 @@
-"""Moving an array to other devices, where several processes are concerned: `device_put` between meshes.
+"""Moving an array to other devices if several processes take part: `device_put` between meshes.
 
-Comes in: an array and a sharding over another list of devices; the processes that own devices of either call this together.
-Goes out: the array on the new devices. Each process sends what others need of its part, once.
+Comes in: an array and a sharding over another list of devices; all processes that own devices of either call this together.
+Goes out: the array on the new devices. Each process sends the pieces of its part that others need, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardwise.runtime.processes import MASK, DivergenceError, Meeting, Route, c
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import local_index
 
-Box = tuple[tuple[int, int], ...]  # per dim where a part begins and ends
+Box = tuple[tuple[int, int], ...]  # begin and end of a part per dim
 
 
 def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, ...]:
@@ -28,11 +28,11 @@ def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, 
 
 
 def source_of(value: ArrayImpl, target: Sharding) -> int | None:
-    """What stands for the one array that all processes of a move mean; None if each means a value of its own.
+    """The number that identifies the one array that all processes move; None if each process moves a value of its own.
 
     Raises:
-        ValueError: some mean one array, and others something else.
-        DivergenceError: the array is not the same one for those that hold parts of it.
+        ValueError: some processes move one array, and others something else.
+        DivergenceError: the processes that hold parts of the array made it in different ways.
     """
     ranks = concerned(value._sig.devices, target.device_list)
     text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
@@ -59,7 +59,7 @@ def source_of(value: ArrayImpl, target: Sharding) -> int | None:
 
 
 def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
-    """The array under a signature over other devices; `source` stands for it on all processes."""
+    """The array under a signature over other devices; `source` identifies it on all processes."""
     ranks = concerned(value._sig.devices, sig.devices)
     world = the_world()
     if world.rank not in ranks:
@@ -107,12 +107,12 @@ def _box(index: Sequence[slice], shape: Sequence[int]) -> Box:
 
 
 def _cut(data: Any, of: Box, part: Box) -> Any:
-    """Of the data of a box a part of it."""
+    """The data of `part`, cut from the data of the box `of`."""
     return data[(*[slice(a - c, b - c) for (a, b), (c, _) in zip(part, of, strict=True)], ...)]
 
 
 def _home(dense: Any, sig: Signature, box: Box) -> Any:
-    """Where a box of this process lies in its dense array."""
+    """The view of this process's dense array at a box."""
     index = tuple(slice(a, b) for a, b in box)
     if sig.spans:
         assert sig.tiling is not None

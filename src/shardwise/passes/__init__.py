@@ -1,6 +1,6 @@
 """Passes: Program in, Program out. `pipeline` lists them; `propagate` gives every value a layout, `partition` makes communication explicit.
 
-Besides these names it offers the module `propagate`.
+The package also exports the module `propagate`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Assembling views: the equations that bring every device its part of a value that is put together from others.
+"""Assembling views: the equations that give every device its part of a value that consists of parts of other values.
 
-Comes in: a view and the layout that it is to have. Goes out: local equations, and a `halo_exchange` for each dim along which rows cross
-the border of a device. A dim is resolved after another; along each, all parts come in one exchange.
+Comes in: a view and its target layout. Goes out: local equations, and a `halo_exchange` for each dim along which rows cross the border
+between devices. Dims are resolved one by one; along each, one exchange brings all parts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_WINDOWS: Windows = {}
 
 
 def natural_layout(view: View, sizes: Mapping[str, int]) -> DimAxes:
-    """The layout in which most of a view lies already, where the axes of each dim divide it; else the dim is whole."""
+    """The layout that most of a view has already. A dim that its axes do not divide is whole."""
     dims: list[Axes] = []
     used: set[str] = set()
     for d, n in enumerate(view.shape):
@@ -57,7 +57,7 @@ def natural_layout(view: View, sizes: Mapping[str, int]) -> DimAxes:
 
 @dataclass
 class _Operand:
-    """A value of which pieces are joined along a dim that `axes` split."""
+    """A value whose pieces are joined along a dim that `axes` split."""
 
     view: View
     axes: Axes
@@ -66,13 +66,13 @@ class _Operand:
 
 @dataclass
 class Assembler:
-    """Makes the equations for views of values of one type."""
+    """Makes the equations for views of one type."""
 
     region: Region
     aval: ShapedArray  # of the view, global
 
     def assemble(self, view: View, dims: DimAxes, fill: Atom | None = None) -> Atom:
-        """The local atom of `view` in layout `dims`; `fill` is what stands where no part is (None: anything)."""
+        """The local atom of `view` in layout `dims`; positions without a part hold `fill` (None: any value)."""
         parts = list(view.parts)
         ground = literal(0, self.aval.dtype) if fill is None else fill
         if parts and parts[0].fills and _covers(parts[0], view.shape):
@@ -89,9 +89,9 @@ class Assembler:
         return made if made is not None else self._painted(view.shape, parts, dims, ground)
 
     def windows(self, view: View, dims: DimAxes, windows: Windows, fill: Atom) -> Atom | None:
-        """Each device's windows of `view` along some dims, its part along the others; `fill` stands where no part is.
+        """Each device's windows of `view` along some dims, its part along the others; positions without a part hold `fill`.
 
-        None where the parts lie one over the other, or over another value than `fill`.
+        None if parts overlap each other, or lie over a value other than `fill`.
         """
         parts = list(view.parts)
         if parts and parts[0].fills and _covers(parts[0], view.shape):
@@ -105,7 +105,7 @@ class Assembler:
         return self._cut(View(view.shape, tuple(parts), view.eqn), dims, fill, windows)
 
     def _local_shape(self, shape: Ints, dims: DimAxes, windows: Windows) -> Ints:
-        """What a device has of a value of this shape."""
+        """The shape of a device's part, or of its windows, of a value of this shape."""
         plain = tuple(() if d in windows else axes for d, axes in enumerate(dims))
         local = local_shape(shape, plain, self._sizes)
         return tuple(windows[d].width if d in windows else n for d, n in enumerate(local))
@@ -120,7 +120,7 @@ class Assembler:
     # -- one dim after the other -----------------------------------------------------------------------------------------------
 
     def _cut(self, view: View, dims: DimAxes, fill: Atom, windows: Windows = NO_WINDOWS) -> Atom | None:
-        """The view as runs along one of its moved dims, each of which is a view itself; None if it falls apart along none."""
+        """Assemble the view as consecutive smaller views along one of its moved dims; None if no dim allows this."""
         moved = sorted({*view.moved(), *windows})
         if not moved:
             (part,) = view.parts
@@ -152,7 +152,7 @@ class Assembler:
         return None
 
     def _axes_of(self, source: Stored, d: int, dims: DimAxes) -> Axes:
-        """The axes that split dim `d` of a source from which its parts are exchanged: those of the result, or its own."""
+        """The axes that split dim `d` of a source for the exchange of its parts: those of the result, or its own."""
         others = {a for e, axes in enumerate(dims) if e != d for a in axes}
         axes = source.dims[d]
         if dims[d] and axes and axes != dims[d]:
@@ -174,7 +174,9 @@ class Assembler:
         fill: Atom,
         window: Window | None,
     ) -> Atom:
-        """Pieces of operands along dim `d`, whose layouts differ from `dims` there alone; each device its part, or this window."""
+        """Join pieces of operands along dim `d`, the only dim in which their layouts differ from `dims`. Each device gets its part, or
+        its `window`.
+        """
         split = next((o.axes for o in operands if o.axes), ())
         if not dims[d] and split:
             for k, operand in enumerate(operands):
@@ -205,7 +207,7 @@ class Assembler:
         return self.region.collective(halo_exchange, atoms, over, moved, params)
 
     def _joined_here(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
-        """The same along a dim of which each device has all."""
+        """The same along a dim that is whole on each device."""
         parts: list[Atom] = []
         place = 0
         emit = self.region.emit
@@ -232,7 +234,7 @@ class Assembler:
     # -- one part over the other -----------------------------------------------------------------------------------------------
 
     def _painted(self, shape: Ints, parts: Sequence[Part], dims: DimAxes, fill: Atom) -> Atom:
-        """Each part alone, where it belongs, chosen by position."""
+        """Assemble each part alone at its place, then select between them by position."""
         local = local_shape(shape, dims, self._sizes)
         out: Atom | None = None
         for part in parts:
@@ -283,7 +285,7 @@ class Assembler:
 
 
 def _at(values: Any, d: int, value: Any) -> Any:
-    """A tuple with another entry at `d`."""
+    """`values` with entry `d` replaced."""
     return (*values[:d], value, *values[d + 1 :])
 
 
@@ -292,7 +294,7 @@ def _covers(part: Part, shape: Ints) -> bool:
 
 
 def _without_ground(parts: list[Part]) -> list[Part]:
-    """Parts over a ground that the first one fills everywhere, without those that show the same value."""
+    """The parts after the first, which fills the whole view; leading parts with the same fill value are dropped."""
     ground, rest = parts[0], parts[1:]
     while rest and rest[0].fills and rest[0].source.is_same(ground.source):
         rest = rest[1:]
@@ -300,7 +302,7 @@ def _without_ground(parts: list[Part]) -> list[Part]:
 
 
 def _beside(parts: Sequence[Part]) -> Stored | None:
-    """The one value that fills parts beside all others, over none of them; None if there is no such value."""
+    """The one value of all fill parts, if none of these lies over another kind of part; else None."""
     fills = [i for i, p in enumerate(parts) if p.fills]
     if not fills or not all(parts[i].source.is_same(parts[fills[0]].source) for i in fills):
         return None
@@ -309,12 +311,12 @@ def _beside(parts: Sequence[Part]) -> Stored | None:
 
 
 def _meet(a: Part, b: Part) -> bool:
-    """Whether two parts have places in common."""
+    """Whether two parts overlap."""
     return all(p < q + m and q < p + n for p, n, q, m in zip(a.at, a.size, b.at, b.size, strict=True))
 
 
 def _loosened(parts: list[Part], shape: Ints) -> list[Part]:
-    """A single part of a source that lies as the view does: all of the source, as nobody asks what stands beside it."""
+    """A single part, grown to all of its source in dims that the view does not move: positions outside the part may hold any value."""
     if len(parts) != 1 or parts[0].fills:
         return parts
     (part,) = parts
@@ -326,7 +328,7 @@ def _loosened(parts: list[Part], shape: Ints) -> list[Part]:
 
 
 def _runs(parts: Sequence[Part], d: int) -> list[list[Part]] | None:
-    """The parts by their places along `d`, in order; None where two overlap, or a run is of sources that lie differently there."""
+    """The parts grouped by position along `d`, in order; None if two groups overlap, or sources of one group lie differently there."""
     runs: dict[tuple[int, int], list[Part]] = {}
     for part in parts:
         runs.setdefault((part.at[d], part.size[d]), []).append(part)
@@ -346,7 +348,7 @@ def _runs(parts: Sequence[Part], d: int) -> list[list[Part]] | None:
 
 
 def _whole_along(part: Part, d: int) -> Part:
-    """The part with all that its source has along `d`."""
+    """The part, grown to all of its source along `d`."""
     n = part.source.shape[d]
     return replace(part, first=_at(part.first, d, 0), at=_at(part.at, d, 0), size=_at(part.size, d, n))
 

@@ -1,7 +1,7 @@
-"""Choosing how one op is split: which mesh axes shard which factor of its sharding rule.
+"""Choosing the split of one op: the mesh axes that shard each factor of its sharding rule.
 
 Comes in: a rule and the layouts of the op's operands and results. Goes out: axes per factor that every tensor of the op
-can take, so that each device computes its part alone; what disagrees is resharded around the op.
+can take, so that each device computes its part alone; tensors of other layouts are resharded before or after the op.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Shape = tuple[int, ...]
 
 
 def compose(tensor: TensorFactors, factors: Mapping[int, Axes]) -> DimAxes:
-    """The layout of a tensor whose factors are split so."""
+    """The layout of a tensor whose factors have these axes."""
     return tuple(tuple(a for f in dim for a in factors.get(f, ())) for dim in tensor)
 
 
 def decompose(rule: Rule, tensor: TensorFactors, dims: DimAxes, sizes: Mapping[str, int]) -> FactorAxes:
-    """Deal the axes of each dim to its factors, major first; axes that do not fill a factor exactly are left out."""
+    """Assign the axes of each dim to its factors, major first; axes that do not fill a factor exactly are left out."""
     out: FactorAxes = {}
     for factors, axes in zip(tensor, dims, strict=True):
         left = list(axes)
@@ -46,9 +46,9 @@ def choose_factors(
     windows: Mapping[int, int] | None = None,
     first: int | None = None,
 ) -> FactorAxes:
-    """The axes for each factor. Where tensors disagree, the layout held by the most elements wins, or that of tensor `first`.
+    """The axes for each factor. If tensors disagree, the layout held by the most elements wins, or the layout of tensor `first`.
 
-    `windows` are PERMUTE factors that may stay split, with the size of the result's dim.
+    `windows` maps the PERMUTE factors that may stay split to the size of the result's dim.
     """
     parts = [decompose(rule, t, d, sizes) if any(d) else {} for t, d in zip(rule.tensors, dims, strict=True)]
     factors: FactorAxes = {}
@@ -65,9 +65,9 @@ def choose_factors(
 
 
 def _independent(rule: Rule) -> list[list[int]]:
-    """The tensors of an op in groups between which nothing is computed: an axis may split one factor of each group.
+    """The tensors of an op in independent groups: an axis may split one factor of each group.
 
-    The values that pass through an `optimization_barrier` are such groups. Ops that reduce are one group.
+    Each value that passes through an `optimization_barrier` is such a group. The tensors of an op that reduces are one group.
     """
     everything = list(range(len(rule.tensors)))
     if len(rule.outputs) < 2 or any(rule.kinds):
@@ -83,7 +83,7 @@ def _independent(rule: Rule) -> list[list[int]]:
 
 
 def _agreement(tensors: Sequence[TensorFactors], parts: Sequence[FactorAxes]) -> FactorAxes | None:
-    """The split on which these tensors agree, if they do."""
+    """The split on which these tensors agree; None if they disagree."""
     factors: FactorAxes = {}
     for part in parts:
         factors.update(part)
@@ -106,7 +106,7 @@ def other_choices(
     windows: Mapping[int, int] | None,
     chosen: FactorAxes,
 ) -> Iterator[FactorAxes]:
-    """Splits that may move fewer bytes than `chosen`: those in which one tensor keeps its layout."""
+    """Splits that may move fewer bytes than `chosen`: in each, one tensor keeps its layout."""
     for t, (tensor, d) in enumerate(zip(rule.tensors, dims, strict=True)):
         if any(d) and compose(tensor, chosen) != d:
             factors = choose_factors(rule, dims, shapes, sizes, windows, first=t)
@@ -115,7 +115,7 @@ def other_choices(
 
 
 def with_idle_axes(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> Iterator[FactorAxes]:
-    """`factors` with one axis more that splits nothing so far: a part of a value is moved where all of it would be."""
+    """`factors` with one more axis that is unused so far: a device then moves a part of a value instead of all of it."""
     used = {a for axes in factors.values() for a in axes}
     for a, n in sizes.items():
         for f, kind in enumerate(rule.kinds) if a not in used and n > 1 else ():
@@ -159,8 +159,8 @@ def _by_weight(
 
 
 def _move_off_whole_dims(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int], split: set[int]) -> None:
-    """Factors that must be whole (all of those kinds but `split`) give their axes to a batch factor that fits and that
-    every tensor has."""
+    """Move the axes of factors that must be whole (all of those kinds except `split`) to a batch factor that every tensor
+    has and that they divide."""
     for f in [f for f in factors if rule.kinds[f] in (Kind.REPLICATE, Kind.PERMUTE) and f not in split]:
         for a in factors.pop(f):
             for g, kind in enumerate(rule.kinds):
@@ -175,7 +175,7 @@ def _everywhere(rule: Rule, factor: int) -> bool:
 
 
 def _drop_inexpressible(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> None:
-    """A minor factor of a merged dim can be split only if its major factors are split completely."""
+    """Drop the axes of minor factors of a merged dim unless its major factors are split completely."""
     changed = True
     while changed:
         changed = False

@@ -1,6 +1,6 @@
-"""Large reductions whose results are reduced over devices right away, as one reduction over both: one more loop of the same group.
+"""Joining a large reduction with the reduction over devices of its result: one more loop of the same group.
 
-Comes in: a per-device program. Goes out: the program in which such a pair is one equation, with the axes in `sum_axes`.
+Comes in: a per-device program. Goes out: the program in which such a pair is one equation, with the mesh axes in `sum_axes`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardwise.runtime.machine import available
 
 
 def with_crossing_reductions(program: Program, env: Env) -> Program:
-    """`program` with these pairs joined; as it is where the devices lie over several processes."""
+    """`program` with these pairs joined; unchanged if the devices belong to several processes."""
     if not env.axis_names or env.processes is not None or not available():
         return program
     return _joined(program, env)

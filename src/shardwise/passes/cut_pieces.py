@@ -1,8 +1,7 @@
-"""Slices of joined values: each reads the pieces that it needs.
+"""Slices of joined values: each reads only the pieces that it needs.
 
-Comes in: a per-device program. Goes out: the program in which slices of a value that is put together from operands, as `tall[:-2]` of
-rows with their neighbours' edges, are joined values of slices themselves. Loops read those where they lie, and the value that all of
-them are cut out of is never made.
+Comes in: a per-device program. Goes out: the program in which slices of a joined value (as `tall[:-2]` of rows joined with their
+neighbours' edges) are joined values of slices. Loops read these in place, and the large joined value is never made.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from shardwise.runtime.machine import available
 
 
 def with_cut_pieces(program: Program, env: Env) -> Program:
-    """`program` with slices of joined values as joined values of slices, where loops read all of them."""
+    """`program` with slices of joined values as joined values of slices, if loops read all of them."""
     return _cut(program, math.prod(env.axis_sizes)) if available() else program
 
 
@@ -53,7 +52,7 @@ def _cut(program: Program, devices: int) -> Program:
 
 
 def _slice_of(eqn: Equation, pieces: tuple[Piece, ...]) -> list[Equation] | None:
-    """A slice of a value that consists of these pieces, as equations on their sources; None if that changes its type."""
+    """A slice of a value made of these pieces, as equations on their sources; None if that changes the slice's type."""
     first, limit, out = eqn.params["start_indices"], eqn.params["limit_indices"], eqn.outputs[0]
     if any(s != 1 for s in eqn.params["strides"] or ()):
         return None
@@ -78,5 +77,5 @@ def _slice_of(eqn: Equation, pieces: tuple[Piece, ...]) -> list[Equation] | None
 
 
 def _at(values: tuple[int, ...], d: int, value: int) -> tuple[int, ...]:
-    """A tuple with another entry at `d`."""
+    """`values` with entry `d` replaced."""
     return (*values[:d], value, *values[d + 1 :])

@@ -1,8 +1,8 @@
-"""Products joined with the fused groups that use their results while these are in the cache: equations `epilogue`.
+"""Joining products with the fused groups that use their results while these are in the cache: equations `epilogue`.
 
-Comes in: a per-device program with its fused groups. Goes out: the program in which a product and the group that reads its result,
-and a product of the group's result, if there is one, are one equation, where the result is too large for the cache and
-computing it in panels costs less than it saves.
+Comes in: a per-device program with its fused groups. Goes out: the program in which a product, the group that reads its result
+and possibly a product of the group's result are one equation. They are joined if the result is too large for the cache and
+panels cost less than they save.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwise.sharding.rule import Kind
 
 
 def with_epilogues(program: Program, env: Env) -> Program:
-    """`program` with its products joined with groups where that pays."""
+    """`program` with products joined with groups if that pays."""
     if config.shardwise_blas != "auto" or not llvm.available():
         return program
     return _joined(program, env)
@@ -49,7 +49,7 @@ def _joined(program: Program, env: Env) -> Program:
 
 @dataclass(frozen=True)
 class _Source:
-    """A product whose result a group sees through `views`, as the value `seen`. `places`: per dim of that, the result's dim."""
+    """A product whose result a group reads through `views`, as the value `seen`. `places`: the result's dim for each dim of `seen`."""
 
     number: int
     views: tuple[int, ...]
@@ -58,7 +58,7 @@ class _Source:
 
 
 def _view_dims(eqn: Equation) -> tuple[int | None, ...] | None:
-    """Per dim of the result the operand's dim, None for size 1, if the equation gives a view of all of it, dim for dim."""
+    """The operand's dim (None for size 1) for each dim of the result, if the equation is a view of its whole operand, dim by dim."""
     if not eqn.op.view or len(eqn.inputs) != 1 or not isinstance(eqn.inputs[0], Var):
         return None
     x, out = eqn.inputs[0].aval, eqn.outputs[0].aval
@@ -76,7 +76,7 @@ def _view_dims(eqn: Equation) -> tuple[int | None, ...] | None:
 
 
 class _Search:
-    """Finds what can be joined; `joined` are the parts found, each a product, views of it, a group and maybe a product."""
+    """Finds the parts to join; each in `joined` is a product, views of it, a group and possibly another product."""
 
     def __init__(self, program: Program, env: Env) -> None:
         self.equations = program.equations
@@ -88,7 +88,7 @@ class _Search:
         self.part_of: dict[int, Part] = {}
 
     def join(self, i: int) -> None:
-        """Join group i with a product before and one after it, if that pays."""
+        """Join group i with a product before it, and possibly one after it, if that pays."""
         group = self.equations[i]
         before = [found for v in group.inputs if isinstance(v, Var) and (found := self._source(v, i)) is not None]
         for source in sorted(before, key=lambda s: -s.seen.aval.size):
@@ -104,7 +104,7 @@ class _Search:
             return
 
     def _source(self, v: Var, reader: int) -> _Source | None:
-        """The product that `v` is a view of, for equation `reader`."""
+        """The product of which `v` is a view, for equation `reader`."""
         seen, views = v, []
         places: tuple[int | None, ...] = tuple(range(v.aval.ndim))
         while (j := self.made.get(v)) is not None:
@@ -121,12 +121,12 @@ class _Search:
         return None
 
     def _contracts(self, i: int) -> bool:
-        """Whether equation i is a product that can be part of a step, and is not yet part of one."""
+        """Whether equation i is a product that can be joined and is not yet."""
         eqn = self.equations[i]
         if i in self.part_of or eqn.op.contraction is None or not all(isinstance(a, Var) for a in eqn.inputs):
             return False
         if self.env.processes is not None and eqn.params.get("sum_axes"):
-            return False  # another exchange of data
+            return False  # the product exchanges data with other processes itself
         types = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
         computed = eqn.op.contraction(*types, eqn.params)
         return all(t.dtype == computed for side in types for t in side)
@@ -138,7 +138,7 @@ class _Search:
         return space.is_full(v.aval) if space is not None else (v.aval.shape, v.aval.vma) == (first.shape, first.vma)
 
     def _followers(self, source: _Source, group: Equation) -> list[int]:
-        """Products whose left operand is a result of the group, with the rows and columns of the product before it."""
+        """Products whose left operand is a result of the group, with the rows and columns of the first product."""
         product, aval = self.equations[source.number], source.seen.aval
         inside = (*product.outputs, source.seen, *group.outputs)
         columns, found = self._columns(product), []
@@ -163,13 +163,13 @@ class _Search:
 
     @staticmethod
     def _columns(product: Equation) -> set[int | None]:
-        """The dims of a product's result that are its columns, without those of size 1."""
+        """The column dims of a product's result, except dims of size 1."""
         rhs, ((_, contracted), (_, batch)) = product.inputs[1].aval, product.params["dimension_numbers"]
         out = product.outputs[0].aval
         return {d for d in range(out.ndim - rhs.ndim + len(contracted) + len(batch), out.ndim) if out.shape[d] != 1}
 
     def _acyclic(self, members: Sequence[int]) -> bool:
-        """Whether no way leads out of the members and back in."""
+        """Whether no path leaves the members and returns."""
         inside = set(members)
         last = max(inside)
         stack = [k for i in inside for v in self.equations[i].outputs for k in self.used.get(v, ()) if k not in inside]
@@ -187,7 +187,7 @@ class _Search:
         return True
 
     def _pays(self, source: _Source, group: Equation, followed: bool) -> bool:
-        """Whether the result is large enough, and the panels too: their operands are laid out anew for each."""
+        """Whether the result is large enough, and the panels too: each panel packs its operands again."""
         product = self.equations[source.number]
         out, space = product.outputs[0].aval, group.params.get("space")
         size = out.nbytes * math.prod(map(self.env.size, out.vma))

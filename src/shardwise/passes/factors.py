@@ -3,9 +3,9 @@
 Comes in: an op's sharding rule and the current layouts. Goes out: the tensors whose layout grows, with the new layout.
 
 A rule is compiled once into a `Flow`, which lists for each level of propagation the places where a factor occurs and
-whether a layout may start there. The step itself has three parts: find the axes each factor is sharded by, wherever all
-tensors that know about it agree; order the factors, because two of them may want one axis on the same tensor; extend
-each tensor as far as its dims are open, its axes free and its factors large enough.
+whether a layout may start there. The step itself has three parts: find the axes of each factor on which all tensors that
+have some agree; order the factors, because two of them may want one axis on the same tensor; extend each tensor as far
+as its dims are open, its axes free and its factors large enough.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from shardwise.ir.op import Params
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
-# Levels of propagation. Ops that only rearrange elements go first, because following them is never wrong; a broadcast's
-# operand tells its result least, so that comes last.
+# Levels of propagation. Ops that only rearrange elements go first, because their layouts are always a good choice. The
+# operand of a broadcast says least about the layout of its result, so this direction comes last.
 SINGLE_USE = 1  # elementwise ops, transposes and reshapes whose operands have no other user
-MULTI_USE = 2  # the same ops, whoever uses the operands
-PASS_THROUGH = 3  # every factor that needs no communication, but broadcasts only from result to operand
-ALL_FACTORS = 4  # every factor, but broadcasts only from result to operand
+MULTI_USE = 2  # the same ops, whose operands may have other users
+PASS_THROUGH = 3  # every factor that needs no communication, except broadcasts from operand to result
+ALL_FACTORS = 4  # every factor, except broadcasts from operand to result
 EVERYTHING = 5
 LEVELS = (SINGLE_USE, MULTI_USE, PASS_THROUGH, ALL_FACTORS, EVERYTHING)
 
 Types = tuple[ShapedArray, ...]
 Place = tuple[int, int]  # tensor, slot
 Slot = tuple[int, int, bool]  # dim, factor, whether the factor is the minor-most of the dim
-# A factor, where its layouts start, where they may only object, and where they arrive.
+# A factor, the places where its layouts start, the places that can only veto them, and the places that they reach.
 Movement = tuple[int, tuple[Place, ...], tuple[Place, ...], tuple[Place, ...]]
 
 
@@ -46,7 +46,7 @@ class Flow:
                  "turns")  # fmt: skip
 
     def __init__(self, rule: Rule, early: int, *, forward_first: bool = False, identity: bool = False) -> None:
-        """`early` is the level at which ops that only rearrange elements (always so for an `identity`) begin."""
+        """`early` is the level at which an op that only rearranges elements begins; an `identity` always is such an op."""
         tensors = rule.tensors
         self.rule = rule
         self.num_inputs = len(rule.inputs)
@@ -57,7 +57,7 @@ class Flow:
         self.tensor_sizes = tuple(_product(rule.sizes[f] for f in slot_of) for slot_of in self.slot_of)
         self.pointwise = not identity and not forward_first and _is_pointwise(rule)
         self.levels = _levels(rule, self.slot_of, self.pointwise, identity, forward_first, early)
-        # The levels at which more becomes possible than at the one before.
+        # The levels that allow more than the level before.
         self.turns = tuple(n for n in LEVELS if self.levels[n] != self.levels[n - 1])
 
 
@@ -78,7 +78,7 @@ def _slots(tensor: TensorFactors) -> tuple[Slot, ...]:
 
 
 def _is_pointwise(rule: Rule) -> bool:
-    """Whether every tensor has the result's dims, but for scalars and dims of size 1."""
+    """Whether every tensor has the result's dims, except scalars and dims of size 1."""
     result = rule.outputs[0] if rule.outputs else ()
     if not rule.inputs or any(k is not Kind.PASS for k in rule.kinds) or any(len(dim) > 1 for dim in result):
         return False
@@ -91,7 +91,7 @@ def _is_pointwise(rule: Rule) -> bool:
 
 
 def _is_rearrangement(rule: Rule, sides: Sequence[tuple[bool, bool]]) -> bool:
-    """Whether the op only moves elements about: every factor is on both sides, or (reshape) on one and whole."""
+    """Whether the op only moves elements: every factor is on both sides, or (reshape) on one side and whole."""
     return len(rule.inputs) == 1 == len(rule.outputs) and all(
         k is (Kind.PASS if on_input and on_output else Kind.REPLICATE)
         for k, (on_input, on_output) in zip(rule.kinds, sides, strict=True)
@@ -105,7 +105,7 @@ def _levels(
     sides = [(any(f in t for t in slot_of[:n_in]), any(f in t for t in slot_of[n_in:])) for f in range(len(rule.sizes))]
     rearranges = pointwise or identity or (not forward_first and _is_rearrangement(rule, sides))
     expands = not rearranges and n_in == 1 and not any(rule.kinds) and all(out for _, out in sides)
-    # Operands that a pointwise op stretches along size-1 dims behave as if a broadcast stood before it.
+    # An operand that a pointwise op broadcasts along size-1 dims behaves like the operand of an explicit broadcast.
     full = max((len(t) for t in slot_of), default=0)
     stretched = {t for t in range(n_in) if pointwise and 0 < len(slot_of[t]) < full}
 
@@ -142,7 +142,7 @@ def _levels(
 
 
 def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
-    """The prepared form of an equation's sharding rule, shared like the rule itself."""
+    """The `Flow` of an equation's sharding rule, shared like the rule itself."""
     in_types = tuple([a.aval for a in eqn.inputs])
     out_types = tuple([v.aval for v in eqn.outputs])
     try:
@@ -155,7 +155,7 @@ def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
 
 def _make_flow(op: Op, in_types: Types, out_types: Types, params: Params, early: int) -> Flow:
     if op.rule is None and any(t.ndim not in (0, out_types[0].ndim) for t in (*in_types, *out_types)):
-        rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # has no rule and is not elementwise either
+        rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # no rule, and not elementwise
     else:
         rule = op.sharding_rule(in_types, out_types, params)
     return Flow(rule, early, forward_first=op.forward_first)
@@ -168,9 +168,9 @@ _cached_flow = recent(4096)(_make_flow)
 
 
 def agree(known: Axes, axes: Axes, grow: bool) -> tuple[Axes, bool]:
-    """The axes two shardings of one factor have in common, and whether they may still grow.
+    """The axes that two shardings of one factor have in common, and whether they may still grow.
 
-    A shorter list yields to a longer one that begins with it; lists that diverge stop there for good.
+    If one list is a prefix of the other, the longer one wins; lists that diverge never grow past that point.
 
     >>> agree(("x",), ("x", "y"), True)
     (('x', 'y'), True)
@@ -189,7 +189,7 @@ def agree(known: Axes, axes: Axes, grow: bool) -> tuple[Axes, bool]:
 def _deal(
     tensor: tuple[Slot, ...], sizes: Sequence[int], dims: DimAxes, mesh: Mapping[str, int]
 ) -> tuple[list[Axes], list[Axes]]:
-    """The axes of each slot, major factors first, and those left over where an axis does not fit into its factor."""
+    """The axes of each slot, major factors first, and the axes left over because one does not fit into its factor."""
     out: list[Axes] = []
     overflow: list[Axes] = []
     rest: Axes = ()
@@ -222,7 +222,7 @@ def _join(
     rank: int,
     mesh: Mapping[str, int],
 ) -> DimAxes:
-    """The layout whose slots have these axes. A minor factor counts only if the more major ones of its dim are full."""
+    """The layout whose slots have these axes. A minor factor counts only if all factors above it in its dim are full."""
     dims: list[Axes] = [()] * rank
     full = True
     at = -1
@@ -249,7 +249,7 @@ def extend(
 ) -> list[tuple[int, DimAxes]]:
     """The tensors whose layout grows at this level, with the grown layout.
 
-    `dims`, `closed` (per dim) and `banned` (axes the tensor may not gain) are per tensor, operands first.
+    `dims`, `closed` (per dim) and `banned` (axes that the tensor may not gain) have one entry per tensor, operands first.
     """
     slots: list[Sequence[Axes]] = list(dims)
     overflow: dict[int, list[Axes]] = {}
@@ -286,7 +286,7 @@ def extend(
 def _precedence(
     flow: Flow, wanted: Mapping[int, Axes], slots: Sequence[Sequence[Axes]], mesh: Mapping[str, int]
 ) -> list[int]:
-    """The factors in the order in which they may claim axes: those with the largest source tensor first."""
+    """The factors in the order in which they claim axes: largest source tensor first."""
     keys: dict[int, tuple[int, int, int, int]] = {}
     for f, axes in wanted.items():
         size, source = -1, -1
@@ -327,7 +327,7 @@ def _grow(
             if t in overflow and any(overflow[t][k] for k, (e, _, _) in enumerate(flow.slots[t]) if e == d):
                 continue
             gain = _fitting(want, have, now, banned[t], overflow.get(t, ()), 0 if minor else flow.sizes[f], mesh)
-            if t < n_in and flow.pointwise:  # an operand gains nothing that the result could not take
+            if t < n_in and flow.pointwise:  # an operand gains only axes that the result could take too
                 for r in range(n_in, n):
                     result = slots[r][flow.slot_of[r][f]]
                     if len(result) < len(gain) and gain[: len(result)] == result:
@@ -355,7 +355,7 @@ def _fitting(
     size: int,
     mesh: Mapping[str, int],
 ) -> Axes:
-    """As much of `want` beyond `have` as the tensor can take; `size` is the factor's, or 0 where any number fits."""
+    """The axes of `want` beyond `have` that the tensor can take; `size` is the factor's, or 0 if any number fits."""
     ways = _product(mesh[a] for a in have) if size else 1
     for k in range(len(have), len(want)):
         a = want[k]

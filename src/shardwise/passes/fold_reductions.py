@@ -1,8 +1,8 @@
-"""Reductions over mesh axes become part of the op whose result they reduce, where one process has the devices.
+"""Folding reductions over mesh axes into the op whose result they reduce, if one process has the devices.
 
 Comes in: a device program. Goes out: the program in which such a pair is one equation with the axes in its param `sum_axes`. Products,
-sums, gathers and scatters can add up over devices themselves (`Op.absorbs`). A collective that is a reduction and something after it (a
-reduce-scatter is one of which each device keeps its own part) folds as well, where no axis lies across processes.
+sums, gathers and scatters can sum over devices themselves (`Op.absorbs`). A collective that is a reduction followed by a local step (a
+reduce-scatter keeps each device's own part) folds as well if no axis crosses processes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from shardwise.ir.types import Axes
 
 
 def fold_reductions(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
-    """The same program with such pairs joined, in loop bodies and branches too. `crossing` are axes that lie across processes: sums
-    over them stay equations where their producer cannot add up between processes."""
+    """The same program with such pairs joined, in loop bodies and branches too. `crossing` are the axes that cross processes: a sum
+    over them stays an equation if its producer cannot sum between processes."""
     return _folded(program, crossing, {})
 
 
 def _folded(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
-    """`done` keeps what was made of inner programs, so that equations that shared one still do."""
+    """`done` keeps the new inner programs, so that equations that shared one still share it."""
     if program not in done:
         inner = map_equations(program, lambda e: map_programs(e, lambda p: _folded(p, crossing, done)))
         done[program] = _joined(inner, crossing)
@@ -73,7 +73,7 @@ def _as_reduction(eqn: Equation) -> Absorbed | None:
 
 
 def _joins(axes: Axes, reduction: Absorbed, maker: Equation, crossing: frozenset[str]) -> bool:
-    """Whether a reduction over mesh axes can be done by the op that made what is reduced."""
+    """Whether the op that made the operand of a reduction over mesh axes can do the reduction itself."""
     if (
         maker.op.absorbs is None
         or maker.params.get("sum_axes")

@@ -1,8 +1,8 @@
-"""Frames: ops on values whose size the mesh axes do not divide, in the place of larger values that they do divide.
+"""Frames: ops on values whose size the mesh axes do not divide, computed inside larger values that they do divide.
 
-`x[1:]` of a split `x` of n rows has n - 1 rows, which cannot be split evenly. It stays where it is: in a *frame* of n rows, from row 1 on;
-the frame's other rows hold anything, or the identity where an op sums over them. Ops that work on each row alone compute in the frame of
-one operand, to which the others are shifted; their results lie in it likewise.
+`x[1:]` of a split `x` of n rows has n - 1 rows, which cannot be split evenly. It stays in place, in a *frame* of n rows, from row 1 on.
+The frame's other rows hold any value, or the identity if an op sums over them. Ops that work on each row alone compute in the frame of
+one operand, to which the others are shifted; their results lie in the same frame.
 
 Comes in: an equation with operands that are views. Goes out: the frame of each uneven factor of its rule, and views to and from frames.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A dim stands in a dim of `size`, from position `low` on, that `axes` split."""
+    """The frame of a dim: a dim of `size` that `axes` split and that holds the dim from position `low` on."""
 
     low: int
     size: int
@@ -40,7 +40,7 @@ Frames = dict[int, Frame]  # by factor
 
 
 def in_frames(region: Region, eqn: Equation) -> bool:
-    """Compute with operands that no layout fits in the frames in which they stand, if there are such and the op can."""
+    """Compute with unevenly sized operands in their frames, if there are any and the op can."""
     if not any(region.is_view(a) for a in eqn.inputs):
         return False
     op, out_types = eqn.op, tuple([v.aval for v in eqn.outputs])
@@ -86,7 +86,7 @@ def in_frames(region: Region, eqn: Equation) -> bool:
 
 
 def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frames | None:
-    """The frame of every uneven factor; {} if there is none, None where the op cannot compute in one."""
+    """The frame of every uneven factor; {} if there is none, None if the op cannot compute in one."""
     frames: Frames = {}
     for i, (view, tensor) in enumerate(zip(views, rule.inputs, strict=True)):
         windows = windowed_dims(eqn, rule, view, sizes) if i == 0 else ()
@@ -106,19 +106,19 @@ def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[s
 
 
 def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
-    """Whether what stands beside the dim of factor `f` in its frame reaches no result."""
+    """Whether the frame's positions outside the dim of factor `f` affect no result."""
     op, _, _ = unwrapped(eqn.op, eqn.params)
     if op.collective is not None or op.calls_user or op.place is not None or op.has_effects(eqn.params):
         return False
     if any(f in fs for t in rule.tensors for fs in t if fs != (f,)):
         return False
-    if rule.kinds[f] is Kind.REDUCE:  # the identity stands there
+    if rule.kinds[f] is Kind.REDUCE:  # these positions hold the identity
         return not op.multiple_results and (op.contraction is not None or op.fold is not None)
     return rule.kinds[f] is Kind.PASS
 
 
 def _frame(f: int, n: int, axes: Axes, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frame:
-    """That of operands which lie in one already, between their places as near to the middle as can be: stencils end there."""
+    """The frame that most operands lie in already, else a new one. Of their positions, the closest to the middle: stencils end there."""
     found: dict[tuple[int, Axes], list[int]] = {}
     for view, tensor in zip(views, rule.inputs, strict=True):
         d = dim_of(tensor, f)
@@ -131,20 +131,20 @@ def _frame(f: int, n: int, axes: Axes, rule: Rule, views: Sequence[View], sizes:
                 found.setdefault((whole, split), []).append(first)
     if found:
         (whole, split), places = max(found.items(), key=lambda entry: len(entry[1]))
-        middle = (whole - n + (2 * places[0] > whole - n)) // 2  # of two middles the one nearer to the first operand
+        middle = (whole - n + (2 * places[0] > whole - n)) // 2  # of two middles, the one closer to the first operand
         return Frame(min(max(middle, min(places)), max(places)), whole, split)
     parts = ways(axes, sizes)
     return Frame(0, -(-n // parts) * parts, axes)
 
 
 def framed_type(aval: ShapedArray, tensor: TensorFactors, frames: Frames) -> ShapedArray:
-    """The type of a value in its frames."""
+    """The type of a value with its frames."""
     shape = tuple(frames[fs[0]].size if fs and fs[0] in frames else n for n, fs in zip(aval.shape, tensor, strict=True))
     return aval if shape == aval.shape else ShapedArray(shape, aval.dtype, aval.weak_type)
 
 
 def framed_dims(dims: DimAxes, tensor: TensorFactors, frames: Frames) -> DimAxes:
-    """A layout with the frames' axes on the dims that have one."""
+    """A layout with the frames' axes on the framed dims."""
     taken = {a for fs in tensor for f in fs if f in frames for a in frames[f].axes}
     return tuple(
         frames[fs[0]].axes if fs and fs[0] in frames else axes if not taken.intersection(axes) else ()
@@ -153,7 +153,7 @@ def framed_dims(dims: DimAxes, tensor: TensorFactors, frames: Frames) -> DimAxes
 
 
 def into_frames(view: View, tensor: TensorFactors, frames: Frames, alone: bool = False) -> View:
-    """A value in its frames; a value that fills its ground fills theirs, unless what stands beside it must be `alone`."""
+    """A value placed in its frames. A fill value fills the whole frame, unless it must keep its place (`alone`)."""
     low = [frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor]
     shape = tuple(frames[fs[0]].size if fs and fs[0] in frames else n for n, fs in zip(view.shape, tensor, strict=True))
     parts = tuple(
@@ -165,6 +165,6 @@ def into_frames(view: View, tensor: TensorFactors, frames: Frames, alone: bool =
 
 
 def out_of_frames(framed: View, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
-    """The value that stands in the frames of `framed`."""
+    """The value inside the frames of `framed`."""
     low = tuple(frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor)
     return compose((Box(0, low, (0,) * aval.ndim, aval.shape),), [framed], aval.shape, eqn)

@@ -1,4 +1,4 @@
-"""The device grid of one computation, and how the meshes that take part in it map onto its axes.
+"""The device grid of one computation, and the mapping of its meshes to the grid's axes.
 
 Comes in: the tilings and meshes of a program's arguments, constraints and shard_maps, all over one ordered device list.
 Goes out: one grid on which each of their axes is a tuple of grid axes.
@@ -33,22 +33,22 @@ class Grid:
 
     @property
     def axis_sizes(self) -> dict[str, int]:
-        """Size by axis name."""
+        """The size of each axis by name."""
         return dict(zip(self.names, self.sizes, strict=True))
 
     def axes_of(self, names: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, Axes]:
-        """For each axis of a mesh that takes part, the grid axes it stands for."""
+        """The grid axes for each axis of a mesh of the computation."""
         return self.meshes[(names, sizes)]
 
     def dims_of(self, tiling: Tiling) -> DimAxes:
         """The layout that `tiling` describes, in grid axes."""
         if math.prod(tiling.mesh_shape) != len(self.devices) or not tiling.mesh_shape:
-            return ((),) * tiling.ndim  # an array on one device that joins a larger computation: replicated
+            return ((),) * tiling.ndim  # an array on one device in a larger computation is replicated
         named = tuple(tuple(tiling.axis_names[a] for a in axes) for axes in tiling.dims)
         return self.rename(tiling.axis_names, tiling.mesh_shape, named)
 
     def rename(self, names: tuple[str, ...], sizes: tuple[int, ...], dims: DimAxes) -> DimAxes:
-        """A layout over a mesh's axes in grid axes; axes of size 1 split nothing and are dropped."""
+        """A layout over a mesh's axes, translated to grid axes; axes of size 1 split nothing and are dropped."""
         if not self.names:
             return ((),) * len(dims)
         parts = self.meshes[(names, sizes)]
@@ -57,13 +57,13 @@ class Grid:
 
     @property
     def processes(self) -> Ownership | None:
-        """Who owns what, where the devices belong to several processes of which this is one."""
+        """The ownership of the devices, if they belong to several processes of which this is one."""
         if not spans_processes(self.devices) or not takes_part(self.devices):
             return None
         return ownership(self.devices, self.sizes)
 
     def form(self, shape: tuple[int, ...], dims: DimAxes) -> BlockForm:
-        """How a value of this (global) shape and layout lies in memory: this process's part of it."""
+        """The memory form of this process's part of a value of this (global) shape and layout."""
         positions, owners = self.positions(dims), self.processes
         if owners is None:
             return block_form(shape, positions, self.sizes)
@@ -75,7 +75,7 @@ class Grid:
         return block_form(local, positions, owners.extents)
 
     def whole_form(self, shape: tuple[int, ...], dims: DimAxes) -> BlockForm | PartForm:
-        """Like `form`, for a value that this process has whole: what it takes in is cut to this process's part first."""
+        """Like `form`, for a value that this process has whole: it is cut to this process's part first."""
         positions, owners = self.positions(dims), self.processes
         form = self.form(shape, dims)
         if owners is None or form.shape == shape:
@@ -90,21 +90,21 @@ class Grid:
 
 @dataclass(frozen=True)
 class PartForm:
-    """From a whole value to the block of this process's part."""
+    """The conversion of a whole value to the block of this process's part."""
 
     form: BlockForm
     ways: tuple[int, ...]
     parts: tuple[np.ndarray | None, ...]
 
     def from_dense(self, dense: Ndarray) -> Ndarray:
-        """The block of the own part of a whole dense value."""
+        """The block of this process's part of a whole dense value."""
         return self.form.from_dense(local_part(dense, self.ways, self.parts))
 
 
 def make_grid(devices: Sequence[Device], meshes: Iterable[MeshKey]) -> Grid:
-    """The coarsest grid that refines every mesh; the first mesh gives the axis names if it needs no refinement.
+    """The coarsest grid that refines every mesh, with the axis names of the first mesh if that needs no refinement.
 
-    Raises ValueError where two meshes over the same devices cut them in ways that have no common refinement.
+    Raises ValueError if two meshes over the same devices have no common refinement.
     """
     devices = tuple(devices)
     distinct = [m for m in dict.fromkeys(meshes) if math.prod(m[1]) == len(devices) and m[1]]

@@ -1,4 +1,4 @@
-"""Mesh-related params of equations, expressed in the axes of the grid that the program is compiled for.
+"""Translating params of equations from mesh axes to the axes of the grid that the program is compiled for.
 
 Comes in: a global program and its grid. Goes out: the program whose equations, inner programs included, name grid axes only.
 """
@@ -12,8 +12,8 @@ from shardwise.passes.grid import Grid
 
 
 def on_grid(program: Program, grid: Grid) -> Program:
-    """`program` with the params that `Op.to_grid` rewrites rewritten."""
-    rewritten: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # by identity of the params, which are kept for it
+    """`program` with params rewritten by `Op.to_grid`."""
+    rewritten: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # by id of params, which are kept: no id is reused
 
     def changed(eqn: Equation) -> Equation:
         if eqn.op.to_grid is not None:

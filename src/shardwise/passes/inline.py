@@ -1,6 +1,6 @@
-"""Inlining: equations that only call another program (nested jit, custom derivative wrappers) become its equations.
+"""Inlining: an equation that only calls a program (nested jit, custom derivatives) is replaced by the program's equations.
 
-Equations of ops that have a simpler form for literal operands (`Op.static`) take it.
+An op that has a simpler form for literal operands (`Op.static`) takes that form.
 """
 
 from __future__ import annotations

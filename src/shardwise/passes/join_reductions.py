@@ -1,8 +1,8 @@
-"""Sums of values that are summed over devices first: the partial results are added, and summed over devices once.
+"""Joining sums over devices: their partial results are added first, and summed over devices once.
 
 Comes in: a device program. Goes out: the program in which `add(psum(a), psum(b))` is `psum(add(a, b))`, as XLA reassociates
-all-reduces. The gradients that queries, keys and values send back to a layer's input are such sums where heads lie on several devices: one
-all-reduce takes the place of three. Only sums that the partitioner inserted move, never those that a user wrote.
+all-reduces. The gradients of a layer's input through queries, keys and values are such sums if heads are split over devices: one
+all-reduce replaces three. Only sums that the partitioner inserted move, never sums that a user wrote.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwise.ops.elementwise.binary import add_p
 
 
 def join_reductions(program: Program, joins: Callable[[Axes], bool] = lambda axes: True) -> Program:
-    """The same program with such sums joined, in loop bodies and branches too; those over axes that `joins` refuses stay apart."""
+    """The same program with such sums joined, in loop bodies and branches too, if `joins` accepts their axes."""
     joined = ProgramMap(lambda p: _joined(map_equations(p, joined), joins))
     return joined.of(program)
 
@@ -27,7 +27,7 @@ def _joined(program: Program, joins: Callable[[Axes], bool]) -> Program:
     for atom in (*[a for e in program.equations for a in e.inputs], *program.outputs):
         if isinstance(atom, Var):
             uses[atom] = uses.get(atom, 0) + 1
-    sums: dict[Var, int] = {}  # results of sums that one equation reads, by position
+    sums: dict[Var, int] = {}  # the positions of sums whose result one equation reads
     equations: list[Equation | None] = []
     for eqn in program.equations:
         places = [p for a in eqn.inputs if isinstance(a, Var) and (p := sums.get(a)) is not None]
@@ -45,7 +45,7 @@ def _joined(program: Program, joins: Callable[[Axes], bool]) -> Program:
 
 
 def _is_sum(eqn: Equation) -> bool:
-    """Whether an equation is a sum over devices that the partitioner inserted, all of it or the part that each device keeps."""
+    """Whether an equation is a sum over devices that the partitioner inserted: an all-reduce or a reduce-scatter."""
     collective = eqn.op.collective
     reduction = None if collective is None or collective.absorbed is None else collective.absorbed(eqn.params)
     if reduction is None or reduction.kind != "sum" or len(eqn.inputs) != 1 or not isinstance(eqn.inputs[0], Var):
@@ -54,14 +54,14 @@ def _is_sum(eqn: Equation) -> bool:
 
 
 def _are_alike(one: Equation, other: Equation) -> bool:
-    """Whether two sums are over the same axes, of values of the same type."""
+    """Whether two sums have the same axes and operand type."""
     a, b = one.inputs[0].aval, other.inputs[0].aval
     same = a.shape == b.shape and a.dtype == b.dtype and one.outputs[0].aval.shape == other.outputs[0].aval.shape
     return same and one.op is other.op and exact_items(one.params) == exact_items(other.params)
 
 
 def _sum_of_parts(eqn: Equation, one: Equation, other: Equation) -> tuple[Equation, Equation]:
-    """The sum of what two sums over devices sum, and its sum over devices, in the place of the equation that added their results."""
+    """The replacement of `eqn`, which adds two sums over devices: the sum of their operands, and its sum over devices."""
     out = eqn.outputs[0]
     parts = [e.inputs[0].aval for e in (one, other)]
     part = Var(parts[0].update(weak_type=out.aval.weak_type, vma=parts[0].vma | parts[1].vma))

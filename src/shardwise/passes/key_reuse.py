@@ -1,10 +1,10 @@
-"""Reuse of random keys, found in a program: which operands it consumes, and which results are fresh keys.
+"""Finding reuse of random keys in a program: the operands that it consumes, and the results that are fresh keys.
 
-Comes in: a traced program. Goes out: its `KeyUses`, or KeyReuseError where an equation consumes a key that is consumed already. A
-program's `KeyUses` say how a call of it changes the state of the arrays that it is called with, and of those that come out.
+Comes in: a traced program. Goes out: its `KeyUses`, or KeyReuseError if an equation consumes a key that is consumed already. A
+program's `KeyUses` tell how a call changes the key state of its arguments and results.
 
-A key is consumed by what draws from it or splits it: ops say so in `Op.keys`. Whether parts of an array of keys are consumed is known
-part by part where they were cut out by static slices.
+An op that draws from a key or splits it consumes it (`Op.keys`). In an array of keys, parts cut out by static slices are tracked
+separately.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shardwise.ir.program import source_text
 
 
 def key_uses(program: Program) -> KeyUses:
-    """What `program` does with keys.
+    """The uses of keys in `program`.
 
     Raises:
-        KeyReuseError: it consumes one twice.
+        KeyReuseError: it consumes a key twice.
     """
     consumed: dict[Var, Mask] = {}
-    origin: dict[Var, Var] = {}  # of values that are other values handed on
+    origin: dict[Var, Var] = {}  # the original value of each copy
 
     def root(atom: Var | Literal) -> Var | None:
         if isinstance(atom, Literal):

@@ -48,7 +48,7 @@ from shardwise.passes.windows import with_windows
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
-MAX_PARTS = 16  # of a view, from which on it is laid out at once
+MAX_PARTS = 16  # a view with more parts is laid out at once
 
 
 @dataclass
@@ -61,9 +61,7 @@ class Region:
     manual: frozenset[str] = frozenset()  # grid axes that are manual here
     equations: list[Equation] = field(default_factory=list)
     values: dict[Var, tuple[Atom, DimAxes]] = field(default_factory=dict)
-    views: dict[Var, View] = field(
-        default_factory=dict
-    )  # values put together from others, laid out when somebody reads them
+    views: dict[Var, View] = field(default_factory=dict)  # values assembled from others, laid out when they are read
     current: Equation | None = None
     partitioned: Sequence[Equation] = ()
     known: Known = field(default_factory=Known)
@@ -74,7 +72,7 @@ class Region:
 
     @cached_property
     def across(self) -> tuple[Env, frozenset[str]] | None:
-        """Where the grid lies over several processes, who owns what, and the axes between whose devices processes talk."""
+        """If the grid spans several processes: its `Env` with the owners of all parts, and the axes that cross processes."""
         grid = self.grid
         owners = grid.processes
         if owners is None:
@@ -83,7 +81,7 @@ class Region:
 
     @cached_property
     def readers(self) -> Counter[Atom]:
-        """The number of equations that read a value."""
+        """The number of equations that read each value."""
         return Counter(a for e in self.partitioned for a in e.inputs if isinstance(a, Var))
 
     # -- reading and defining values -------------------------------------------------------------------------------------------
@@ -97,18 +95,18 @@ class Region:
         return self.values[atom]
 
     def layout(self, atom: Atom) -> DimAxes | None:
-        """How a value lies; None of literals, and of those that are put together when they are read."""
+        """The layout of a value; None for literals, and for views that are not laid out yet."""
         return self.values[atom][1] if isinstance(atom, Var) and atom in self.values else None
 
     def view(self, atom: Atom) -> View:
-        """The value in parts of values that are laid out."""
+        """The value as a view: parts of values that are laid out."""
         if isinstance(atom, Var) and atom in self.views:
             return self.views[atom]
         local, dims = self.read(atom)
         return view_of_source(Stored(local, dims or ((),) * atom.aval.ndim, atom.aval.shape))
 
     def _lay_out(self, var: Var) -> None:
-        """Put a view together: in the layout of its parts where that fits, then in the one that propagation chose."""
+        """Assemble a view in the layout of its parts if that fits, then move it to the layout that propagation chose."""
         view = self.views[var]
         outer, self.current = self.current, view.eqn
         near = natural_layout(view, self.grid.axis_sizes)
@@ -118,7 +116,7 @@ class Region:
         self.current = outer
 
     def define(self, var: Var, atom: Atom, dims: DimAxes) -> None:
-        """Say which local atom stands for a global variable."""
+        """Record the local atom, and its layout, of a global variable."""
         self.values[var] = (atom, dims)
 
     def sub(self, placements: Mapping[Var, DimAxes] | None = None, **changes: Any) -> Region:
@@ -134,7 +132,7 @@ class Region:
         )
 
     def body(self, program: Program, key: tuple[Any, ...], make: Callable[[], Program]) -> Program:
-        """`make()`, the local form of a program for layouts that `key` says, once in this compilation."""
+        """`make()`, the local form of a program for the layouts in `key`, computed once per compilation."""
         placements = self.placements or None
         whole = (program, key, id(placements), self.scoped, self.manual)
         found = self.known.bodies.get(whole)
@@ -147,11 +145,11 @@ class Region:
 
     def placing(self, placements: Mapping[Var, DimAxes]) -> Region:
         """This region with the layouts of more values."""
-        known = cast("dict[Var, DimAxes]", self.placements)  # never written to
+        known = cast("dict[Var, DimAxes]", self.placements)  # nothing writes to it
         return self._changed(placements=ChainMap(dict(placements), known))
 
     def _changed(self, **fields: Any) -> Region:
-        """A region with other values in some fields, for equations of the same program."""
+        """This region with some fields replaced, for equations of the same program."""
         other = replace(self, **fields)
         other.readers = self.readers
         return other
@@ -170,7 +168,7 @@ class Region:
         vma: frozenset[str] = frozenset(),
         need: Need | None = None,
     ) -> tuple[Var, ...]:
-        """Append a local equation. `vma` are axes over which the results vary beyond the operands'; `need` is of a collective."""
+        """Append a local equation. `vma`: axes over which the results vary and the operands do not. `need`: why there is a collective."""
         outs = local_results(op, tuple([a.aval for a in atoms]), ExactParams(params), vma, context_token())
         return self._append(op, atoms, outs, params, need)
 
@@ -196,7 +194,7 @@ class Region:
         return self.emit(op, atoms, {"axes": axes, **params}, need=need)
 
     def cheapest(self, *ways: Callable[[Region], None]) -> None:
-        """Partition the current equation in the way that sends the fewest bytes; of equal ones in the first."""
+        """Partition the current equation in the way that sends the fewest bytes; the first way wins ties."""
         if len(ways) == 1:
             return ways[0](self)
         trials: list[tuple[int, Region]] = []
@@ -211,7 +209,7 @@ class Region:
         self.views.update(best.views)
 
     def with_whole(self, eqn: Equation, operand: int, dims: Sequence[int]) -> None:
-        """`generic` on an operand that has been made whole along `dims`."""
+        """`generic` with one operand gathered along `dims` first."""
         var = eqn.inputs[operand]
         local, have = self.read(var)
         assert isinstance(var, Var)
@@ -225,7 +223,7 @@ class Region:
         return tuple(self.grid.axis_sizes[a] for a in axes)
 
     def reshard(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
-        """`atom`, laid out as `have`, in layout `want`; `aval` is the global type."""
+        """Move `atom` from layout `have` to layout `want`; `aval` is the global type."""
         if have == want or isinstance(atom, Literal):
             return atom
         sizes = self.grid.axis_sizes
@@ -239,14 +237,14 @@ class Region:
         return atom
 
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
-        """A value that lies as `have` in layout `want`: moved there, or made there if it is one value everywhere."""
+        """A value of layout `have` in layout `want`: resharded, or made there if all its elements are equal."""
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and all(p.fills for p in view.parts):
             return Assembler(self, atom.aval).assemble(view, want)
         return self.reshard(local, have, want, atom.aval)
 
     def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
-        """`reshard` in one exchange between processes."""
+        """`reshard` as a single exchange between processes."""
         axes = layout_axes(have, want)
         params = {"source": have, "target": want, "sizes": self.sizes_of(axes)}
         return self.collective(relayout_op, [atom], axes, aval, params)
@@ -263,7 +261,7 @@ class Region:
             return self.collective(all_to_all_op, [atom], step.axes, aval, params)
         out = self.collective(ppermute_op, [atom], step.axes, aval, {"perm": tuple(step.perm)})
         varying = {a for axes in step.result for a in axes}
-        same = tuple(a for a in step.axes if a not in varying)  # the renaming freed these axes: all replicas are equal
+        same = tuple(a for a in step.axes if a not in varying)  # the permute freed these axes: all replicas are equal
         return self.emit(first_replica, [out], {"axes": same})[0] if same else out
 
     # -- equations ---------------------------------------------------------------------------------------------------------------
@@ -277,19 +275,19 @@ class Region:
             self.current = outer
 
     def equation(self, eqn: Equation) -> None:
-        """Partition an equation in the way of its op."""
+        """Partition an equation as its op requires."""
         if eqn.op.partition is not None:
             eqn.op.partition(self, eqn)
         else:
             self.usual(eqn)
 
     def usual(self, eqn: Equation) -> None:
-        """Partition an equation as its op's boxes say, or its sharding rule."""
+        """Partition an equation by its op's boxes, or by its sharding rule."""
         if not self._deferred(eqn):
             self.generic(eqn)
 
     def _deferred(self, eqn: Equation) -> bool:
-        """Note what an op only moves along split dims as a view of its operands, if it does; it is laid out when it is read."""
+        """If an op only moves elements along split dims, record its result as a view of its operands, laid out when read."""
         boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
         if boxes is None:
             return False
@@ -297,7 +295,7 @@ class Region:
         operands = [self.view(a) for a in eqn.inputs]
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
-            if not any(v.shape for v in operands):  # one value everywhere
+            if not any(v.shape for v in operands):  # all elements are equal
                 for var, of in zip(eqn.outputs, boxes, strict=True):
                     self.views[var] = compose(of, operands, var.aval.shape, eqn)
             return False
@@ -310,12 +308,12 @@ class Region:
         return True
 
     def _divides(self, view: View) -> bool:
-        """Whether a view can be laid out as its parts are."""
+        """Whether a view can take the layout of its parts."""
         near = natural_layout(view, self.grid.axis_sizes)
         return all(near[d] == view.axes(d) for d in view.moved())
 
     def output(self, atom: Atom, dims: DimAxes) -> Atom:
-        """A program output in the layout the caller wants."""
+        """A program output in the layout that the caller wants."""
         local, have = self.read(atom)
         return self.reshard(local, have, dims, atom.aval)
 
@@ -323,7 +321,7 @@ class Region:
         return isinstance(atom, Var) and atom in self.views and atom not in self.values
 
     def framed(self, eqn: Equation) -> bool:
-        """Compute with operands that no layout fits in the frames in which they stand, if there are such and the op can."""
+        """Compute with unevenly sized operands in their frames, if there are any and the op can; see `frames`."""
         return in_frames(self, eqn)
 
     def placement(self, var: Var) -> DimAxes:
@@ -335,12 +333,12 @@ class Region:
         return tuple([self.placement(v) for v in eqn.outputs])
 
     def generic(self, eqn: Equation) -> None:
-        """Choose a split for each factor of the op's sharding rule, move the operands there, compute, reduce."""
+        """Choose a split for each factor of the op's sharding rule, reshard the operands, compute, reduce."""
         if not self.framed(eqn) and not with_windows(self, eqn):
             self._split(eqn, self.placed(eqn))
 
     def _split(self, eqn: Equation, out_dims: tuple[DimAxes, ...]) -> None:
-        """`generic` with results in these layouts."""
+        """`generic` with the results in these layouts."""
         in_types = tuple([a.aval for a in eqn.inputs])
         out_types = tuple([v.aval for v in eqn.outputs])
         local_ins = [self.read(a) for a in eqn.inputs]
@@ -375,7 +373,7 @@ class Region:
         params: Mapping[str, Any],
         out_dims: tuple[DimAxes, ...],
     ) -> None:
-        """Run an op on operands that lie as its split says; its results end in these layouts."""
+        """Run an op on operands in the layouts of its split, and bring the results into these layouts."""
         self._local(eqn, atoms, split.operands, split.results, params)
         for var, dims, placed in zip(eqn.outputs, split.results, out_dims, strict=True):
             if split.partial:
@@ -387,7 +385,7 @@ class Region:
     def exchange(
         self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: Mapping[str, Any]
     ) -> tuple[list[Atom], Mapping[str, Any]]:
-        """Bring each device the window of operand 0 that its part of the result needs, or of operand 1 where the factor is summed."""
+        """Fetch the window of operand 0 that each device's part of the result needs, or its part of operand 1 if the factor is summed."""
         n = math.prod(self.sizes_of(axes))
         sums = rule.kinds[factor] is Kind.REDUCE
         d, d_other = dim_of(rule.inputs[0], factor), dim_of(rule.inputs[1] if sums else rule.outputs[0], factor)
@@ -410,7 +408,7 @@ class Region:
         out_dims: tuple[DimAxes, ...],
         params: Mapping[str, Any],
     ) -> None:
-        """Append the equation with operands that lie as `in_dims`, results as `out_dims`."""
+        """Append the equation with operands in the layouts `in_dims` and results in `out_dims`."""
         types = tuple([a.aval for a in atoms])
         out_types = tuple([v.aval for v in eqn.outputs])
         key = (eqn.op, id(params), types, in_dims, out_dims, out_types, self.scoped)
@@ -447,7 +445,7 @@ class Region:
         return params, outs, need
 
     def _on_grid(self, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The params of a user's collective, under any number of vmaps: it names mesh axes, and the grid may have cut them finer."""
+        """The params of a user's collective, under any number of vmaps, in grid axes: the grid may split a mesh axis further."""
         if op.collective is None:
             inner = self._on_grid(params["op"], dict(params["inner"]))
             return {**params, "inner": tuple(inner.items())}
@@ -456,7 +454,7 @@ class Region:
         return {**params, "axes": axes, **sizes}
 
     def _reduce(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
-        """Finish a result that holds one part of a reduction per device: reduce-scatter what is wanted split, else all-reduce."""
+        """Finish a result of which each device holds a partial reduction: reduce-scatter dims that shall be split, all-reduce the rest."""
         atom, _ = self.values[var]
         kind = eqn.op.reduction_of(eqn.params)
         aval = var.aval
@@ -472,7 +470,7 @@ class Region:
 
 
 def _takes_detours(steps: Sequence[Step], across: tuple[Env, frozenset[str]]) -> bool:
-    """Whether steps may send more between processes than what each of them lacks in the end."""
+    """Whether these steps may send a process data that it does not need in the end."""
     _, crossing = across
     first = next((i for i, s in enumerate(steps) if s.op is not all_slice and crossing.intersection(s.axes)), None)
     if first is None:
@@ -488,7 +486,7 @@ def partition(
     in_dims: Sequence[DimAxes],
     out_dims: Sequence[DimAxes | None],
 ) -> tuple[Program, tuple[DimAxes, ...]]:
-    """The per-device program, the layouts of its outputs (where `out_dims` is None, as they come)."""
+    """The per-device program, and the layouts of its outputs. An output whose `out_dims` is None keeps its computed layout."""
     region = Region(grid, placements)
     inputs = []
     for var, dims in zip(program.inputs, in_dims, strict=True):

@@ -1,4 +1,4 @@
-"""Equations of a program that are to run as one, and an order in which each part comes after those it needs."""
+"""Groups of equations that run as one, and an order in which each part comes after the parts that it needs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from shardwise.ir import Program, Var
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What runs as one: an equation of its own, or the members of a group. Ordered by its last member."""
+    """A unit of execution: a single equation, or the members of a group. Ordered by its last member."""
 
     members: tuple[int, ...]
 
 
 def makers(program: Program) -> dict[Var, int]:
-    """Per value the equation that makes it."""
+    """The equation that makes each value."""
     return {v: i for i, e in enumerate(program.equations) for v in e.outputs}
 
 
 def users(program: Program) -> dict[Var, list[int]]:
-    """Per value the equations that read it."""
+    """The equations that read each value."""
     found: dict[Var, list[int]] = {}
     for i, eqn in enumerate(program.equations):
         for atom in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
@@ -30,7 +30,7 @@ def users(program: Program) -> dict[Var, list[int]]:
 
 
 def ordered(program: Program, parts: Sequence[Part]) -> list[Part]:
-    """The parts so that each comes after those it needs, else by their last members: values live no longer than before."""
+    """The parts, each after the parts that it needs, otherwise by last member: values live no longer than before."""
     made = makers(program)
     of = {i: p for p in parts for i in p.members}
     last_effect: int | None = None

@@ -1,14 +1,14 @@
-"""The pipeline: all passes, in order, from an inlined program to the one that a Plan runs.
+"""The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
     on_grid -> propagate -> partition -> simplify -> join_reductions -> fold_reductions    `PARTITIONING`
     wide_products -> cut_pieces -> crossing_reductions
-                  -> schedule -> epilogues                                 `FUSING`, where there are large values
-    small                                                                  `JOINING`, where there are small parts
+                  -> schedule -> epilogues                                 `FUSING`, if there are large values
+    small                                                                  `JOINING`, if there are small parts
 
-Comes in: a `Module`, which is a program with what is known of its layouts, and the `Context` that it is compiled for. A pass gives a
-new module and changes neither. `join_reductions` gives the device program, with every collective an equation, of which the record of
-communication is made (`transfers_of`); what comes after it is for devices of one process. The last parts, which bring the compiler of
-loops, decide what runs as one. `run_passes` times each pass, and verifies what it gives where `jax_enable_checks` is set.
+Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
+and changes neither input. `join_reductions` returns the device program, in which every collective is an equation; the record of
+communication (`transfers_of`) is made from it. Later passes are for devices of one process. `FUSING` and `JOINING` import the loop
+compiler and decide which equations run together. `run_passes` times each pass, and verifies its result if `jax_enable_checks` is set.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from shardwise.runtime.env import Env
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a program is compiled for.
+    """The target of a compilation: devices and fixed layouts.
 
     Attributes:
-        grid: the devices, and the axes that refine all meshes of the program.
-        free: per input, whether its layout is the program's to choose.
-        results: per result the layout that the caller fixes, None if there is none.
+        grid: the devices, and axes that refine all meshes of the program.
+        free: per input, whether the compiler may choose its layout.
+        results: per result, the layout that the caller fixes, or None.
     """
 
     grid: Grid
@@ -47,7 +47,7 @@ class Context:
 
     @property
     def env(self) -> Env:
-        """The grid as kernels see it."""
+        """The grid in the form that kernels use."""
         return Env(self.grid.names, self.grid.sizes, processes=self.grid.processes)
 
     @property
@@ -58,14 +58,14 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A program on its way from what was traced to what runs.
+    """A program between tracing and execution.
 
     Attributes:
-        program: global until `partition`, per-device from there on.
-        global_program: the program as it was partitioned.
-        device_program: the per-device program as N devices would run it: every collective is an equation.
-        in_dims: per input its layout, in grid axes.
-        out_dims: per result its layout, once there is a per-device program.
+        program: global until `partition`, per-device after it.
+        global_program: the input of `partition`.
+        device_program: the per-device program as N separate devices would run it: every collective is an equation.
+        in_dims: the layout of each input, in grid axes.
+        out_dims: the layout of each result, set by `partition`.
         layouts: the layout of each value of the global program; empty on one device.
     """
 
@@ -99,7 +99,7 @@ def _on_grid(module: Module, context: Context) -> Module:
 
 
 def _propagate(module: Module, context: Context) -> Module:
-    """Layouts for all values. Arguments that no one placed lie as the program likes them."""
+    """Choose layouts for all values. An uncommitted argument takes the layout that suits the program."""
     if context.devices == 1:
         return module
     program, grid = module.program, context.grid
@@ -135,7 +135,9 @@ def _simplify(module: Module, context: Context) -> Module:
 
 
 def _join_reductions(module: Module, context: Context) -> Module:
-    """One sum over devices for several. In the program that runs only where each process has one part: several are summed by products."""
+    """Join sums over devices. The program that runs joins only those over axes along which each process has one part: products sum
+    over several parts themselves.
+    """
     grid = context.grid
     owners = grid.processes
     apart = (
@@ -154,7 +156,7 @@ def _fold_reductions(module: Module, context: Context) -> Module:
 
 
 def _later(name: str, function: str) -> tuple[str, Pass]:
-    """A pass of per-device programs, imported when it first runs: it brings the compiler, which many programs do without."""
+    """A pass over per-device programs, imported when it first runs: it imports the compiler, which many programs never need."""
     module_name = f"shardwise.passes.{name}"
 
     def rewrite(module: Module, context: Context) -> Module:
@@ -165,7 +167,7 @@ def _later(name: str, function: str) -> tuple[str, Pass]:
 
 
 def _has_large_values(module: Module, devices: int) -> bool:
-    """Whether the program computes with a value that has enough elements for a loop of its own."""
+    """Whether the program computes with a value large enough to deserve its own loop."""
     return _has_values(module.device_program, costs.FUSED_FEWEST // devices)
 
 
@@ -176,7 +178,7 @@ def _has_values(program: Program, size: int) -> bool:
 
 
 def _has_small_parts(module: Module, devices: int) -> bool:
-    """Whether a part may be worth compiling as a small program: there is a loop or branch, or many equations give small values."""
+    """Whether a part may be worth compiling as a small program: there is a loop or branch, or many equations with small results."""
     if any(True for e in module.device_program.equations for _ in subprograms(e.params)):
         return True
     small = [
@@ -195,7 +197,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("join_reductions", _join_reductions),
     ("fold_reductions", _fold_reductions),
 )
-DEVICE_PROGRAM = PARTITIONING[:-1]  # as far as devices of several machines are concerned
+DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products"),
     _later("cut_pieces", "with_cut_pieces"),
@@ -208,7 +210,7 @@ PIPELINE = PARTITIONING + FUSING + JOINING
 
 
 def scheduled(module: Module, context: Context, seconds: dict[str, float]) -> Module:
-    """The module after those passes of the second half that have something to do; as it is where fusion is off."""
+    """The module after those of the `FUSING` and `JOINING` passes that can change it; unchanged if fusion is off."""
     if config.shardwise_fused != "auto":
         return module
     if _has_large_values(module, context.devices):

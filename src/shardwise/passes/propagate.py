@@ -1,11 +1,11 @@
-"""Propagation: every value of a program gets a layout, starting from those that the caller fixes.
+"""Propagation: every value of a program gets a layout, starting from the layouts that the caller fixes.
 
 Comes in: a global Program, the mesh axes that may be used, the placements of inputs, outputs and constrained values.
 Goes out: for every variable, the mesh axes that split each of its dims.
 
-Layouts flow forward and backward along each op's sharding rule (passes.factors does one op), level by level: what ops
-that merely rearrange elements say comes first, broadcasts come last. Within a level, ops are visited in program order,
-and whoever shares a changed value is visited again, until nothing changes. Layouts only ever grow, so this ends.
+Layouts flow forward and backward along each op's sharding rule (passes.factors handles one op), level by level: ops that
+only rearrange elements come first, broadcasts come last. Within a level, ops are visited in program order. When a layout
+changes, the other ops that use its value are visited again, until nothing changes. Layouts only grow, so this terminates.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from shardwise.sharding.rule import Kind, Rule
 
 @dataclass(frozen=True)
 class Placement:
-    """What the caller fixes of a value's layout: the axes of each dim, and which dims may be split further."""
+    """The part of a value's layout that the caller fixes: the axes of each dim, and the dims that may be split further."""
 
     dims: DimAxes
     open: tuple[bool, ...]
 
 
-Constrained = dict[Var, set[Placement]]  # what constraints and shard_maps want of their operands
+Constrained = dict[Var, set[Placement]]  # the layouts that constraints and shard_maps want for their operands
 
 
 def propagate(
@@ -48,11 +48,11 @@ def propagate(
 ) -> dict[Var, DimAxes]:
     """The layout of every variable of `program` and of the programs inside ops that have `edges`.
 
-    `inputs` and `outputs` are per input and output of the program; None leaves the value to propagation. An output's
-    placement is a wish: its value takes what it can, and differs where it is fixed otherwise. `fixed` overrides what
-    types (explicit specs) and ops (constraints) say of a value. `grid` translates the axes that types name; without it
-    they are axes of `mesh_axes` already. No dim is split by axes that do not divide it; a value in `uneven_whole` that
-    has such a dim is not split at all.
+    `inputs` and `outputs` have one entry per input and output of the program; None leaves the value to propagation. An
+    output's placement is a wish: its value takes as many of the axes as it can, unless its layout is fixed elsewhere.
+    `fixed` overrides the layouts that types (explicit specs) and ops (constraints) give a value. `grid` translates the
+    axes that types name; without it they are axes of `mesh_axes` already. No dim is split by axes that do not divide it;
+    a value in `uneven_whole` that has such a dim is not split at all.
     """
     graph = _Graph(program, mesh_axes, fixed or {}, grid)
     for var, placement in zip(program.inputs, inputs, strict=True):
@@ -75,15 +75,15 @@ class _Graph:
         self.mesh = mesh
         self.fixed = fixed
         self.grid = grid
-        self.manual = _NO_AXES  # axes that no value of the program being looked at may gain
+        self.manual = _NO_AXES  # axes that no value of the current program may gain
         self.ids: dict[Var, int] = {}
         self.dims: list[DimAxes] = []
         self.closed: list[tuple[bool, ...]] = []
-        self.banned: list[frozenset[str]] = []  # axes the value may not gain
-        self.annotated: list[bool] = []  # whether something says how the value is laid out
+        self.banned: list[frozenset[str]] = []  # axes that the value may not gain
+        self.annotated: list[bool] = []  # whether the type, an op or the caller gives the value's layout
         self.nodes: list[tuple[Flow, tuple[int, ...]]] = []
         self.users: list[list[int]] = []  # nodes by value
-        self.wishes: list[int] = []  # nodes of the caller's wishes for outputs
+        self.wishes: list[int] = []  # nodes for the layouts that the caller wishes for outputs
         self.uses: dict[Var, int] = {}
         self.targets: set[int] = set()  # values at the far end of a data-flow edge
         self.nothing = self._new((), frozenset())  # stands for literals
@@ -101,7 +101,7 @@ class _Graph:
         return len(self.dims) - 1
 
     def id_of(self, atom: Atom) -> int:
-        """The value that an atom stands for, made at first sight from its type."""
+        """The id of an atom's value; the first request makes the value from the atom's type."""
         if isinstance(atom, Literal):
             return self.nothing
         found = self.ids.get(atom)
@@ -124,25 +124,25 @@ class _Graph:
         return i
 
     def _translated(self, mesh: AbstractMesh, dims: DimAxes) -> DimAxes:
-        """A layout in a type's mesh axes in ours; those of size 1 split nothing and are dropped."""
+        """A layout in a type's mesh axes, translated to ours; axes of size 1 split nothing and are dropped."""
         if self.grid is not None:
             return self.grid.rename(mesh.axis_names, mesh.axis_sizes, dims)
         return tuple(tuple(a for a in axes if mesh.shape[a] > 1) for axes in dims)
 
     def fix(self, i: int, placement: Placement) -> None:
-        """Give a value a layout that grows only in the placement's open dims."""
+        """Give a value a layout that can grow only in the placement's open dims."""
         self.dims[i] = placement.dims
         self.closed[i] = tuple(not o for o in placement.open)
         self.annotated[i] = True
 
     def wish(self, atom: Atom, placement: Placement) -> int:
-        """Let a value take a layout if it can, as if an op handed it on to a value that has it; returns the node."""
+        """Let a value take a layout if it can, as if an op passed it on to a value with that layout; returns the node."""
         want = self._new(placement.dims, _NO_AXES)
         self.fix(want, placement)
         return self._node(_edge_flow((atom.aval.shape,) * 2, (0, 0), 1, SINGLE_USE), (self.id_of(atom), want))
 
     def layouts(self, uneven_whole: Collection[Atom] = ()) -> dict[Var, DimAxes]:
-        """The layout of every variable; axes from the first on that does not divide its dim are dropped."""
+        """The layout of every variable. From the first axis that does not divide its dim, axes are dropped."""
         divided: dict[int, DimAxes] = {}
         out: dict[Var, DimAxes] = {}
         for atom in uneven_whole:
@@ -169,7 +169,7 @@ class _Graph:
 
     def _survey(self, program: Program, seen: set[int]) -> None:
         """Count uses, and give the targets of each data-flow edge one id, before any node is made."""
-        if id(program) in seen:  # one body may serve several ops; its values then have one layout in all of them
+        if id(program) in seen:  # several ops may share a body; its values then have one layout in all of them
             return
         seen.add(id(program))
         uses = self.uses
@@ -190,14 +190,14 @@ class _Graph:
                 uses[atom] = uses.get(atom, 0) + 1
 
     def _unite(self, eqn: Equation, inner: Sequence[Program]) -> None:
-        """Tell the sources of each group of an op's edges from its targets, and give the targets one id."""
+        """Separate the sources of each group of an op's edges from the targets, and give the targets one id."""
         assert eqn.op.edges is not None
         self.edges[eqn] = []
         for group in eqn.op.edges(eqn):
             entries = [_with_offset(entry) for entry in group]
             enters = any(atom is a for atom, _ in entries for a in eqn.inputs)
-            # A body may hand on its own arguments, so an argument of it is a target only where values enter, and
-            # only one of each program: results stand behind arguments in a group.
+            # A body may return its own arguments. So an argument is a target only where values enter, and each program
+            # has only one target: results follow arguments in a group.
             targets = {v: o for v, o in entries if v in eqn.outputs}
             for p in inner if enters else ():
                 targets.update(next(([(v, o)] for v, o in entries if v in p.inputs), []))
@@ -205,7 +205,7 @@ class _Graph:
             self.edges[eqn].append((sources, targets))
             shared: dict[int, int] = {}
             if len(targets) > 1 and len(sources) == 1 and not any(v in targets for v in eqn.outputs):
-                # Branches see the very value that goes in, not one of their own as loops do.
+                # A branch uses the operand itself; a loop has its own copy.
                 ((value, offset),) = sources.items()
                 shared[offset] = self.id_of(value)
             for v, o in targets.items():
@@ -273,7 +273,7 @@ class _Graph:
         (operand,), (result,) = eqn.inputs, eqn.outputs
         i = self.id_of(result)
         if result not in self.fixed:
-            # Axes that the type names come along with those that the constraint adds.
+            # Axes that the type names join the axes that the constraint adds.
             wanted, is_open = eqn.op.constrains(eqn)  # type: ignore[misc]
             both = zip(wanted, self.dims[i], strict=True)
             dims = tuple(axes if set(known) <= set(axes) else known + axes for axes, known in both)
@@ -286,7 +286,7 @@ class _Graph:
                 self._node(flow, (self.id_of(operand), i))
 
     def _pull(self, constrained: Constrained) -> None:
-        """A value that says nothing of its layout, and that all closed constraints want alike, is made so."""
+        """Fix the layout of a value that has none if all closed constraints on it agree."""
         for var, placements in constrained.items():
             i = self.id_of(var)
             if len(placements) == 1 and not self.annotated[i] and i not in self.targets:
@@ -322,7 +322,7 @@ class _Graph:
 
     @contextmanager
     def _inside(self, eqn: Equation) -> Generator[Program]:
-        """The body of a shard_map that leaves axes to us; what is met in here may not gain the manual ones."""
+        """The body of a shard_map that leaves axes automatic; values of the body may not gain the manual axes."""
         outer = self.manual
         self.manual = outer | eqn.params["grid_manual"]
         yield eqn.params["program"]
@@ -338,12 +338,12 @@ class _Graph:
         if not any(map(any, self.dims)):
             return
         nodes, dims = self.nodes, self.dims
-        # Layers of a network repeat the same steps: what values with these layouts and limits make of each other is worked out once.
+        # Layers of a network repeat the same steps: each combination of layouts and limits is computed once.
         numbers: dict[tuple[tuple[bool, ...], frozenset[str]], int] = {}
         limits = [numbers.setdefault(pair, len(numbers)) for pair in zip(self.closed, self.banned, strict=True)]
         steps: dict[Any, list[tuple[int, DimAxes]]] = {}
         live = [any(d) for d in dims]
-        wishes = set(self.wishes)  # go first, then program order; the top of the stack is its end
+        wishes = set(self.wishes)  # wishes come first, then program order; the top of the stack is its end
         order = [*(n for n in range(len(nodes) - 1, -1, -1) if n not in wishes), *reversed(self.wishes)]
         for level in LEVELS:
             stack = [n for n in order if level in nodes[n][0].turns]
@@ -368,9 +368,9 @@ class _Graph:
                     if dims[i] is before[t]:
                         dims[i] = layout
                         live[i] = True
-                        # The first user in program order is to be visited next, the value's own op after its users.
+                        # Visit the first user in program order next, and the op that makes the value after its users.
                         again += [m for m in (self.users[i][0], *self.users[i][:0:-1]) if m != n]
-                    else:  # the value stands in two places of this op: look again at it with its new layout
+                    else:  # the op uses the value twice: visit the op again with the value's new layout
                         again.append(n)
                 for m in again:
                     if not queued[m]:
@@ -383,7 +383,7 @@ class _Graph:
 
 @recent(1024)
 def _edge_flow(shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], num_sources: int, early: int) -> Flow:
-    """The flow between values that are one value: sources first, each with its leading dims that do not take part."""
+    """The flow between copies of one value: sources first; `offsets` are the leading dims of each that do not take part."""
     element = shapes[0][offsets[0] :]
     tensors = tuple(((),) * o + tuple((d,) if n != 1 else () for d, n in enumerate(element)) for o in offsets)
     rule = Rule(tensors[:num_sources], tensors[num_sources:], element, (Kind.PASS,) * len(element))
@@ -392,7 +392,7 @@ def _edge_flow(shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], nu
 
 @recent(1024)
 def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> Flow:
-    """The flow between a value and its block in a shard_map: behind the manual axes of a dim stand the block's own."""
+    """The flow between a value and its block in a shard_map: in each dim the block's axes follow the manual axes."""
     blocks = tuple(n // w for n, w in zip(shape, ways, strict=True))
     rank = len(shape)
     inner = tuple((rank + d,) if n != 1 else () for d, n in enumerate(blocks))
@@ -402,7 +402,7 @@ def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> 
 
 
 def _is_partly_manual(eqn: Equation) -> bool:
-    """Whether layouts flow through the body of this shard_map."""
+    """Whether this shard_map has automatic axes, so that layouts flow through its body."""
     return eqn.op.boundary and bool(eqn.params.get("auto")) and config.dialect.shard_map.keeps_automatic_splits
 
 

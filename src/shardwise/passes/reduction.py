@@ -1,7 +1,7 @@
-"""Planning reductions over devices: how parts of a sum become the sum in the layout that is wanted.
+"""Planning reductions over devices: the steps from partial results to the reduced value in its target layout.
 
-Comes in: the layout of a result of which each device along some axes holds a part, and the layout that it is to have. Goes out: the
-dims along which it is reduce-scattered, the axes over which it is all-reduced, and the layout after both, from which it is resharded.
+Comes in: the layout of a result that is partial over some axes, and its target layout. Goes out: the dims along which it is
+reduce-scattered, the axes over which it is all-reduced, and the layout after both, from which it is resharded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shardwise.passes.reshard import local_shape, resharding_bytes, sent_by, way
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How a partial result is finished.
+    """The steps that finish a partial result.
 
     Attributes:
-        scatters: dims, and the axes over which each is reduce-scattered, in order.
-        rest: the axes over which it is all-reduced then.
-        dims: the layout after that.
-        bytes_sent: by a device, until the value has the layout that is wanted.
+        scatters: (dim, axes) pairs to reduce-scatter, in order.
+        rest: the axes over which it is all-reduced afterwards.
+        dims: the layout after both.
+        bytes_sent: the bytes that a device sends, including the reshard to the target layout.
     """
 
     scatters: tuple[tuple[int, Axes], ...]
@@ -45,9 +45,9 @@ def plan_reduction(
     *,
     scatters: bool,
 ) -> Reduction:
-    """The reduction of a result of layout `dims`, partial over `partial`, to layout `placed` that sends the fewest bytes.
+    """The reduction that sends the fewest bytes, from layout `dims`, partial over `partial`, to layout `placed`.
 
-    `scatters`: whether it may be reduce-scattered, as sums may.
+    `scatters`: whether the result may be reduce-scattered, as sums may.
     """
     return _plan(dims, placed, partial, shape, itemsize, tuple(sizes.items()), scatters)
 
@@ -68,7 +68,7 @@ def _plan(
 
 
 def _choices(dims: DimAxes, placed: DimAxes, partial: Axes, scatters: bool) -> Iterator[tuple[tuple[int, Axes], ...]]:
-    """Axes of each dim that are both wanted and partial: all that may be scattered, in all combinations of dims."""
+    """The axes of each dim that are both wanted and partial, and so may be scattered, in all combinations of dims."""
     wanted = [(d, tuple(a for a in want if a in partial)) for d, want in enumerate(placed)] if scatters else []
     wanted = [(d, axes) for d, axes in wanted if axes]
     for n in range(len(wanted), -1, -1):
@@ -84,7 +84,7 @@ def _sized(
     itemsize: int,
     mesh: Mapping[str, int],
 ) -> Reduction | None:
-    """The plan with these scatters; None where the axes do not divide a dim."""
+    """The plan with these scatters; None if the axes do not divide a dim."""
     local = math.prod(local_shape(shape, dims, mesh)) * itemsize
     sent, rest = 0, partial
     for d, axes in scatters:

@@ -5,10 +5,10 @@ Goes out: `Step`s, each an explicit collective on the local block, with the layo
 
 Four moves suffice. A *slice* splits a dim further by axes that the value does not use yet; it is local and free.
 An *all-gather* undoes the minor-most axes of a dim. An *all-to-all* takes the minor-most axes off one dim and puts
-them, as minor-most, on another. A *permute* changes which device holds which block while every local shape stays as
-it is: it reorders or renames axes. Only minor-most axes can be gathered or moved, because only those are contiguous
-on the device, so taking an axis off a major position costs a permute first. Among all sequences the planner takes
-the one that sends the fewest bytes, then the one with the fewest collectives.
+them, as minor-most, on another. A *permute* sends whole blocks between devices and keeps every local shape: it reorders
+or renames axes. Only minor-most axes can be gathered or moved, because only those are contiguous on the device, so
+removing an axis from a major position costs a permute first. The planner takes the sequence that sends the fewest
+bytes; among equals, the one with the fewest collectives.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Step:
     all_slice    splits `dim` by `axes`, which become its minor-most axes.
     all_gather   joins the blocks of `dim` over its minor-most axes, `axes`.
     all_to_all   joins `dim` over its minor-most axes, `axes`, and splits `target_dim` by them, as minor-most axes.
-    ppermute     sends whole blocks: `perm` holds (source, target) positions along `axes`. Axes that `result` no longer
-                 uses are left with equal blocks on all their devices.
+    ppermute     sends whole blocks: `perm` holds (source, target) positions along `axes`. Along axes that `result` no
+                 longer uses, all devices hold equal blocks afterwards.
 
-    `result` is the layout afterwards; `bytes_sent` is what a device sends to others.
+    `result` is the layout afterwards; `bytes_sent` counts the bytes that a device sends to others.
     """
 
     op: Op
@@ -54,13 +54,13 @@ class Step:
 
 
 def sent_by(op: Op, local_bytes: int, n: int) -> int:
-    """Bytes that one device sends in a step over a group of n, holding `local_bytes` before it."""
+    """Bytes that one device sends in a step over a group of n devices, each of which holds `local_bytes` before it."""
     assert op.collective is not None
     return op.collective.block_bytes_sent(local_bytes, n)
 
 
 def ways(axes: Axes, mesh_axes: Mapping[str, int]) -> int:
-    """Into how many parts `axes` split a dim."""
+    """The number of parts into which `axes` split a dim."""
     n = 1
     for a in axes:
         n *= mesh_axes[a]
@@ -68,7 +68,7 @@ def ways(axes: Axes, mesh_axes: Mapping[str, int]) -> int:
 
 
 def local_shape(shape: tuple[int, ...], dims: DimAxes, mesh_axes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of one device's block. Raises ValueError where the axes of a dim do not divide its size."""
+    """The shape of one device's block. Raises ValueError if the axes of a dim do not divide its size."""
     out = []
     for d, (size, axes) in enumerate(zip(shape, dims, strict=True)):
         if axes:
@@ -85,13 +85,13 @@ def plan_reshard(
 ) -> tuple[Step, ...]:
     """The steps that turn layout `source` of a value of this shape into layout `target`; () if they are equal.
 
-    Both layouts must divide the shape; every step's layout does too.
+    Both layouts must divide the shape; so does the layout after every step.
     """
     if source == target:
         return ()
     used = sorted({a for axes in (*source, *target) for a in axes})
     devices = math.prod(mesh_axes[a] for a in used)
-    # Plans depend on sizes only through what the axes can divide, so values of many shapes share one.
+    # A plan depends on the sizes only through their divisibility by the axes, so values of many shapes share one plan.
     divisible = tuple(math.gcd(size, devices) for size in shape)
     steps = _plan(source, target, divisible, tuple((a, mesh_axes[a]) for a in used))
     local = math.prod(local_shape(shape, source, mesh_axes)) * itemsize
@@ -138,7 +138,7 @@ def _replace(dims: DimAxes, d: int, axes: Axes) -> DimAxes:
 
 
 def _only_slices(source: DimAxes, target: DimAxes) -> list[Move]:
-    """The moves if `target` merely splits further by axes that `source` does not use; else []."""
+    """The moves if `target` is `source` split further by unused axes; else []."""
     used = {a for axes in source for a in axes}
     moves: list[Move] = []
     layout = source
@@ -153,7 +153,7 @@ def _only_slices(source: DimAxes, target: DimAxes) -> list[Move]:
 
 
 def _only_gathers(source: DimAxes, target: DimAxes) -> list[Move]:
-    """The moves if `target` merely lacks minor axes of `source`, last dim first; else []."""
+    """The moves, last dim first, if `target` is `source` without some minor axes; else []."""
     moves: list[Move] = []
     layout = source
     for d in reversed(range(len(source))):
@@ -167,7 +167,7 @@ def _only_gathers(source: DimAxes, target: DimAxes) -> list[Move]:
 
 
 def _gather_then_slice(source: DimAxes, target: DimAxes) -> list[Move]:
-    """Down to the common prefixes, then up again: correct always, cheap never."""
+    """Gather each dim down to the common prefix, then slice: always correct, never cheap."""
     common = tuple(a[: _common(a, b)] for a, b in zip(source, target, strict=True))
     return _only_gathers(source, common) + _only_slices(common, target)
 
@@ -213,7 +213,7 @@ def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Map
 
 
 def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Iterator[Move]:
-    """Every single step from `layout` that can bring it nearer to `target`."""
+    """Every move from `layout` that can bring it closer to `target`."""
     home = {a: d for d, axes in enumerate(target) for a in axes}
     used = {a for axes in layout for a in axes}
     for a, d in home.items():
@@ -239,7 +239,7 @@ def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapp
 def _rearranged(
     layout: DimAxes, target: DimAxes, home: Mapping[str, int], used: set[str], sizes: Mapping[str, int]
 ) -> Iterator[DimAxes]:
-    """Layouts with the same local shape that one permute reaches."""
+    """Layouts of the same local shape that one permute can produce."""
     parts = [ways(axes, sizes) for axes in layout]
     if parts == [ways(axes, sizes) for axes in target]:
         yield target
@@ -258,7 +258,7 @@ def _rearranged(
 
 
 def _orders(axes: Axes, want: Axes) -> list[Axes]:
-    """The orders worth trying for the axes of one dim that should become `want`."""
+    """The orders worth trying for the axes of one dim whose target is `want`."""
     keep = _common(axes, want)
     if len(axes) - keep <= 1:
         return [axes]
@@ -269,7 +269,7 @@ def _orders(axes: Axes, want: Axes) -> list[Axes]:
 
 
 def _merged(moves: list[Move]) -> list[Move]:
-    """`moves` with neighbouring slices of one dim joined."""
+    """`moves` with adjacent slices of one dim merged."""
     out: list[Move] = []
     for move in moves:
         if out and move[0] is all_slice is out[-1][0] and move[2] == out[-1][2]:
@@ -283,9 +283,9 @@ def _merged(moves: list[Move]) -> list[Move]:
 
 
 def _permutation(source: DimAxes, target: DimAxes, sizes: Mapping[str, int]) -> tuple[Axes, Pairs]:
-    """The axes over which blocks travel between two layouts of equal local shape, and who sends to whom.
+    """The axes of the permute between two layouts of equal local shape, and its (source, target) pairs.
 
-    Devices that hold the same block are interchangeable; one that already has what it needs keeps it.
+    Devices that hold the same block are interchangeable; a device that already has its block keeps it.
     """
     suffixes = [(a[_common(a, b) :], b[_common(a, b) :]) for a, b in zip(source, target, strict=True)]
     axes = tuple(dict.fromkeys([a for have, _ in suffixes for a in have] + [a for _, want in suffixes for a in want]))
@@ -293,7 +293,7 @@ def _permutation(source: DimAxes, target: DimAxes, sizes: Mapping[str, int]) -> 
     total = ways(axes, sizes)
 
     def blocks(layout: list[Axes]) -> list[int]:
-        """For every position along `axes`, the number of the block it holds."""
+        """For every position along `axes`, the number of the block that it holds."""
         out = [0] * total
         for part in layout:
             for a in part:

@@ -1,12 +1,12 @@
 """Scheduling: elementwise equations and reductions that can run as one loop over memory become one equation, `fused`.
 
-Comes in: a per-device program and the sizes of its grid. Goes out: the same program with its groups replaced, in an order in
-which each value is made before it is used. Programs too small to gain anything come out as they are.
+Comes in: a per-device program and the sizes of its grid. Goes out: the same program with its groups replaced, ordered so that each
+value is made before it is used. Programs too small to gain anything stay unchanged.
 
-Groups are found by stages. The stage of an equation is the longest way to it from the inputs, where a step costs 1 unless it
-stays within one kind of fusable equations (see `_kinds`). Connected fusable equations of one kind and stage are a group, and
-those that read the same large value join: a way that leaves a group and comes back would have cost a step, so groups never wait
-for each other.
+Groups are found by stages. The stage of an equation is the length of the longest path to it from the inputs; an edge costs 1 unless
+both ends are fusable and of one kind (see `_kinds`). Connected fusable equations of one kind and stage form a group, and so do
+equations that read the same large value. A path that leaves a group and returns would have cost a step, so no cycle arises between
+groups.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def schedule(program: Program, env: Env) -> Program:
 
 
 def _with_groups_inside(eqn: Equation, env: Env) -> Equation:
-    """The equation with groups in the programs that it runs, but for loops that a later pass compiles as a whole."""
+    """The equation with groups in its inner programs, except for loops that a later pass compiles as a whole."""
     return eqn if is_small_loop(eqn, env) else map_programs(eqn, lambda inner: schedule(inner, env))
 
 
@@ -56,16 +56,16 @@ def _with_groups_inside(eqn: Equation, env: Env) -> Equation:
 
 
 def _kinds(program: Program, env: Env) -> list[Any]:
-    """Per equation what those of one group have in common; None for those that are never fused.
+    """The kind of each equation, equal within a group; None for equations that are never fused.
 
-    Reductions come first: equations that are connected with one and can run in its loops are of its kind, a `Space`. Other elementwise
-    equations are of one kind if they have the same shape and varying axes.
+    Reductions come first: equations that are connected with one and can run in its loops have its kind, a `Space`. Other elementwise
+    equations have one kind if their shapes and varying axes are equal.
     """
     equations, devices = program.equations, math.prod(env.axis_sizes)
     kinds: list[Any] = [None] * len(equations)
     made, used = makers(program), users(program)
     for i, eqn in enumerate(equations):
-        space = space_of(eqn) if kinds[i] is None and available() else None  # NumPy gains nothing there
+        space = space_of(eqn) if kinds[i] is None and available() else None  # without the compiler nothing is gained
         if (
             space is None
             or math.prod(space.shape) * devices < costs.FUSED_FEWEST
@@ -101,7 +101,7 @@ def _kind(eqn: Equation, env: Env) -> Any:
 
 
 def _read_apart(eqn: Equation, env: Env) -> bool:
-    """Whether loops read the pieces of the result where they lie. Those of other processes are not there."""
+    """Whether loops read the pieces of the result in place. Pieces of other processes cannot be read."""
     if not eqn.outputs or eqn.outputs[0].aval.size * math.prod(env.axis_sizes) <= costs.FUSED_FEWEST:
         return False  # left to `small`
     here = eqn.op.collective is None or env.processes is None
@@ -119,7 +119,7 @@ def _rounds_twice(eqn: Equation) -> bool:
 
 
 def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[Space | None, bool]:
-    """The loops of a group, None for elementwise ones over the whole of its shape; and whether it can be fused at all."""
+    """The loops of a group (None: elementwise loops over its whole shape), and whether it can be fused at all."""
     if not isinstance(kind, Space):
         return None, True
     if any(e.op.fold is not None for e in members):
@@ -134,7 +134,7 @@ def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[Space | No
 
 
 def _worth(program: Program, members: Sequence[int]) -> bool:
-    """Whether a group computes anything: copies alone are free as they are."""
+    """Whether a group computes anything: copies alone gain nothing."""
     ops = [program.equations[i].op for i in members]
     return any(op.fold is not None or (op.emit is not None and op.emit.cost) for op in ops)
 
@@ -163,27 +163,27 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
             j = made.get(atom)
             if j is not None and kinds[j] == kinds[i] and stages[j] == stages[i]:
                 leader[find(i)] = find(j)
-            elif atom.aval.shape == _shape(kinds[i]):  # those that read the same large value read it once
+            elif atom.aval.shape == _shape(kinds[i]):  # a group reads a shared large value once
                 first = readers.setdefault((atom, kinds[i], stages[i]), i)
                 leader[find(i)] = find(first)
     groups: dict[int, list[int]] = {}
     for i in range(len(kinds)):
         groups.setdefault(find(i), []).append(i)
-    # A group in program order may be cut anywhere: no piece waits for a later one.
+    # A group in program order may be cut anywhere: no piece depends on a later one.
     return [
         Part(tuple(g[k : k + costs.FUSED_GROUP])) for g in groups.values() for k in range(0, len(g), costs.FUSED_GROUP)
     ]
 
 
 def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
-    """The stage of each equation: as early as possible, then moved to its users where they are all at one later stage."""
+    """The stage of each equation: as early as possible, then moved to the stage of its users if they all share a later one."""
     made, used = makers(program), users(program)
     equations = program.equations
     stages: list[int] = []
-    effects = -1  # the stage of the last equation with effects: their order stays
+    effects = -1  # the stage of the last equation with effects: these keep their order
 
     def step(i: int, j: int) -> int:
-        """What the way from equation i to its user j costs. Pieces come from outside of the group."""
+        """The cost of the edge from equation i to its user j. Pieces of joined values come from outside the group."""
         op = equations[j].op
         return int(kinds[i] != kinds[j] or (op.emit is None and op.fold is None))
 
@@ -214,7 +214,7 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
 def _fuse(
     members: Sequence[Equation], numbers: set[int], kept: set[Var], used: dict[Var, list[int]], space: Space | None
 ) -> Equation:
-    """One equation for a group: its inputs are the values from outside, its results those that are used outside."""
+    """One equation for a group. Its inputs are the values from outside; its results are the values used outside."""
     inside = {e.outputs[0] for e in members}
     inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in inside))
     outputs = tuple(

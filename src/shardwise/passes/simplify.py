@@ -1,4 +1,4 @@
-"""Simplification of per-device programs: equal equations once, dead ones never, cheaper forms."""
+"""Simplification of per-device programs: merge equal equations, drop dead ones, use cheaper forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwise.ir import (
 
 
 def simplify(program: Program) -> Program:
-    """The same program with less to do, loop bodies and branches too."""
+    """The same program simplified, loop bodies and branches included."""
     simplified = ProgramMap(
         lambda p: live_equations(common_subexpressions(cheaper_forms(map_equations(p, simplified))))
     )
@@ -27,14 +27,14 @@ def simplify(program: Program) -> Program:
 
 
 def cheaper_forms(program: Program) -> Program:
-    """Put in an equation's place what its op would rather have run (`Op.rewrite`)."""
+    """Replace equations by the cheaper forms that their ops offer (`Op.rewrite`)."""
     if all(e.op.rewrite is None for e in program.equations):
         return program
     names: dict[Var, Atom] = {}
     equations: list[Equation] = []
     as_it_is: dict[
         Any, Equation
-    ] = {}  # by identity of the params: what an op had rather not rewritten, it would not in the next layer
+    ] = {}  # by id of the params: an op that kept an equation keeps the same one in the next layer
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else names.get(a, a)
@@ -64,7 +64,7 @@ def common_subexpressions(program: Program) -> Program:
     replaced: dict[Var, Atom] = {}
     seen: dict[Any, Equation] = {}
     kept: list[Equation] = []
-    # Params by a number that equal ones share. Those of many equations are one object, which its equation keeps.
+    # Equal params share a number. Many equations have the same params object, which the equation keeps alive.
     numbers: dict[Any, int] = {}
     number_of: dict[int, int] = {}
 

@@ -1,10 +1,10 @@
 """Small programs: connected equations over small values, loops and branches included, become one equation, `small`.
 
-Comes in: a scheduled per-device program and the `Env` of its grid. Goes out: the same program with its regions replaced where that
-pays: a call of NumPy costs as much as a hundred additions, so many ops on few elements are worth compiling, few are not.
+Comes in: a scheduled per-device program and the `Env` of its grid. Goes out: the same program with its regions replaced if that
+pays. A NumPy call costs as much as a hundred additions, so many ops on few elements are worth compiling, a few ops are not.
 
-A region is what lies at one stage: the stage of an equation is the longest way to it from the inputs, where a step costs 1 unless it
-stays among writable equations. A way that leaves a region and comes back would have cost a step.
+A region is the set of connected equations of one stage. The stage of an equation is the length of the longest path to it from the
+inputs; an edge costs 1 unless both ends are writable. A path that leaves a region and returns would have cost a step.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Group = tuple[int, ...]
 
 
 def find_small(program: Program, env: Env) -> Program:
-    """`program` with its small regions as equations of their own, in loops and branches too."""
+    """`program` with each small region as one equation, in loops and branches too."""
     if not _compiles(env):
         return program
     return _with_regions(program, math.prod(env.axis_sizes), costs.SMALL_FEWEST)
 
 
 def is_small_loop(eqn: Equation, env: Env) -> bool:
-    """Whether the equation is a loop that a small program holds as a whole."""
+    """Whether the equation is a loop that a small program includes as a whole."""
     return isinstance(region_of(eqn), Loop) and _compiles(env) and writable(eqn, math.prod(env.axis_sizes))
 
 
@@ -42,8 +42,8 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     fit = [writable(e, devices) for e in equations]
     groups = _groups(program, fit)
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
-    # What is not worth it stays where it is, but for ops that alone are many calls of NumPy. These take the others along if the
-    # first calls, which are NumPy's, give the same bits as the later ones.
+    # Groups that are not worth compiling stay unchanged, except those with an op of many NumPy calls. The first calls of such a
+    # group run in NumPy, so its ops must give the same bits in both.
     many = [f and _numpy_calls(e) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
     groups = [
         part for g in groups for part in ((g,) if g in worth or _joins(equations, many, g) else [(i,) for i in g])
@@ -73,7 +73,7 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
 
 
 def _with_inner_regions(eqn: Equation, devices: int, fewest: int) -> Equation:
-    """The equation with regions in the programs that it runs."""
+    """The equation with regions in its inner programs."""
     held = region_of(eqn)
     if held is None:
         return eqn
@@ -82,23 +82,23 @@ def _with_inner_regions(eqn: Equation, devices: int, fewest: int) -> Equation:
 
 
 def _numpy_calls(eqn: Equation) -> int:
-    """About how many calls of NumPy the op's own kernel makes."""
+    """The approximate number of NumPy calls in the op's own kernel."""
     return 1 if eqn.op.small is None else eqn.op.small.calls
 
 
 def _joins(equations: Sequence[Equation], many: Sequence[bool], group: Group) -> bool:
-    """Whether a group with an op of many calls is one region: kernels and machine code give the same bits."""
+    """Whether a group with an op of many NumPy calls becomes one region: kernels and machine code must give the same bits."""
     return any(many[i] for i in group) and all(many[i] or _same_bits(equations[i]) for i in group)
 
 
 def _same_bits(eqn: Equation) -> bool:
-    """Whether the op's kernel and its form in machine code round alike: arithmetic does, transcendentals and long sums do not."""
+    """Whether the op's kernel and its machine code round equally: arithmetic does, transcendentals and long sums do not."""
     op = eqn.op
     return op.view or op.hands_on or (op.emit is not None and not op.transcendental)
 
 
 def _weight(eqn: Equation) -> float:
-    """How many calls of NumPy an equation stands for."""
+    """The number of NumPy calls that an equation replaces."""
     held, rounds = region_of(eqn), rounds_of(eqn)
     inner = 0 if held is None else sum(_weight(e) for p in held.programs for e in p.equations)
     if inner:
@@ -109,9 +109,9 @@ def _weight(eqn: Equation) -> float:
 
 
 def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equation:
-    """One equation for a region: its inputs are values from outside, its results those that are `kept`.
+    """One equation for a region: its inputs are values from outside, its results the values in `kept`.
 
-    `patient`: it is compiled when it has been called some times.
+    `patient`: it is compiled only after some calls.
     """
     made = {v for e in members for v in e.outputs}
     inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
@@ -121,10 +121,10 @@ def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equat
 
 
 def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:
-    """Writable equations by stages, in pieces of bounded size; each other equation alone."""
+    """Writable equations grouped by stage, in pieces of bounded size; each other equation alone."""
     made = makers(program)
     stages: list[int] = []
-    effects = 0  # the stage of the last equation with effects: their order stays
+    effects = 0  # the stage of the last equation with effects: these keep their order
     for i, eqn in enumerate(program.equations):
         sources = [made[a] for a in eqn.inputs if isinstance(a, Var) and a in made]
         stage = max((stages[j] + (not (fit[i] and fit[j])) for j in sources), default=0)

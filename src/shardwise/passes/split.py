@@ -1,7 +1,7 @@
-"""How one equation is split over the devices, worked out once for all equations that are alike.
+"""The split of one equation over the devices, computed once for all equal equations.
 
-Comes in: an op, its types, params and the layouts of its values, global; then local types. Goes out: the layouts in which it
-takes its operands and makes its results, and its local params and types. Layers of a network repeat the same few equations.
+Comes in: an op, its types, params and the layouts of its values, global; then local types. Goes out: the layouts of its
+operands and results, and its local params and types. Layers of a network repeat the same few equations.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ Dims = tuple[DimAxes, ...]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The axes of each factor of an op's rule, and what follows from them."""
+    """The axes of each factor of an op's rule, and the layouts that follow from them."""
 
     rule: Rule
     factors: FactorAxes
     operands: Dims
     results: Dims
-    partial: Axes  # axes over which the results are parts of a reduction
-    exchanged: tuple[int, ...]  # factors of which each device needs a window
-    moves_much: bool = False  # whether other splits are worth a look
+    partial: Axes  # axes over which the results are partial reductions
+    exchanged: tuple[int, ...]  # factors for which each device needs a window
+    moves_much: bool = False  # whether other splits are worth trying
 
 
 @dataclass(slots=True)
 class Known:
-    """What was worked out for equations and bodies that others share their params with, as the layers of an unrolled model do.
+    """Results kept for equations and bodies that share their params with others, as the layers of an unrolled model do.
 
-    Keys hold the identities of params; entries hold the params, which keeps these apart.
+    Keys hold the ids of params; entries hold the params themselves, so that no id is reused.
 
     Attributes:
-        splits: per op, params, types and layouts the split.
-        forms: per op, params, local types and layouts the local params, the types of the results, and why there is a collective.
+        splits: the split per op, params, types and layouts.
+        forms: per op, params, local types and layouts: the local params, the result types, and the reason of the collective.
         bodies: the local programs of bodies.
     """
 
@@ -57,7 +57,7 @@ class Known:
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
-    """`make` with its results kept, where its arguments hash."""
+    """`make` with a cache of its results, for arguments that hash."""
     kept = recent(4096)(make)
 
     def call(*key: Any) -> Any:
@@ -75,7 +75,7 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dims: Dims, sizes: Items) -> Split:
     """The split of an op whose operands and results have the layouts `dims`, over axes of these sizes.
 
-    Where tensors disagree, the layout held by the most elements wins.
+    If tensors disagree, the layout held by the most elements wins.
     """
     ways = dict(sizes)
     rule = op.sharding_rule(in_types, out_types, params)
@@ -99,9 +99,9 @@ def cheaper_split(
     sizes: Items,
     readers: tuple[int, ...],
 ) -> Split:
-    """`split_of`, unless another split moves far fewer bytes and leaves no device idle that would work.
+    """`split_of`, unless another split moves far fewer bytes and keeps at least as many devices busy.
 
-    `readers`, per operand, are the numbers of equations that read it and so share the cost of moving it.
+    `readers` gives, per operand, the number of equations that read it: they share the cost of moving it.
     """
     ways, types = dict(sizes), in_types + out_types
     split: Split = split_of(op, in_types, out_types, params, dims, sizes)
@@ -132,14 +132,14 @@ def cheaper_split(
 
 
 def _ways(factors: FactorAxes, sizes: Mapping[str, int]) -> int:
-    """The number of devices that compute parts of their own."""
+    """The number of devices that compute different parts."""
     return math.prod(sizes[a] for axes in factors.values() for a in axes)
 
 
 def _bytes_moved(
     split: Split, types: Types, dims: Dims, sizes: Mapping[str, int], shared: Sequence[int], sums: bool
 ) -> float:
-    """The bytes that a device sends to bring operands into their layouts of the split and results from there into those of `dims`."""
+    """The bytes that a device sends to bring the operands into the split's layouts, and the results into those of `dims`."""
     count = len(split.operands)
     total = 0.0
     for aval, have, want, n in zip(types, dims, split.operands, shared, strict=False):
@@ -166,9 +166,9 @@ def _split(op: Op, in_types: Types, params: ExactParams, rule: Rule, factors: Fa
 
 
 def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any], rule: Rule) -> dict[int, int]:
-    """PERMUTE factors that may stay split because the op says which window of its operand each part needs.
+    """PERMUTE factors that may stay split because the op gives the window of its operand that each part needs.
 
-    Each with the size of the result's dim, in units of what a part must be a multiple of, which the axes must divide too.
+    Each maps to the size of the result's dim in units that a part must be a multiple of; the axes must divide it too.
     """
     if op.halo is None:
         return {}
@@ -187,7 +187,7 @@ def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any
 def _summed_windows(
     op: Op, in_types: Types, params: Mapping[str, Any], rule: Rule, factors: FactorAxes
 ) -> tuple[int, ...]:
-    """REDUCE factors that are split, of which a part of operand 1 needs a window of operand 0 that reaches beyond its own part."""
+    """Split REDUCE factors for which a part of operand 1 needs a window of operand 0 that reaches beyond the device's own part."""
     if op.halo is None or len(rule.inputs) < 2:
         return ()
     found = []
@@ -201,12 +201,12 @@ def _summed_windows(
 
 
 def dim_of(tensor: TensorFactors, factor: int) -> int | None:
-    """The dim that is this factor alone."""
+    """The dim that consists of this factor alone."""
     return next((d for d, fs in enumerate(tensor) if fs == (factor,)), None)
 
 
 def local_type(aval: ShapedArray, dims: DimAxes, sizes: Mapping[str, int], scope: Mapping[str, Axes]) -> ShapedArray:
-    """The per-device type of a value with this layout; `scope` gives the grid's axes of manual ones."""
+    """The per-device type of a value with this layout; `scope` maps manual axes to grid axes."""
     axes = frozenset(a for axes in dims for a in axes)
     manual = frozenset(g for a in aval.vma for g in scope.get(a, (a,)))
     return ShapedArray(local_shape(aval.shape, dims, sizes), aval.dtype, aval.weak_type, vma=axes | manual)
@@ -236,7 +236,7 @@ def local_params(
 
 @remembered
 def local_results(op: Op, types: Types, params: ExactParams, varying: frozenset[str], context: Token) -> Types:
-    """The result types of an op on local operands, which vary over `varying` beyond what the operands do."""
+    """The result types of an op on local operands; the results also vary over `varying`."""
     del context  # part of the key: type rules may read the context mesh and the x64 flag
     out = op.type_rule(*types, **params)
     outs: Types = tuple(out) if op.multiple_results else (out,)

@@ -1,7 +1,7 @@
-"""The record of communication: what each device sends, how often, and why.
+"""The record of communication: the bytes that each device sends, how often, and why.
 
 Comes in: a device program, in which every collective is an equation, and the sizes of its axes. Goes out: a `Transfer` for each
-collective, those inside loops with the number of times that they run. `explain`, costs and the planner read this record alone.
+collective, with the trip count of the loops around it. `explain`, costs and the planner read only this record.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Transfer:
 
     Attributes:
         op: the collective.
-        axes: those that it runs over.
-        devices: in one group.
-        dtype: of the elements that are sent.
-        bytes: sent by one device in one run of the equation.
+        axes: its mesh axes.
+        devices: the number of devices in one group.
+        dtype: the dtype of the elements sent.
+        bytes: the bytes that one device sends in one run of the equation.
         value: the global type of the value.
-        cause: the op that needed it.
-        source: the user's line; in a backward pass that of the forward op.
+        cause: the op that needed the collective.
+        source: the user's line; in a backward pass, the line of the forward op.
         implicit: whether the partitioner inserted it.
-        known_trips: the product of the lengths of the loops around it that are known.
-        endless: whether it stands in a branch, or in a loop whose length only the run decides, which counts as one trip.
+        known_trips: the product of the known lengths of the loops around it.
+        endless: whether it is in a branch, or in a loop whose length only the run decides; such a loop counts as one trip.
     """
 
     op: Op
@@ -49,12 +49,12 @@ class Transfer:
 
     @property
     def kind(self) -> str:
-        """What `explain` calls it."""
+        """Its name in `explain`."""
         return _collective(self.op).label
 
     @property
     def unasked(self) -> bool:
-        """Whether it lays a value out anew though the user wrote nothing of the kind."""
+        """Whether it reshards a value although the user asked for no reshard."""
         return self.implicit and _collective(self.op).moves
 
     @property
@@ -64,7 +64,7 @@ class Transfer:
 
     @property
     def trips(self) -> int | None:
-        """How often it runs; None if only the run decides."""
+        """The number of times it runs; None if only the run decides."""
         return None if self.endless else self.known_trips
 
     @property
@@ -74,7 +74,7 @@ class Transfer:
 
 
 def transfers_of(program: Program, sizes: Mapping[str, int]) -> tuple[Transfer, ...]:
-    """Every collective of a device program over axes of these sizes, programs inside equations included."""
+    """Every collective of a device program over axes of these sizes, inner programs included."""
     return tuple(_transfers(program, sizes, 1, False))
 
 

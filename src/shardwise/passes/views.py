@@ -1,7 +1,7 @@
-"""Views: values that the partitioner knows to be put together from boxes of other values, before it moves any element.
+"""Views: values that consist of boxes of other values, as the partitioner describes them before it moves any element.
 
-Comes in: the boxes of an op (`Op.boxes`) and the views of its operands. Goes out: the view of the result, in boxes of values that lie
-somewhere. A slice of a concatenation of slices is one view; only the rows that its user needs of other devices ever travel.
+Comes in: the boxes of an op (`Op.boxes`) and the views of its operands. Goes out: the view of the result, in boxes of values that are
+laid out. A slice of a concatenation of slices is one view; devices exchange only the rows that its user needs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Ints = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A value that lies on the devices: its local atom, its layout and its global shape."""
+    """A value that is laid out on the devices: its local atom, its layout and its global shape."""
 
     atom: Atom
     dims: DimAxes
     shape: Ints
 
     def is_same(self, other: Stored) -> bool:
-        """Whether both are one value."""
+        """Whether both are the same value."""
         a, b = self.atom, other.atom
         if isinstance(a, Literal) and isinstance(b, Literal):
             return a.aval is b.aval and exact(a.value) == exact(b.value)
@@ -33,7 +33,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`size` elements of a source, from `first` on, at position `at` of a view."""
+    """A box of `size` elements of a source, from `first` on, at position `at` of a view."""
 
     source: Stored
     first: Ints
@@ -42,20 +42,20 @@ class Part:
 
     @property
     def fills(self) -> bool:
-        """Whether it holds one value everywhere."""
+        """Whether all its elements are equal: its source is a scalar."""
         return not self.source.shape and bool(self.size)
 
     def is_whole(self, d: int, size: int) -> bool:
-        """Whether dim `d`, of this size in the view, is the source's own."""
+        """Whether the part covers dim `d`, of this size in the view, and shows all of its source's dim `d`."""
         whole = self.at[d] == 0 and self.size[d] == size
         return whole and (self.fills or (self.first[d] == 0 and self.source.shape[d] == size))
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A value of this shape made of parts, later ones over earlier ones; what no part covers may be anything.
+    """A value of this shape made of parts, later parts over earlier ones; positions without a part may hold any value.
 
-    `eqn` is the equation that made it.
+    `eqn` is the equation that made the view.
     """
 
     shape: Ints
@@ -67,12 +67,12 @@ class View:
         return [d for d, n in enumerate(self.shape) if not all(p.is_whole(d, n) for p in self.parts)]
 
     def axes(self, d: int) -> Axes:
-        """The mesh axes that split dim `d` of the first source that is split there."""
+        """The mesh axes that split dim `d` of the first source that is split along it."""
         return next((p.source.dims[d] for p in self.parts if not p.fills and p.source.dims[d]), ())
 
 
 def view_of_source(source: Stored) -> View:
-    """The view that is all of a source."""
+    """The view that shows all of a source."""
     origin = (0,) * len(source.shape)
     return View(source.shape, (Part(source, origin, origin, source.shape),), None)
 
@@ -118,7 +118,7 @@ def _cut(part: Part, first: Ints, size: Ints) -> Part | None:
 
 
 def _visible(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Those parts of which something is seen, cut down where a later part covers one end of a dim."""
+    """The visible parts; a part is cut down if a later part covers one end of a dim."""
     out: list[Part] = []
     for i, part in enumerate(parts):
         left: list[Part] = [part]
@@ -129,7 +129,7 @@ def _visible(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def _uncovered(part: Part, over: Part) -> list[Part]:
-    """What is seen of `part` under `over`: exact where that reaches across all other dims, else `part`."""
+    """The visible rest of `part` under `over`: exact if `over` spans all other dims, else `part`."""
     low = [max(a, b) for a, b in zip(part.at, over.at, strict=True)]
     high = [min(a + n, b + m) for a, n, b, m in zip(part.at, part.size, over.at, over.size, strict=True)]
     if any(b <= a for a, b in zip(low, high, strict=True)):

@@ -1,7 +1,7 @@
-"""Products of 16-bit floats as what they are: conversions to float32, a product in float32, and a conversion of the result.
+"""Writing products of 16-bit floats out as conversions to float32, a product in float32, and a conversion of the result.
 
-Comes in: a per-device program. Goes out: the program in which such products between fusable equations are spelled out, so that the
-conversions become part of the groups before and after. Operands that the processor multiplies as they are stay so.
+Comes in: a per-device program. Goes out: the program in which such products between fusable equations are written out, so that the
+conversions join the groups before and after. Operands of a type that the processor multiplies directly are not converted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WIDE = np.dtype(np.float32)
 
 
 def with_wide_products(program: Program, env: Env) -> Program:
-    """`program` with its large products of 16-bit floats spelled out."""
+    """`program` with its large products of 16-bit floats written out."""
     return _spelled_out(program, env) if available() else program
 
 
@@ -49,7 +49,7 @@ def _spelled_out(program: Program, env: Env) -> Program:
 
 
 def _is_narrow(eqn: Equation) -> bool:
-    """Whether this is a product in float32 of, or for, what is narrower."""
+    """Whether this is a product computed in float32 with narrower operands or a narrower result."""
     if eqn.op.contraction is None or any(isinstance(a, Literal) for a in eqn.inputs):
         return False
     types = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
@@ -58,13 +58,13 @@ def _is_narrow(eqn: Equation) -> bool:
 
 
 def _multiplies_itself(eqn: Equation) -> bool:
-    """Whether the processor multiplies the operands as they are, and adds in float32."""
+    """Whether the processor multiplies the operands directly and accumulates in float32."""
     _, batch = eqn.params["dimension_numbers"]
     return not any(batch) and all(a.aval.dtype.name == "bfloat16" for a in eqn.inputs) and amx.granted()
 
 
 def _wide(eqn: Equation, keeps: bool) -> Iterator[Equation]:
-    """The product with a result of float32, and of operands of that type unless it `keeps` them; and the conversions."""
+    """The product with a float32 result, with float32 operands unless it `keeps` them, and the conversions around it."""
     operands: list[Atom] = []
     for atom in eqn.inputs:
         operands.append(atom if keeps or atom.aval.dtype == _WIDE else Var(atom.aval.update(dtype=_WIDE)))

@@ -1,4 +1,4 @@
-"""Windows of views: an op that needs its neighbours' rows (`Op.halo`) takes them from where the parts of its operand lie.
+"""Windows of views: an op that needs its neighbours' rows (`Op.halo`) fetches them from the sources of its operand's parts.
 
     a sum over windows of 3 of pad(x, 1, 1)      each device fetches a row of x from either side; the padded value, whose size the
                                                  axes do not divide, never exists
@@ -28,7 +28,7 @@ Sizes = Mapping[str, int]
 
 
 def windowed_dims(eqn: Equation, rule: Rule, view: View, sizes: Sizes) -> list[int]:
-    """The dims along which `view`, operand 0 of an equation, moves and is split, and of which its op takes windows."""
+    """The dims along which `view`, operand 0 of an equation, moves and is split, and the op takes windows."""
     op = eqn.op
     if op.halo is None:
         return []
@@ -48,7 +48,7 @@ def windowed_dims(eqn: Equation, rule: Rule, view: View, sizes: Sizes) -> list[i
 
 
 def with_windows(region: Region, eqn: Equation) -> bool:
-    """Compute with windows of operand 0 if it is a view that is not laid out and moves along dims of which the op takes windows."""
+    """Compute with windows of operand 0 if that is a view, not laid out yet, that moves along dims in which the op takes windows."""
     if eqn.op.halo is None or not region.is_view(eqn.inputs[0]):
         return False
     op, sizes = eqn.op, region.grid.axis_sizes
@@ -62,7 +62,7 @@ def with_windows(region: Region, eqn: Equation) -> bool:
     layout = tuple(
         view.axes(d) if d in dims else () if set(axes).intersection(used) else axes for d, axes in enumerate(natural)
     )
-    # The rule sees a size that the axes divide; of the operand only windows are ever made.
+    # The rule gets a size that the axes divide; only windows of the operand are ever made.
     shape = tuple(
         -(-n // ways(axes, sizes)) * ways(axes, sizes) for n, axes in zip(types[0].shape, layout, strict=True)
     )
@@ -82,7 +82,7 @@ def with_windows(region: Region, eqn: Equation) -> bool:
     made = _windows(region, eqn, view, layout, split, types)
     if made is not None:
         atoms, params = [made[0], *moved], made[1]
-    else:  # parts one over the other: these are put together first
+    else:  # parts overlap: the view is assembled first
         del region.equations[begun:]
         atoms, params = (
             [Assembler(region, rounded[0]).assemble(_rounded(view, shape), layout), *moved],
@@ -95,7 +95,7 @@ def with_windows(region: Region, eqn: Equation) -> bool:
 
 
 def _rounded(view: View, shape: tuple[int, ...]) -> View:
-    """A view with anything behind it, up to this shape."""
+    """A view extended to this shape with arbitrary values."""
     first, *parts = view.parts
     if first.fills and first.size == view.shape:
         first = replace(first, size=shape)
@@ -105,7 +105,7 @@ def _rounded(view: View, shape: tuple[int, ...]) -> View:
 def _windows(
     region: Region, eqn: Equation, view: View, layout: DimAxes, split: Split, types: tuple[ShapedArray, ...]
 ) -> tuple[Any, dict[str, Any]] | None:
-    """Operand 0 in windows, and the op's params for them."""
+    """Operand 0 as windows, and the op's params for them."""
     assert eqn.op.halo is not None
     params, rule = dict(eqn.params), split.rule
     windows: dict[int, Window] = {}
@@ -128,7 +128,7 @@ def _windows(
 
 
 def _fill(region: Region, eqn: Equation, view: View, halo: Halo, place: tuple[Window, int, int], known: Any) -> Any:
-    """What stands beside the parts of a view: what stands beyond its ends, or its ground where no window reaches beyond them."""
+    """The value at positions without a part: the op's padding value, or the view's fill value if no window reaches beyond its ends."""
     (window, d, n), ground = place, view.parts[0]
     inside = window.start >= 0 and window.step * (n - 1) + window.start + window.width <= view.shape[d]
     if inside and known is None and ground.fills and ground.size == view.shape:
