@@ -1,4 +1,4 @@
-"""`shard_alike`: two values that are to lie alike, whichever of them propagation places first."""
+"""`shard_alike`: two values get the same layout, in whichever order propagation reaches them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _rule(in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray], par
 
 
 def _pair(x: Any, y: Any) -> list[Any]:
-    """Tangents or cotangents of both, laid out alike where there are both."""
+    """The tangents or cotangents of both values, with the same layout where both exist."""
     return [x, y] if x is None or y is None else list(do.shard_alike(x, y))
 
 
@@ -52,7 +52,7 @@ shard_alike_p = define_op(
 
 
 def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
-    """The trees `x` and `y`, of one structure and leaf by leaf of one shape, each pair of leaves split alike.
+    """The trees `x` and `y`, with each pair of leaves sharded alike. The trees have the same structure and leaf shapes.
 
     Raises ValueError where structures or shapes differ.
     """

@@ -1,4 +1,4 @@
-"""`all_gather`: every device gets all blocks. In block form a leading dim moves into the shard."""
+"""`all_gather`: every device receives all blocks. In block form a leading dim becomes a dim of the shard."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _kernel(
 
 
 def _transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> list[Any]:
-    """The sum of what all devices say of each part; a value that is the same on all of them has one cotangent, to be cut."""
+    """Sum the devices' cotangents of each part. An invariant result has a single cotangent, so each device slices its part."""
     axes = params["axes"]
     if not invariant or params.get("groups") or not all(map(is_checked, axes)):
         return [do.reduce_scatter(ct, **params)]
@@ -90,11 +90,11 @@ def _transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> li
 
 
 def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """Over the mapped dim: that dim, as one of the result, which is the same for all."""
+    """Along the vmap's own axis: the mapped dim becomes a dim of the result, which is no longer mapped."""
     (x,), (dim,), tiled, at = values, dims, params["tiled"], params["dim"]
     if axis not in params["axes"]:
         assert dim is not None
-        if not tiled:  # the result has the gathered dim before or behind the mapped one
+        if not tiled:  # the gathered dim may come before or after the mapped one
             front = full_in_front(size, x, dim)
             return [do.all_gather(front, **{**params, "dim": at + 1})], [0]
         return [do.all_gather(x, **{**params, "dim": shifted(at, dim)})], [dim]
@@ -105,7 +105,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
         return [merged(out, at) if tiled else out], [None]
     if params.get("groups") is not None:
         require_single_axis("all_gather", axis, params)
-    # One axis after the other, the minor one first; each dim that comes in is major to the one before.
+    # Gather one axis at a time, minor first: each new dim is major to the previous one.
     counts = dict(zip(params["axes"], params["sizes"], strict=True))
     major_ones = params["axes"][: params["axes"].index(axis)]
     minor_ones = params["axes"][params["axes"].index(axis) + 1 :]
@@ -124,7 +124,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """Everybody's parts arrive where they belong in the result."""
+    """Each process receives all parts, directly at their positions in the result."""
     axes, dim, tiled = params["axes"], params["dim"], params["tiled"]
     line = line_of(env, axes)
     if not line.crosses or params.get("groups") is not None:

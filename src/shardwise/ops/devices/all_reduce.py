@@ -1,6 +1,6 @@
-"""`all_reduce`: psum, pmax, pmin and their kin over mesh axes. In block form a reduction over leading dims.
+"""`all_reduce`: psum, pmax, pmin and the other reductions over mesh axes. In block form a reduction over leading dims.
 
-Ops that reduce in their own kernel (`Op.absorbs`) take `summing` for their kernel over processes.
+Ops that reduce in their own kernel (`Op.absorbs`) use `summing` as their kernel over processes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.runtime.processes import the_world
 
-_LARGE = 1 << 20  # bytes of a block whose parts are reduced piece by piece, as they are exchanged
-_MOST = 32  # parts for which that pays
+_LARGE = 1 << 20  # bytes; blocks at least this large are reduced piece by piece during the exchange
+_MOST = 32  # largest number of parts for which that is faster
 
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
-    vma = x.vma | set(axes) if groups else x.vma - set(axes)  # groups have sums of their own
+    vma = x.vma | set(axes) if groups else x.vma - set(axes)  # each group has its own sum
     weak = x.weak_type and config.dialect.types.psum_keeps_weak_type
     return x.update(weak_type=weak, vma=vma, unreduced=x.unreduced - set(axes))
 
@@ -62,7 +62,7 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: G
 
 
 def _reduced_over(monoid: Monoid, reduce: Kernel, dims: tuple[int, ...], sizes: Sequence[int], x: Ndarray) -> Ndarray:
-    """The reduction over leading dims, of these sizes in the grid; one of extent 1 has a value that is the same all along it."""
+    """Reduce over leading dims with these sizes in the grid. Extent 1 means that all devices along the dim hold the same value."""
     shape = x.shape
     here = tuple([d for d in dims if shape[d] != 1])
     out = reduce(x, here, keepdims=True) if here else x
@@ -74,7 +74,7 @@ def _reduced_over(monoid: Monoid, reduce: Kernel, dims: tuple[int, ...], sizes: 
 
 
 def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """The kernel with all that does not depend on the block looked up."""
+    """The kernel, with everything that does not depend on the block computed in advance."""
     if params.get("groups") is not None:
         return functools.partial(_kernel, env, **params)
     axes, monoid = params["axes"], MONOIDS[params["kind"]]
@@ -92,7 +92,7 @@ def _jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) -> tuple[Any,
 
 
 def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> list[Any]:
-    """With checked types a sum is the same on all devices, and each gets its cotangent. Without, each holds a share of it."""
+    """With checked types the sum has one cotangent, and each device receives it. Without, each device holds a share of it."""
     if groups is not None:
         return [do.all_reduce(ct, axes=axes, kind=kind, groups=groups)]
     shared = tuple(a for a in axes if not is_checked(a))
@@ -104,7 +104,7 @@ def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, groups: Gro
 
 
 def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """Over the mapped dim a reduction."""
+    """Along the vmap's own axis: a reduction over the mapped dim."""
     ((x,), (dim,)), kind, axes = (values, dims), params["kind"], params["axes"]
     if axis not in axes:
         return [do.all_reduce(x, **params)], [dim]
@@ -137,7 +137,7 @@ def _grouped_reduce(size: int, axis: Any, x: Any, dim: int | None, params: Param
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """The local reduction, then the one over the processes."""
+    """Reduce locally, then over the processes."""
     axes, kind = params["axes"], params["kind"]
     line = line_of(env, axes)
     if params.get("groups") is not None:
@@ -171,7 +171,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
 
 
 def _entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
-    """The parts of a large block along some leading dims, with extent 1 in these; None unless each is contiguous."""
+    """The parts of a large block along leading dims, each with extent 1 in these dims; None unless every part is contiguous."""
     if not dims or x.nbytes < _LARGE:
         return None
     take: list[Any] = [slice(None)] * x.ndim
@@ -189,11 +189,11 @@ def _entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
 def _reducing(
     env: Env, axes: tuple[str, ...], kind: str, aval: ShapedArray, tag: int
 ) -> tuple[Kernel, int, tuple[int, ...]]:
-    """The reduction over processes of blocks that are reduced over this one's devices along `axes`.
+    """Make the reduction over processes of blocks already reduced over this process's devices along `axes`.
 
-    Also the bytes it sends, and the processes that take part; () if it is no exchange.
+    Returns it with the number of bytes that it sends and the participating processes, () if nothing is exchanged.
 
-    `aval` is the type before the reduction. The result of the reduction is the same, bit for bit, on all processes.
+    `aval` is the type before the reduction. The result is bitwise identical on all processes.
     """
     line = line_of(env, axes)
     ranks, count = line.ranks, len(line.ranks)
@@ -211,9 +211,9 @@ def _reducing(
 
 
 def summing(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
-    """`across` of an op with a param `sum_axes`: its kernel combines what this process's devices have, then all processes do.
+    """`across` of an op with a param `sum_axes`: its kernel reduces over this process's devices, then the processes reduce.
 
-    `compiled` gives the kernel where there is one device of each axis here.
+    `compiled` gives the kernel for a process with a single device along each axis.
     """
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -251,7 +251,7 @@ def _called(params: Params) -> str:
     return f"p{kind}" if kind in _PUBLIC else f"all_reduce({kind})"
 
 
-_PUBLIC = ("sum", "max", "min")  # monoids of which users have a function
+_PUBLIC = ("sum", "max", "min")  # monoids with a public function
 
 
 def _is_psum_of_varying(eqn: Equation) -> bool:
@@ -259,7 +259,7 @@ def _is_psum_of_varying(eqn: Equation) -> bool:
 
 
 def _name(eqn: Equation) -> str:
-    """A psum whose result is typed as equal over the axes has a name of its own."""
+    """A psum of a varying value has its own name: its result's type is invariant over the axes."""
     if _is_psum_of_varying(eqn):
         return config.dialect.jaxprs.psum_of_varying
     return f"p{eqn.params['kind']}"

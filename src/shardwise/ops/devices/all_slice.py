@@ -1,4 +1,4 @@
-"""`all_slice`: each device keeps its own part of a dim. No communication, and a view; the partitioner and transposes insert it."""
+"""`all_slice`: each device keeps its own part of a dim, as a view and without communication. Partitioner and transposes insert it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim:
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> Ndarray:
-    """Each device along `axes` keeps its own part of dim `dim`: no communication, and a view."""
+    """Each device along `axes` keeps its own part of dim `dim`: a view, without communication."""
     at = env.lead + dim
     shape = x.shape
     split = x.reshape(*shape[:at], *sizes, shape[at] // math.prod(sizes), *shape[at + 1 :])
@@ -35,7 +35,7 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ..
             split = own_entries(env, split, a, at + i)
     order = [i for i in range(split.ndim) if not at <= i < at + len(axes)]
     for i, a in enumerate(axes):
-        order[env.dim(a)] = at + i  # the new grid dim takes the place of the old one, which has extent 1
+        order[env.dim(a)] = at + i  # the new grid dim replaces the old one, which has extent 1
     old = [env.dim(a) for a in axes]
     return split.transpose(order + old).reshape([split.shape[i] for i in order])
 
@@ -45,7 +45,7 @@ def _transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
 
 
 def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """Over the mapped dim: each element keeps its own part."""
+    """Along the vmap's own axis: each element of the mapped dim keeps its own part."""
     (x,), (dim,), at = values, dims, params["dim"]
     x = full_in_front(size, x, dim)
     if axis not in params["axes"]:

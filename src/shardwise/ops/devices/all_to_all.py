@@ -1,4 +1,4 @@
-"""`all_to_all`: each device sends a part to each other one. In block form a leading dim and a dim of the shard change places."""
+"""`all_to_all`: each device sends a part to every other device. In block form, swap a leading dim with a dim of the shard."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _type(
 
 
 def _swapped(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) -> Ndarray:
-    """All-to-all of an entry per device in the front dim: entry j of the split dim goes to device j."""
+    """All-to-all with one entry per device in the front dim: entry j of the split dim goes to device j."""
     n = front.shape[0]
     at = 1 + lead + split
     if tiled:
@@ -101,7 +101,7 @@ def _transpose(ct: Any, x: Any, *, split: int, concat: int, **params: Any) -> li
 
 
 def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """Over the mapped dim: it changes places with the dim that is split."""
+    """Along the vmap's own axis: swap the mapped dim with the split dim."""
     (x,), (dim,), split, concat, tiled = values, dims, params["split"], params["concat"], params["tiled"]
     x = full_in_front(size, x, dim)
     if axis not in params["axes"]:
@@ -115,7 +115,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """Each pair of processes swaps what belongs to the other's devices."""
+    """Each pair of processes exchanges the parts for the other's devices."""
     axes, split, concat, tiled = params["axes"], params["split"], params["concat"], params["tiled"]
     line = line_of(env, axes)
     views = all(isinstance(s, slice) for s in line.slices)

@@ -1,4 +1,4 @@
-"""Identities that mean something to passes: `optimization_barrier`, names for `checkpoint` policies, and what these offload."""
+"""Identity ops that passes interpret: `optimization_barrier`, names for `checkpoint` policies, and offloading by these policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["checkpoint_name", "optimization_barrier"]
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Each result lies as its operand."""
+    """Each result has its operand's layout."""
     dims, sizes = [], []
     for t in in_types:
         dims.append(tuple((len(sizes) + d,) if n != 1 else () for d, n in enumerate(t.shape)))
@@ -70,7 +70,7 @@ optimization_barrier_p = define_op(
 
 
 def optimization_barrier(operand: Any, /) -> Any:
-    """The tree `operand` unchanged, but nothing computed from the result is merged with what was computed from `operand`."""
+    """The tree `operand` unchanged. Computations on the result are never merged with computations on `operand`."""
     leaves, tree = tree_flatten(operand)
     return tree_unflatten(tree, bind(optimization_barrier_p, *map(as_array, leaves)) if leaves else [])
 
@@ -101,7 +101,7 @@ def _offload_kernel(env: Env, x: Block, *, memory_kind: str) -> Block:
     return x
 
 
-# A value that is to wait in another memory, the host's, until it is read.
+# Stores a value in another memory (the host's) until it is read.
 offload_p = define_op(
     "offload",
     type_rule=_offload_type,
@@ -115,5 +115,5 @@ offload_p = define_op(
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """The tree `x` unchanged, its values known as `name` to the policies of `checkpoint`."""
+    """The tree `x` unchanged; the policies of `checkpoint` refer to its values by `name`."""
     return tree_map(lambda leaf: bind(name_p, as_array(leaf), name=name), x)

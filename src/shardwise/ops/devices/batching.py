@@ -1,6 +1,6 @@
-"""What the `batch` rules of collectives share: ``(size, axis_name, values, dims, params) -> (outs, dims)``.
+"""Helpers for the `batch` rules of collectives: ``(size, axis_name, values, dims, params) -> (outs, dims)``.
 
-Over other axes the mapped dim just comes along; over the vmap's own axis it is summed, moved or read.
+A collective over other axes keeps the mapped dim; one over the vmap's own axis sums, moves or reads it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ Batched = tuple[list[Any], list[int | None]]
 
 
 def move_dim(x: Any, source: int, target: int) -> Any:
-    """`x` with dim `source` at place `target`."""
+    """`x` with dim `source` moved to position `target`."""
     order = [d for d in range(x.ndim) if d != source]
     order.insert(target, source)
     return x if order == list(range(x.ndim)) else do.transpose(x, permutation=tuple(order))
 
 
 def merged(x: Any, dim: int) -> Any:
-    """Dims `dim` and `dim` + 1 as one."""
+    """Merge dims `dim` and `dim` + 1."""
     return do.reshape(
         x, new_sizes=(*x.shape[:dim], x.shape[dim] * x.shape[dim + 1], *x.shape[dim + 2 :]), out_sharding=None
     )
 
 
 def unmerged(x: Any, dim: int, n: int) -> Any:
-    """Dim `dim` as two, the first of size n."""
+    """Split dim `dim` into two, the first of size n."""
     return do.reshape(x, new_sizes=(*x.shape[:dim], n, x.shape[dim] // n, *x.shape[dim + 1 :]), out_sharding=None)
 
 
 def require_single_axis(name: str, axis: Any, params: Params) -> None:
-    """Refuse more than one axis, and groups: rules that mix devices with the elements of a vmap exist for one axis at a time."""
+    """Refuse several axes and groups: rules that mix devices with elements of a vmap support a single axis."""
     if params["axes"] != (axis,):
         raise NotImplementedError(
             f"{name} over {params['axes']}, of which {axis!r} is a vmap axis: call it once per axis, the last one first."
@@ -46,7 +46,7 @@ def require_single_axis(name: str, axis: Any, params: Params) -> None:
 
 
 def pointwise(name: str) -> Callable[..., Batched]:
-    """The rule of an op that changes no dims; along the vmap's own axis it does nothing."""
+    """The batch rule of an op that leaves the dims unchanged; along the vmap's own axis the op is the identity."""
 
     def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
         axes = tuple(a for a in params["axes"] if a != axis)
@@ -62,5 +62,5 @@ def reduced(kind: str, x: Any, dim: int) -> Any:
 
 
 def shifted(position: int, dim: int) -> int:
-    """Where a dim of the value is, now that the mapped one stands at `dim`."""
+    """The position of a dim of the value once the mapped dim is at `dim`."""
     return position + (position >= dim)

@@ -1,4 +1,4 @@
-"""Declaring a collective: `define_op` with what all of them have in common."""
+"""Declaring a collective: `define_op` with the fields that all collectives share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shardwise.ops.devices.lines import gathering
 def define_collective(name: str, *, collective: Collective, **fields: Any) -> Op:
     """Define a collective in one place; `fields` are those of `Op`, and its type rule gives complete types.
 
-    Without `across` it runs over processes by its block kernel, on what all of them bring. Without `batch` it runs under vmap as any op
-    does, over axes other than the vmap's own.
+    Without `across`, the processes gather all blocks and each runs the block kernel on them. Without `batch`, vmap treats it as any
+    other op and supports only axes other than the vmap's own.
     """
     if collective.alone is None and "across" not in fields:
         fields["across"] = gathering(fields["kernel"])

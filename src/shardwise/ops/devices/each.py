@@ -1,4 +1,4 @@
-"""Collectives on plain lists: what each device of a group gets, given what each brings. Shared parts of `Collective.exchange`.
+"""Collectives on plain lists, the shared parts of `Collective.exchange`: the devices' results from the devices' operands.
 
 Comes in: one tuple of operands per device, in row-major order of the axes. Goes out: one array per device.
 """
@@ -41,5 +41,5 @@ def combined(kind: str, members: Sequence[Ndarray]) -> Ndarray:
 
 
 def parts(x: Ndarray, n: int, dim: int, tiled: bool) -> list[Ndarray]:
-    """The n parts of `x` along a dim; if not `tiled`, its entries."""
+    """The n parts of `x` along a dim; if not `tiled`, its n entries, without that dim."""
     return np.split(x, n, dim) if tiled else [np.take(x, i, dim) for i in range(n)]

@@ -1,14 +1,14 @@
-"""Where sorted runs are cut so that their pieces, merged, are equal parts of the whole: found without merging anything.
+"""Find cuts of sorted runs such that the merged pieces are equal parts of the whole, without merging the runs.
 
     runs      [1 4 7 9]  [2 2 8 8]  [3 5 6 6]
-    cuts      [1|4 7|9]  [2 2|8 8]  [3|5 6 6]      -> 1 2 2 3, then 4 5 6 6 7 ... as many in each part
+    cuts      [1|4 7|9]  [2 2|8 8]  [3|5 6 6]      -> 1 2 2 3, then 4 5 6 6 7 ... the same number in each part
 
-All cuts are searched together. In each round every run shows a few evenly spaced elements of the window in which its cut lies; the
-order of all that are shown narrows the windows to about an eighth, whatever the elements are. Of equal elements those of earlier
-runs come first, so that the merged pieces are what a stable sort of everything gives.
+All cuts are searched together. In each round every run contributes samples: a few evenly spaced elements of the window that holds
+its cut. The sorted samples narrow the windows to about an eighth, independent of the data. Equal elements are ordered by run, so
+that the merged pieces equal a stable sort of everything.
 
-Comes in: the runs of this process, and a function that gathers what all processes show. Goes out: the cuts of all runs, the same on
-all processes.
+Comes in: the runs of this process, and a function that gathers the samples of all processes. Goes out: the cuts of all runs, the
+same on all processes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import numpy as np
 
 Block = np.ndarray[Any, Any]
 
-FIRST = 128  # elements that a run shows in the first round, for all cuts together
-LATER = 32  # and for each cut in a later one
+FIRST = 128  # samples per run in the first round, for all cuts together
+LATER = 32  # samples per run and cut in later rounds
 
 
 def even_cuts(keys: Sequence[Block], count: int, mine: Sequence[int], gather: Callable[[Block], Block]) -> Block:
-    """The cuts of `count` sorted runs into as many parts of the size of a run: int [run, row, cut], 0 and the size included.
+    """The cuts of `count` sorted runs into `count` parts of a run's size: int [run, row, cut], with 0 and the size as outer cuts.
 
-    `keys` are what the runs of this process are sorted by, the most significant first, each [run, row, position]; these are the runs
-    `mine`. ``gather`` brings together an array [own run, ...] of each process as [run, ...].
+    `keys` are the sort keys of this process's runs, numbered `mine`: most significant first, each [run, row, position]. ``gather``
+    joins the arrays [own run, ...] of all processes to [run, ...].
     """
     rows, size = keys[0].shape[1:]
-    wanted = np.arange(1, count) * size  # elements in front of each inner cut
+    wanted = np.arange(1, count) * size  # number of elements before each inner cut
     low = np.zeros((count, rows, 1), np.intp)
     high = np.full_like(low, size)
     most = FIRST
@@ -50,7 +50,7 @@ def even_cuts(keys: Sequence[Block], count: int, mine: Sequence[int], gather: Ca
 def _narrowed(
     samples: Sequence[Block], valid: Block, step: Block, low: Block, high: Block, wanted: Block
 ) -> tuple[Block, Block]:
-    """The windows [run, row, cut] that follow from samples [run, row, cut, place], every `step` elements of the windows before."""
+    """The new windows [run, row, cut], from samples [run, row, cut, place] taken every `step` elements of the old windows."""
     count, rows, cuts, most = valid.shape
     together = lambda x: np.moveaxis(x, 0, 2).reshape(rows, cuts, count * most)  # noqa: E731
     order = np.lexsort([*[together(k) for k in samples[::-1]], ~together(valid)])
@@ -61,15 +61,13 @@ def _narrowed(
     def sorted_along(x: Block) -> Block:
         return np.take_along_axis(together(np.broadcast_to(x, valid.shape)), order, 2)
 
-    # Up to a sample, itself included, come at least the elements that samples stand for, and at most one less than a step of each other
-    # run besides.
+    # Bounds on the rank of a sample, itself included: at least the elements that the samples up to it stand for; at most these and one
+    # less than a step more from each other run.
     known = sorted_along(valid)
     least = low.sum(0)[..., None] + np.cumsum(sorted_along(step[..., None] * valid), 2)
     most_of = least + (step - 1).sum(0)[..., None] - sorted_along(step[..., None] - 1)
-    before = _last(
-        known & (most_of <= wanted[:, None])
-    )  # [row, cut]: the last sample that is certainly in front of the cut
-    behind = _first(~known | (least > wanted[:, None]))  # and the first one that is certainly not
+    before = _last(known & (most_of <= wanted[:, None]))  # [row, cut]: the last sample certainly before the cut
+    behind = _first(~known | (least > wanted[:, None]))  # and the first one certainly after it
     passed = step * (place <= before[..., None]).sum(3)
     ahead = (place < behind[..., None]).sum(3)
     more = ahead < valid.sum(3)
@@ -77,17 +75,17 @@ def _narrowed(
 
 
 def _last(true: Block) -> Block:
-    """The last place where it is true along the last dim, or -1."""
+    """The last index along the last dim with a true value, or -1."""
     n = true.shape[-1]
     return np.where(true.any(-1), n - 1 - np.argmax(true[..., ::-1], -1), -1)
 
 
 def _first(true: Block) -> Block:
-    """The first place where it is true along the last dim, or its size."""
+    """The first index along the last dim with a true value, or its size."""
     return np.where(true.any(-1), np.argmax(true, -1), true.shape[-1])
 
 
 def bytes_shown(count: int, rows: int, size: int, key_bytes: int) -> int:
-    """About what a run shows to each other one while `count` runs of this size are cut."""
+    """The approximate bytes of samples that a run sends to each other run while `count` runs of this size are cut."""
     rounds = max(0, math.ceil(math.log(max(size / FIRST, 1), LATER / 4)))
     return rows * key_bytes * (min(FIRST, size) + rounds * (count - 1) * LATER)

@@ -1,4 +1,4 @@
-"""`first_replica`: the value on the first device of axes: what unchecked out_specs promise to be the same everywhere."""
+"""`first_replica`: the value of the first device along axes, for results that unchecked out_specs declare replicated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwise.runtime.processes import the_world
 
 
 def on_first(x: Any, axes: tuple[str, ...]) -> Any:
-    """`x` on the first device of `axes`, zeros on the others: parts whose sum is `x`."""
+    """`x` on the first device along `axes`, zeros on the others: partial sums of `x`."""
     first = do.eq(do.axis_index(axes=axes), literal(0, np.dtype(np.int32)))
     spread = lambda v: do.broadcast_in_dim(v, shape=x.shape, broadcast_dimensions=(), out_sharding=None)  # noqa: E731
     zeros = spread(literal(np.zeros((), x.dtype)[()], x.dtype, weak_type=x.aval.weak_type))
@@ -40,7 +40,7 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...]) -> Ndarray:
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """Who owns the first position along the axes hands its value to the others."""
+    """The process that owns the first position along the axes sends its value to the others."""
     axes = params["axes"]
     line = line_of(env, axes)
     if not line.crosses:

@@ -1,4 +1,4 @@
-"""Block form around a collective: the leading dims of its axes as one front dim, and back."""
+"""Block form around a collective: merge the leading dims of its axes into one front dim, and split it again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def joined(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, int, tuple[int, ...]]:
-    """`block` with the leading dims of `axes` moved to the front and merged into one of extent n.
+    """Move the leading dims of `axes` to the front of `block` and merge them into one dim of extent n.
 
-    Returns it with n and the leading dims that were merged.
+    Returns the block, n, and the merged leading dims.
     """
     dims = tuple(env.dim(a) for a in axes)
     for axis, d in zip(axes, dims, strict=True):
@@ -27,18 +27,18 @@ def joined(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, in
 
 
 def unjoined(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, ...]) -> Ndarray:
-    """Inverse of `joined`: the front dim becomes the leading dims of `axes` again."""
+    """Inverse of `joined`: split the front dim into the leading dims of `axes`."""
     sizes = tuple(env.size(a) for a in axes)
     return np.moveaxis(front.reshape(sizes + front.shape[1:]), range(len(dims)), dims)
 
 
 def invariant(front: Ndarray, dims: tuple[int, ...]) -> Ndarray:
-    """A value without the joined dim, as a block with extent 1 in each of `dims`."""
+    """A value without the front dim, as a block with extent 1 in each of `dims`."""
     return np.expand_dims(front, tuple(sorted(dims)))
 
 
 def grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray]) -> Ndarray:
-    """Apply `fold` to each group of entries of the front dim and give the result to all its members."""
+    """Apply `fold` to each group of entries of the front dim; all members of the group receive the result."""
     out: Ndarray | None = None
     for group in groups:
         part = fold(front[list(group)])

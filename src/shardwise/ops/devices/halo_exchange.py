@@ -1,12 +1,12 @@
-"""`halo_exchange`: each device gets a window of a dim that is put together from pieces of split operands; the partitioner inserts it.
+"""`halo_exchange`: each device receives a window of a virtual dim made of pieces of split operands. The partitioner inserts it.
 
-The dim exists nowhere as a whole. Its positions hold pieces of the sources, and between them the fill value:
+No device ever holds the whole virtual dim. Its positions hold pieces of the sources, and the fill value between them:
 
-    roll by one:        pieces (x[n-1:], x[:n-1])       device i's window: its own rows but the last, behind its neighbour's last one
-    slices, pads:       one piece, windows that reach beyond it
+    roll by one:        pieces (x[n-1:], x[:n-1])       device i's window: its neighbour's last row, then its own rows but the last
+    slices, pads:       one piece, with windows that extend beyond it
     concatenate:        a piece of each operand
 
-Over processes each sends the others the positions that their windows need, and nothing else.
+Between processes only the positions that the receivers' windows need are sent.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
 
-Piece = tuple[int, int, int, int]  # source, first position of it, place in the dim, length
+Piece = tuple[int, int, int, int]  # source, first position in the source, position in the dim, length
 Pieces = tuple[Piece, ...]  # in order, without overlap
-Run = tuple[int | None, int, int]  # source (None: the fill value), first position of it, length
+Run = tuple[int | None, int, int]  # source (None: the fill value), first position in the source, length
 
 
 def _type(
@@ -58,13 +58,13 @@ def _type(
     pieces: Pieces,
     split: tuple[bool, ...],
 ) -> ShapedArray:
-    """The last operand is the fill value. Sources that are not `split` are whole on each device."""
+    """The last operand is the fill value. Sources that are not `split` are complete on each device."""
     x = operands[0]
     varying = frozenset[str]().union(*[t.vma for t in operands])
     own = frozenset[str]().union(*[t.vma for t, parts in zip(operands, (*split, False), strict=True) if not parts])
     if step:
         varying |= set(axes)
-    else:  # every device gets the same window
+    else:  # every device has the same window
         varying = (varying - set(axes)) | own
     shape = (*x.shape[:dim], width, *x.shape[dim + 1 :])
     return ShapedArray(shape, x.dtype, x.weak_type, vma=varying)
@@ -98,7 +98,7 @@ def _kernel(
 ) -> Ndarray:
     """Device i gets positions ``[step * i + start, step * i + start + width)`` of the dim.
 
-    A strided view of a source where all windows lie inside of one piece.
+    The result is a strided view of a source if all windows lie inside one piece.
     """
     *sources, fill = operands
     wholes = []
@@ -132,7 +132,7 @@ def _kernel(
 
 
 def _alike(env: Env, x: Ndarray, axes: tuple[str, ...]) -> Ndarray:
-    """A block that is the same on all devices along `axes`, without their dims."""
+    """A block that is identical on all devices along `axes`, without the leading dims of `axes`."""
     dims = tuple(env.dim(a) for a in axes)
     return x.reshape([m for d, m in enumerate(x.shape) if d not in dims])
 
@@ -153,10 +153,10 @@ def _put_together(runs: list[Run], parts: list[Ndarray], like: Ndarray, fill: Nd
 
 
 class Windows:
-    """Who sends which positions of one split source, of which each device has `local`, and how a window is made of them.
+    """The positions of one split source that each process sends, and how windows are assembled; each device has `local` positions.
 
-    `sends` and `takes` hold positions per other process, takes with the place of the message among those that the other one sends;
-    `counts` are the lengths of all messages and `fan` is how many a process sends at most.
+    `sends` and `takes` hold positions per other process; an entry of `takes` also has the index of the message among the sender's
+    messages. `counts` are the lengths of all messages, and `fan` is the largest number of messages of a process.
     """
 
     __slots__ = ("_local", "_mine", "counts", "fan", "own", "sends", "takes")
@@ -185,7 +185,7 @@ class Windows:
         self.counts = sorted({at.size for sent in messages.values() for _, at in sent})
 
     def pieces_of(self, first: int, length: int) -> Iterator[tuple[int, int | None, int, int]]:
-        """Positions [first, first + length) by where they are: (offset, take or None for own rows, row there, rows)."""
+        """Positions [first, first + length) by their location: (offset, take or None for own rows, row there, number of rows)."""
         done = 0
         while done < length:
             device, inside = divmod(first + done, self._local)
@@ -210,14 +210,14 @@ def _windows(
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """The rows at the rims travel, and each device's window is put together here."""
+    """Exchange the rows at the borders, then assemble each device's window locally."""
     axes, dim, step, start, width = (params[k] for k in ("axes", "dim", "step", "start", "width"))
     pieces, split = params["pieces"], params["split"]
     line = line_of(env, axes)
     if not line.crosses:
         return lambda *blocks: _kernel(env, *blocks, **params)
     own_parts = line.mine if step else line.mine[:1]
-    at = 1 + env.lead - len(axes) + dim  # of the dim, where the parts stand in front
+    at = 1 + env.lead - len(axes) + dim  # the dim's position once the parts are in front
     settled = [settling(env, t, axes) for t in in_types]
     rims = [
         _windows(env, axes, t.shape[dim], s, step, start, width, pieces) if parts else None
@@ -278,7 +278,7 @@ class _Exchange:
         self._sends = [(k, as_slice(np.searchsorted(rims.own, at))) for k, at in rims.sends]
 
     def run(self, line: Line, rows: Ndarray) -> list[Ndarray]:
-        """The rows of each take."""
+        """Exchange the messages and return the rows of each take."""
         rims, rest = self._rims, rows.shape[1:]
         got = [(k, place, pool.empty((at.size, *rest), rows.dtype)) for k, place, at in rims.takes]
         sent: list[tuple[int, Ndarray]] = [(k, rows[of]) for k, of in self._sends]
@@ -291,7 +291,7 @@ class _Exchange:
 
 
 def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
-    """What the device gets that holds least of its window itself."""
+    """The bytes received by the device that holds the smallest part of its window itself."""
     dim, n = params["dim"], math.prod(sizes.get(a, 1) for a in params["axes"])
     device = np.arange(n)
     begin = params["step"] * device + params["start"]
@@ -333,7 +333,7 @@ def _keeps_dim(in_types: Types, out_types: Types, params: Params) -> Any:
 
 
 def _boxes(eqn: Equation) -> tuple[tuple[int, ...], list[Box]] | None:
-    """The whole dim, where the devices' windows lie one behind the other and pieces cover them."""
+    """Boxes for the whole dim, where the devices' windows are consecutive and the pieces cover them."""
     params = eqn.params
     dim, width, pieces = params["dim"], params["width"], params["pieces"]
     size = width * math.prod(params["sizes"])

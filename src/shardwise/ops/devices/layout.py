@@ -1,4 +1,4 @@
-"""Ops that only change where a value lies: sharding constraints (automatic axes) and reshard (explicit axes)."""
+"""Ops that only change a value's layout: sharding constraints (Auto axes) and reshard (Explicit axes)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DimAxes = tuple[tuple[str, ...], ...]
 
 
 def spec_axes(sharding: Sharding, ndim: int) -> tuple[DimAxes, tuple[bool, ...]]:
-    """Per dim the mesh axes of a NamedSharding's spec, and whether the dim is left open (UNCONSTRAINED)."""
+    """Per dim, the mesh axes in a NamedSharding's spec, and whether the dim is UNCONSTRAINED."""
     dims: list[tuple[str, ...]] = []
     opened: list[bool] = []
     for entry in sharding.spec.partitions if isinstance(sharding, NamedSharding) else ():
@@ -29,7 +29,7 @@ def spec_axes(sharding: Sharding, ndim: int) -> tuple[DimAxes, tuple[bool, ...]]
 
 
 def _divisible(shape: tuple[int, ...], dims: DimAxes, mesh: Any) -> DimAxes:
-    """Only dims that their axes divide are split: constraints are hints (the caller has been warned)."""
+    """Drop the axes of dims that they do not divide: constraints are hints (the caller has been warned)."""
     sizes = mesh.shape
     return tuple(
         axes if n % math.prod(sizes[a] for a in axes) == 0 else () for n, axes in zip(shape, dims, strict=True)
@@ -50,7 +50,7 @@ def _layout_on_grid(params: Params, grid: Any, in_types: Types, out_types: Types
 
 
 def _partition(region: Any, eqn: Equation) -> None:
-    """Communication only: the operand moves to the layout that propagation gave the result."""
+    """Communication only: move the operand to the layout that propagation gave the result."""
     (operand,), (out,) = eqn.inputs, eqn.outputs
     atom, have = region.read(operand)
     want = region.placements.get(out, ((),) * out.aval.ndim)
@@ -66,7 +66,7 @@ def _constraint_transpose(ct: Any, x: Any, *, sharding: Sharding) -> list[Any]:
 
 
 def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
-    """The mapped dim is left to propagation, or split as vmap's `spmd_axis_name` says."""
+    """The mapped dim's sharding is left to propagation, or follows vmap's `spmd_axis_name`."""
     ((x,), (dim,)), sharding = (values, dims), params["sharding"]
     split = SPMD_AXES.get()
     if not isinstance(sharding, NamedSharding):
@@ -126,9 +126,9 @@ def _enter_auto_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
     return x.update(mesh=mesh if explicit else None, spec=spec if explicit else None)
 
 
-# Explicit axes become automatic: a change of type only. From here on propagation decides where the value lies.
+# Explicit axes become Auto axes: only the type changes. From here on propagation chooses the value's layout.
 def _enter_auto_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
-    """Back on explicit axes, the cotangent lies as the value does."""
+    """Back on Explicit axes, the cotangent has the value's layout."""
     sharding = cotangent_sharding(x.aval)
     return [ct if sharding is None else do.reshard(ct, sharding=sharding, concrete=None)]
 
@@ -150,20 +150,20 @@ enter_auto_op = define_op(
 
 
 def _reshard_transpose(ct: Any, x: Any, *, sharding: NamedSharding, concrete: Sharding | None = None) -> list[Any]:
-    """Back to where the operand lay, if its type says so."""
+    """Return to the operand's layout, if its type gives one."""
     back = cotangent_sharding(x.aval)
     return [ct if back is None else do.reshard(ct, sharding=back, concrete=_on_mesh_of(concrete, back))]
 
 
 def _on_mesh_of(concrete: Sharding | None, sharding: NamedSharding) -> Sharding | None:
-    """`sharding` on the devices of `concrete`; None where that is a mesh of other axes."""
+    """`sharding` on the devices of `concrete`; None if that mesh has other axes."""
     if not isinstance(concrete, NamedSharding) or concrete.mesh.shape_tuple != sharding.mesh.shape_tuple:
         return None
     return NamedSharding(concrete.mesh, sharding.spec)
 
 
 def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
-    """The mapped dim stays split as it is; where types do not say it (axes were automatic before), as vmap's argument was."""
+    """The mapped dim keeps its sharding; where its type gives none (the axes were Auto before), that of vmap's argument."""
     ((x,), (dim,)), sharding = (values, dims), params["sharding"]
     entries = list(sharding.spec.partitions) + [None] * (x.ndim - 1 - len(sharding.spec))
     split = tuple(a for a in SPMD_AXES.get() if a in sharding.mesh.explicit_axes)
@@ -173,7 +173,7 @@ def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Pa
 
 
 def _reshard_layout(eqn: Equation) -> tuple[tuple[tuple[str, ...], ...], tuple[bool, ...]]:
-    """The dims' axes; a value may still be split by axes that are not explicit."""
+    """The axes of each dim; Auto axes may split the value further."""
     return eqn.params["dims"], (True,) * len(eqn.params["open"])
 
 
@@ -194,7 +194,7 @@ reshard_op = define_op(
 
 
 def _device_put_jvp(primals: Any, tangents: Any, *, target: Any, src: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The source is where the operand lies, if that is known: there the cotangent goes back to."""
+    """`src` is the operand's placement, if known; the cotangent returns to it."""
     (x,), (t,) = primals, tangents
     known = src or (() if isinstance(x, Tracer) else (x.sharding,))
     return do.device_put(x, target=target, src=known), None if t is None else do.device_put(t, target=target, src=known)
@@ -208,9 +208,9 @@ def _device_put_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
     return [do.device_put(*values, **params)], list(dims)
 
 
-# Inside of a compiled program a Sharding says on which devices the program runs; where on them the value lies is
-# propagation's choice. A bare Device says nothing there. `src` is none or one place, in a tuple, so that it is not taken
-# for one of the program's shardings. `eager` is set by `shardwise.engine.device_put`.
+# Inside a compiled program a Sharding selects the devices that the program runs on; propagation chooses the value's layout
+# on them. A bare Device has no effect there. `src` is a tuple of no or one placement, so that passes do not mistake it for
+# one of the program's shardings. `eager` is set by `shardwise.engine.device_put`.
 device_put_op = define_op(
     "device_put",
     type_rule=lambda x, *, target, src: x,

@@ -1,8 +1,8 @@
-"""Collectives where the device grid lies over several processes: local block arithmetic and one exchange between them.
+"""Collectives on a device grid that spans several processes: local block arithmetic and one exchange between processes.
 
-Comes in: the `Env` of a grid over several processes. Goes out: the kernel of a collective for this process's blocks, which
-says in its attribute `sent` how many bytes a call sends to other processes. Which axes a value varies over is read from its
-type: a process that owns one coordinate of an axis has extent 1 on it either way.
+Comes in: the `Env` of a grid over several processes. Goes out: the kernel of a collective for this process's blocks; its
+attribute `sent` is the number of bytes that a call sends to other processes. The axes over which a value varies are read from
+its type, not from the block: a process that owns one coordinate of an axis has extent 1 on it either way.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Across = Callable[[Env, Types, Types, Params], Kernel]
 
 
 class Line:
-    """The devices along `axes` that share this process's coordinates on all others, and the processes that own them.
+    """The devices along `axes` that have this process's coordinates on all other axes, and the processes that own them.
 
-    `members[k]` are the row-major positions along `axes` that process `ranks[k]` owns, `mine` those of this process, and
+    `members[k]` are the row-major positions along `axes` that process `ranks[k]` owns, `mine` are those of this process, and
     `slices[k]` an index for them.
     """
 
@@ -66,17 +66,17 @@ class Line:
 
     @property
     def crosses(self) -> bool:
-        """Whether there is more than one process."""
+        """Whether the line has more than one process."""
         return len(self.ranks) > 1
 
     @property
     def me(self) -> int:
-        """This process's place among `ranks`."""
+        """This process's index in `ranks`."""
         return next(k for k, m in enumerate(self.members) if m is self.mine)
 
 
 def as_slice(positions: Any) -> slice | list[int]:
-    """An index that selects ascending positions: a slice if they are evenly spaced, which makes views."""
+    """An index that selects ascending positions: a slice if they are evenly spaced, so that indexing gives a view."""
     found = [int(p) for p in positions]
     step = found[1] - found[0] if len(found) > 1 else 1
     if found and step > 0 and found == list(range(found[0], found[0] + step * len(found), step)):
@@ -104,7 +104,7 @@ def whole_env(env: Env, axes: tuple[str, ...]) -> Env:
 
 
 def front_of(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, tuple[int, ...]]:
-    """This process's entries along `axes` in one front dim, and the leading dims that were merged."""
+    """This process's entries along `axes` in one front dim, and the merged leading dims."""
     dims = tuple(env.dim(a) for a in axes)
     for a, d in zip(axes, dims, strict=True):
         block = expanded(block, d, env.extent(a))
@@ -120,14 +120,14 @@ def back_from(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, 
 
 
 def varying_axes(aval: ShapedArray) -> frozenset[str]:
-    """The axes along which blocks of a type differ between devices: partial sums do, too."""
+    """The axes along which blocks of a type differ between devices, including those of partial sums."""
     return aval.vma | aval.unreduced
 
 
 def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Ndarray], Ndarray]:
-    """A function that gives a block of type `aval` the extents that follow from the type on the axes besides `axes`.
+    """A function that sets the extents of a block of type `aval`, on all axes but `axes`, to those that the type implies.
 
-    Blocks that go to other processes need that: there extents must be the same.
+    Blocks that are sent need this: their extents must be the same on all processes.
     """
     wanted = [
         (d, env.extent(a) if a in varying_axes(aval) else 1)
@@ -145,14 +145,14 @@ def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Nd
 
 
 def own_part(env: Env, block: Ndarray, axes: tuple[str, ...]) -> Ndarray:
-    """Of a block with every position along `axes` this process's coordinates; extent 1 stays."""
+    """Select this process's coordinates from a block with every position along `axes`; extent 1 stays."""
     for a in axes:
         block = own_entries(env, block, a, env.dim(a))
     return block
 
 
 def own_entries(env: Env, block: Ndarray, axis: str, dim: int) -> Ndarray:
-    """Of a dim with one entry per position along a mesh axis (or 1) this process's entries: a view if they are neighbours."""
+    """Select this process's entries from a dim with one entry per position along a mesh axis (or 1): a view if adjacent."""
     assert env.processes is not None
     mine = env.processes.coordinates[env.dim(axis)]
     if block.shape[dim] == 1 or len(mine) == block.shape[dim]:
@@ -167,20 +167,20 @@ def block_bytes(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> int:
 
 
 def sending(run: AnyKernel, sent: int, ranks: tuple[int, ...]) -> AnyKernel:
-    """`run`, a call of which makes one exchange between the processes `ranks`, and sends that many bytes to others."""
+    """Annotate `run`: each call makes one exchange between the processes `ranks` and sends `sent` bytes to others."""
     run.sent = sent  # type: ignore[attr-defined]
     run.ranks = ranks  # type: ignore[attr-defined]
     return run
 
 
 def tag_of(what: str, env: Env, types: Types, params: Params) -> int:
-    """A number that stands for one exchange, the same on all processes."""
+    """The tag of an exchange, the same on all processes."""
     shown = [f"{k}={v}" for k, v in sorted(params.items())]
     return number_of(" ".join([what, str(env.axis_sizes), *[t.str_short() for t in types], *shown]))
 
 
 def gathering(kernel: Kernel) -> Across:
-    """`across` for any collective: bring every position along its axes here, run its kernel, keep the own part."""
+    """`across` for any collective: gather every position along its axes, run its kernel, keep this process's part."""
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes = params["axes"]
@@ -203,7 +203,7 @@ def gathering(kernel: Kernel) -> Across:
 
 
 def fill_front(line: Line, front: Ndarray, every: Ndarray, tag: int) -> None:
-    """The entries of all processes of the line into dim 0 of `every`, each at its position."""
+    """Write the entries of all processes of the line into dim 0 of `every`, each at its position."""
     link = the_world().link(line.ranks)
     if all(isinstance(s, slice) for s in line.slices):
         link.all_gather(front, [every[s] for s in line.slices], tag)

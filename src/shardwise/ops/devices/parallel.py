@@ -1,6 +1,6 @@
-"""The collectives as users call them inside shard_map and pmap bodies: psum, all_gather, ppermute, ...
+"""The public collectives for shard_map and pmap bodies: psum, all_gather, ppermute, ...
 
-Axis names are checked against the axes in scope when the call is traced; errors name the axes that exist.
+Tracing a call checks its axis names against the axes in scope; errors list the existing axes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Axes = tuple[str, ...]
 
 
 def axes_in_scope() -> dict[str, int]:
-    """Mesh axes bound by the enclosing shard_map or pmap, with sizes."""
+    """Mesh axes bound by the enclosing shard_map or pmap, with their sizes."""
     return dict(AXIS_ENV.get())
 
 
 def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
-    """Axis names as a tuple, with sizes; NameError for one that is not in scope, ValueError for a repeated one."""
+    """Axis names as a tuple, and their sizes. NameError for a name that is not in scope, ValueError for a repeated one."""
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     scope = axes_in_scope()
     for name in names:
@@ -72,7 +72,7 @@ def axis_size(axis_name: Any) -> int:
 
 
 def axis_index(axis_name: Any) -> Array:
-    """int32 scalar: this device's position along an axis; for a tuple the first name is major."""
+    """int32 scalar: this device's position along an axis; in a tuple of names the first is major."""
     names, _ = checked_axes(axis_name, "axis_index")
     return bind(axis_index_op, axes=names)
 
@@ -89,7 +89,7 @@ def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...]
 
 
 def _varying(x: Array, names: Axes, api: str) -> Array:
-    """Under checked types, an operand that varies over some of the axes but not others is an error where the dialect checks it."""
+    """`x`, checked: with checked types, some dialects refuse a value that varies over only some of the axes."""
     missing = [a for a in names if a not in x.aval.vma]
     if missing and len(missing) != len(names) and config.dialect.types.vma_checked and CHECK_VMA.get():
         raise ValueError(
@@ -156,7 +156,7 @@ def _extremum(kind: str) -> Callable[..., Any]:
             value = _varying(_operand(leaf, api), names, api)
             if value.dtype.kind != "c":
                 return extremum(value)
-            # Complex values are ordered by their real parts, those with equal ones by their imaginary parts.
+            # Complex values are ordered by their real parts, then by their imaginary parts.
             first, second = unary.real(value), unary.imag(value)
             best = extremum(first)
             candidate = binary.bitwise_or(binary.eq(first, best), binary.ne(first, first))
@@ -185,7 +185,7 @@ def _dim(dim: int, ndim: int, api: str, name: str) -> int:
 def all_gather(
     x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
 ) -> Any:
-    """Every device gets all blocks: joined along `axis` if `tiled`, else stacked as a new dim `axis` of size n."""
+    """Every device receives all blocks: joined along `axis` if `tiled`, else stacked along a new dim `axis` of size n."""
     if to not in ("varying", "invarying", "reduced"):
         raise ValueError(f"all_gather: to must be 'varying', 'invarying' or 'reduced', got {to!r}.")
     names, sizes = checked_axes(axis_name, "all_gather")
@@ -212,7 +212,7 @@ def all_gather(
 def psum_scatter(
     x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """The sum over an axis, of which each device keeps its part along `scatter_dimension`."""
+    """The sum over an axis; each device keeps its part of it along `scatter_dimension`."""
     names, sizes = checked_axes(axis_name, "psum_scatter")
     groups = _groups(axis_index_groups, math.prod(sizes), "psum_scatter", equal=True)
     n = len(groups[0]) if groups else math.prod(sizes)
@@ -240,7 +240,7 @@ def psum_scatter(
 def all_to_all(
     x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """Device i's j-th part along `split_axis` goes to device j, which joins what it gets along `concat_axis`."""
+    """Part j of device i along `split_axis` goes to device j, which joins the received parts along `concat_axis`."""
     names, sizes = checked_axes(axis_name, "all_to_all")
     groups = _groups(axis_index_groups, math.prod(sizes), "all_to_all", equal=True)
     n = len(groups[0]) if groups else math.prod(sizes)
@@ -283,7 +283,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
-    """Permutation by source: device i gets the value of device perm[i]."""
+    """Permutation by source: device i receives the value of device perm[i]."""
     n = axis_size(axis_name)
     if sorted(perm) != list(range(n)):
         raise ValueError(f"pshuffle: perm must list each of the {n} positions once, got {tuple(perm)}.")
@@ -296,7 +296,7 @@ def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = Non
 
 
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
-    """Device `source`'s value on every device of the axis."""
+    """Every device of the axis receives the value of device `source`."""
     _, sizes = checked_axes(axis_name, "pbroadcast")
     n = math.prod(sizes)
     if not 0 <= source < n:
@@ -311,14 +311,14 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
 
 
 def pvary(x: Any, axis_name: Any) -> Any:
-    """Mark a value as varying over an axis: a change of type only."""
+    """Mark a value as varying over an axis: only its type changes."""
     names, _ = checked_axes(axis_name if axis_name else (), "pvary") if axis_name else ((), ())
     leaves, tree = tree_flatten(x)
     return tree_unflatten(tree, [bind(pvary_op, _operand(v, "pvary"), axes=names) if names else v for v in leaves])
 
 
 def _state(aval: ShapedArray, axis: str) -> str:
-    """How a value is typed over one axis."""
+    """The state of a value's type over one axis."""
     for state, axes in (("varying", aval.vma), ("unreduced", aval.unreduced), ("reduced", aval.reduced)):
         if axis in axes:
             return state
@@ -326,7 +326,7 @@ def _state(aval: ShapedArray, axis: str) -> str:
 
 
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """Change how a value is typed over an axis: 'varying', 'unreduced' (partial sums) or 'reduced'. Free at run time."""
+    """Change a value's type over an axis to 'varying', 'unreduced' (partial sums) or 'reduced'. Free at run time."""
     if not isinstance(axis_name, (str, tuple)):
         raise TypeError(
             f"pcast: axis_name {axis_name!r} must be a tuple or a str. Got {axis_name!r} of type {type(axis_name).__name__}."

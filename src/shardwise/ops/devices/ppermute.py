@@ -1,4 +1,4 @@
-"""`ppermute`: values sent along (source, destination) pairs. In block form an index along a leading dim."""
+"""`ppermute`: values sent along (source, destination) pairs. In block form, indexing along a leading dim."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[tuple[int,
 
 
 def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """Over the mapped dim: its rows in another order, zeros where nothing arrives."""
+    """Along the vmap's own axis: permute the rows of the mapped dim; rows that receive nothing are zero."""
     (x,), (dim,) = values, dims
     if axis not in params["axes"]:
         return [do.ppermute(x, **params)], [dim]
@@ -63,7 +63,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
     x = full_in_front(size, x, dim)
     source_of = {dst: src for src, dst in params["perm"]}
     pieces = []
-    # Runs of rows that stay neighbours move together.
+    # Rows that stay adjacent move together, in runs.
     offset = lambda i: source_of[i] - i if i in source_of else None  # noqa: E731
     for step, run in itertools.groupby(range(size), key=offset):
         rows = list(run)
@@ -79,7 +79,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """Local moves, and one message to and from each process that has to do with this one's."""
+    """Local moves, and one message to and from each process that exchanges values with this one."""
     axes, perm = params["axes"], params["perm"]
     line = line_of(env, axes)
     if not line.crosses:

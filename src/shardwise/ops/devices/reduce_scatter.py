@@ -1,4 +1,4 @@
-"""`reduce_scatter`: psum_scatter, and its kin of other monoids: each device keeps its part of the reduction over an axis."""
+"""`reduce_scatter`: psum_scatter and its forms for other monoids. Each device keeps its part of the reduction over an axis."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def _kernel(
 
 
 def _transpose(ct: Any, x: Any, *, kind: str = "sum", **params: Any) -> list[Any]:
-    """All parts of the cotangent; that of partial sums is one and the same everywhere."""
+    """Gather all parts of the cotangent; the cotangent of partial sums is invariant."""
     same = x.aval.unreduced >= set(params["axes"])
     return [do.all_gather(ct, invariant=same, **params)]
 
 
 def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """Over the mapped dim: the sum over it, of which a dim becomes the mapped one."""
+    """Along the vmap's own axis: reduce over the mapped dim; the scattered dim of the result becomes the mapped one."""
     (x,), (dim,), at = values, dims, params["dim"]
     if axis not in params["axes"]:
         front = full_in_front(size, x, dim)
@@ -106,7 +106,7 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """The local reduction, then each process reduces its part of everybody's."""
+    """Reduce locally; then each process reduces its part over all processes."""
     axes, dim, tiled, kind = params["axes"], params["dim"], params["tiled"], params.get("kind", "sum")
     line = line_of(env, axes)
     if not line.crosses or params.get("groups") is not None:
@@ -131,7 +131,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
 
 
 def _absorbed(params: Params) -> Absorbed | None:
-    """An all-reduce of which each device keeps its own part."""
+    """As an absorbed reduction: an all-reduce, of which each device keeps its own part."""
     if params.get("groups") is not None or not params["tiled"]:
         return None
     return Absorbed(params.get("kind", "sum"), (all_slice, {k: params[k] for k in ("axes", "sizes", "dim")}))

@@ -1,7 +1,7 @@
-"""`relayout`: a value over several processes straight from one layout to another, in one exchange.
+"""`relayout`: move a value over several processes directly from one layout to another, in one exchange.
 
-The partitioner makes it of a reshard that would take several collectives between processes, or whole blocks where a part would
-do. Each process takes what it lacks and nothing else, each part from one of those that have it.
+The partitioner uses it for a reshard that would need several collectives between processes, or would send whole blocks where a
+part is enough. Each process receives only the parts that it lacks, each part from one of the processes that hold it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from shardwise.runtime.processes import Message, Route, the_world
 from shardwise.sharding.ownership import owned_positions
 from shardwise.sharding.rule import Rule
 
-DimAxes = tuple[tuple[str, ...], ...]  # per dim the axes that split it, major first
-Parts = tuple[tuple[int, ...], ...]  # per dim the numbers of units, ascending
+DimAxes = tuple[tuple[str, ...], ...]  # per dim, the axes that split it, major first
+Parts = tuple[tuple[int, ...], ...]  # per dim, the unit numbers, ascending
 
 
 class Units:
-    """The way between two layouts, in units: the parts into which both layouts together cut each dim.
+    """The route between two layouts, in units: the parts of each dim between neighbouring cuts of either layout.
 
-    `own` and `wanted` are this process's units before and after; `route` says what processes send each other, as units.
+    `own` and `wanted` are this process's units before and after; `route` lists the units that processes send each other.
     """
 
     __slots__ = ("own", "ranks", "route", "units", "wanted")
@@ -76,7 +76,7 @@ def _common(a: Parts, b: Parts) -> Parts | None:
 
 
 def _processes_of(parts: Sequence[Parts]) -> dict[Parts, list[int]]:
-    """The processes of each part."""
+    """The processes that hold each part."""
     found: dict[Parts, list[int]] = {}
     for k, of_process in enumerate(parts):
         found.setdefault(of_process, []).append(k)
@@ -84,13 +84,13 @@ def _processes_of(parts: Sequence[Parts]) -> dict[Parts, list[int]]:
 
 
 def layout_axes(source: DimAxes, target: DimAxes) -> tuple[str, ...]:
-    """The axes that either layout uses."""
+    """The axes used by either layout."""
     return tuple(dict.fromkeys(a for axes in (*source, *target) for a in axes))
 
 
 @recent(1024)
 def route(env: Env, source: DimAxes, target: DimAxes) -> Units | None:
-    """The (cached) way between two layouts; None where processes hold parts that overlap without being the same."""
+    """The (cached) route between two layouts; None where processes hold parts that overlap but differ."""
     try:
         return Units(env, source, target)
     except ValueError:
@@ -98,7 +98,7 @@ def route(env: Env, source: DimAxes, target: DimAxes) -> Units | None:
 
 
 def _index(parts: Parts, within: Parts, carried: int) -> tuple[Any, ...] | None:
-    """Where `parts` lie in an array of dims (unit, inside of it) per dim that holds `within`; None if that is no view."""
+    """An index of `parts` in an array that holds `within`, with dims (unit, inside unit) per dim; None if it is no view."""
     index: list[Any] = [slice(None)] * carried
     for numbers, all_numbers in zip(parts, within, strict=True):
         at = {n: i for i, n in enumerate(all_numbers)}
@@ -110,7 +110,7 @@ def _index(parts: Parts, within: Parts, carried: int) -> tuple[Any, ...] | None:
 
 
 def _take_units(x: Ndarray, parts: Parts, within: Parts, carried: int) -> Ndarray:
-    """The units `parts` of `x`: a view where they are evenly spaced."""
+    """Select the units `parts` of `x`: a view where they are evenly spaced."""
     index = _index(parts, within, carried)
     if index is not None:
         return x[index]
@@ -156,9 +156,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     carried = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
     unused = [env.dim(a) for a in axes if a not in source_axes]
     order = list(carried)
-    inner = [
-        n * _ways(s, env) // u for n, s, u in zip(aval.shape, source, way.units, strict=True)
-    ]  # elements of a unit
+    inner = [n * _ways(s, env) // u for n, s, u in zip(aval.shape, source, way.units, strict=True)]  # elements per unit
     for d, splitting in enumerate(source):
         order += [*(env.dim(a) for a in splitting), lead + d]
     back = _way_back(env, target, axes, carried)
@@ -206,7 +204,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
 
 
 def _way_back(env: Env, target: DimAxes, axes: Sequence[str], carried: Sequence[int]) -> Any:
-    """From dims (carried, per dim its axes and the rest) to a block: its leading dims, then the value's own."""
+    """A function from dims (carried, then per dim its axes and the rest) to block form: leading dims, then the value's dims."""
     place: dict[int, int] = {d: i for i, d in enumerate(carried)}
     at, own = len(carried), []
     for splitting in target:
@@ -227,7 +225,7 @@ def _way_back(env: Env, target: DimAxes, axes: Sequence[str], carried: Sequence[
 def device_bytes(
     source: DimAxes, target: DimAxes, shape: Sequence[int], itemsize: int, sizes: Mapping[str, int]
 ) -> int:
-    """What the device that lacks most of its part in layout `target` takes from others, which have layout `source`."""
+    """The most bytes that a device receives in a relayout from `source` to `target`."""
     axes = layout_axes(source, target)
     coordinates = dict(zip(axes, np.indices([sizes[a] for a in axes]).reshape(len(axes), -1), strict=True))
     shared: Any = 1
@@ -240,7 +238,7 @@ def device_bytes(
 
 
 def _interval(n: int, axes: Sequence[str], sizes: Mapping[str, int], coordinates: Mapping[str, Any]) -> tuple[Any, int]:
-    """Where each device's part of a dim of size n begins, and its size."""
+    """The first position and the size of each device's part of a dim of size n."""
     ways, number = 1, 0
     for a in axes:
         number = number * sizes[a] + coordinates[a]

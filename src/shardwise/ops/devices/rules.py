@@ -1,4 +1,4 @@
-"""Sharding rules that collectives share: which dims pass over axes that stay automatic."""
+"""Sharding rules that collectives share: the dims that keep their sharding over Auto axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardwise.sharding.rule import Kind, Rule
 
 
 def same_dims(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Each dim of each operand passes to the result of the same position."""
+    """Each dim of operand i keeps its sharding in result i."""
     shapes = [t.shape for t in in_types]
     inputs, sizes = [], []
     for shape in shapes:
@@ -19,7 +19,7 @@ def same_dims(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def moved_dim_rule(changed: Callable[[Params], tuple[int, ...]]) -> Callable[[Types, Types, Params], Rule]:
-    """Dims named by `changed` (of the operand, if tiled) must be whole over automatic axes; others pass."""
+    """Dims named by `changed` (of the operand, if tiled) must be whole over Auto axes; the others keep their sharding."""
 
     def rule(in_types: Types, out_types: Types, params: Params) -> Rule:
         (x,), (out,) = in_types, out_types

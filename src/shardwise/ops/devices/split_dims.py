@@ -1,9 +1,9 @@
-"""Dims that mesh axes split, put together again for a kernel that can work on the whole: no device then does its part alone.
+"""Join dims that mesh axes split, so that a kernel works on all devices' parts at once instead of on each part alone.
 
     block (4, 2 | 2, 3), dim 0 split by x  ->  (1, 2 | 8, 3)     a view wherever strides allow
 
-Comes in: a block and, per dim of the shard, the mesh axes that split it. Goes out: the block with these axes' leading dims merged
-into the dims, and the way back.
+Comes in: a block and, per dim of the shard, the mesh axes that split it. Goes out: the block with the leading dims of these axes
+merged into the dims, and the inverse.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Block = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A block whose split dims are whole, or as much of them as this process owns: `begins[d]` is where that begins."""
+    """A block with joined dims, as far as this process owns them: `begins[d]` is the first position owned of dim d."""
 
     block: Block
     begins: dict[int, int]
 
 
 def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | None:
-    """`x` with the parts of each split dim side by side.
+    """`x` with the parts of each split dim joined.
 
-    None if this process owns parts that do not lie so, if there is one device's part only, or if `others` vary along these axes.
+    None if this process's parts are not adjacent, if it owns only one device's part, or if `others` vary along these axes.
     """
     if env.lead < len(env.axis_names):
         return None
@@ -62,7 +62,7 @@ def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | 
 
 
 def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:
-    """The way back from `join`: a view."""
+    """Inverse of `join`: a view."""
     gone = [env.dim(a) for axes in split for a in axes]
     order = [i for i in range(env.lead) if i not in gone]
     shape = [x.shape[i] for i in order]
@@ -77,7 +77,7 @@ def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:
 
 
 def moved_in(env: Env, x: Block, axes: Axes) -> Block:
-    """`x` with the leading dims of `axes` moved to the front of the shard's dims; extents 1 are left in their place."""
+    """`x` with the leading dims of `axes` turned into the first dims of the shard; extents of 1 remain in their place."""
     dims = [env.dim(a) for a in axes]
     moved = np.moveaxis(x, dims, range(env.lead - len(dims), env.lead))
     return np.expand_dims(moved, tuple(sorted(dims)))

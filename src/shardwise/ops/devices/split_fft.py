@@ -1,15 +1,15 @@
-"""`split_fft`: the Fourier transform along a dim that mesh axes split; every device ends with as much of it as it had.
+"""`split_fft`: the Fourier transform along a dim that mesh axes split. The result has the operand's layout.
 
-Between n processes an index is ``j = j1 * m + j2``, j1 the device, and a frequency ``k = k1 + n * k2``:
+Between n processes an index is ``j = j1 * m + j2``, where j1 is the device, and a frequency is ``k = k1 + n * k2``:
 
-    all-to-all                  each device gets all j1 of its share of the j2
+    all-to-all                  each device has all j1 for its share of the j2
     transform over j1           times ``exp(-2 pi i j2 k1 / N)``
-    all-to-all                  each device gets all j2 of one k1
+    all-to-all                  each device has all j2 for one k1
     transform over j2
     all-to-all                  frequencies in order
 
-which sends three times what a device holds, where a gather sends n - 1 times as much. In one process the parts stand side by side and
-are transformed as one row. The partitioner inserts it.
+This sends three times a device's block; a gather sends n - 1 times the block. In one process the parts are joined and transformed
+as one row. The partitioner inserts it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import thread_count
 
-_THREADED = 1 << 17  # elements from which SciPy's worker threads pay
+_THREADED = 1 << 17  # elements; from here on SciPy's worker threads are faster
 
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> ShapedArray:
@@ -40,7 +40,7 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim:
 
 
 def _transformed(x: Ndarray, at: int, inverse: bool) -> Ndarray:
-    import scipy.fft  # takes 30 ms: when the first transform runs
+    import scipy.fft  # takes 30 ms, so it waits for the first transform
 
     transform: Any = scipy.fft.ifft if inverse else scipy.fft.fft
     return transform(x, axis=at, workers=thread_count() if x.size >= _THREADED else 1)
@@ -70,7 +70,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         assert all_to_all_op.across is not None
         swaps.append(all_to_all_op.across(env, types, (all_to_all_op.type_rule(*types, **swap),), swap))
     own = env.index(axes)[(..., *(None,) * (len(rest) + 2))] * (length // n) + np.arange(length // n)
-    turns = np.arange(n)[:, None] * own % (n * length) * (2 / (n * length))  # exact before they are rounded
+    turns = np.arange(n)[:, None] * own % (n * length) * (2 / (n * length))  # reduced modulo N in exact integers
     turn = np.exp((1j if inverse else -1j) * np.pi * turns).astype(x.dtype)
 
     def run(x: Ndarray) -> Ndarray:

@@ -1,7 +1,7 @@
-"""`split_sort`: rows that mesh axes split, sorted; each device ends with a part of the same size. The partitioner inserts it.
+"""`split_sort`: sort rows that mesh axes split; each device ends with a part of the same size. The partitioner inserts it.
 
-In one process the parts stand side by side and are sorted as one row. Between processes each sorts what it has, all agree on how
-these runs are cut (`even_cuts`), and every element goes to where it belongs, once; nobody ever holds a whole row.
+In one process the parts are joined and sorted as one row. Between processes, each process sorts its own elements, all agree on the
+cuts of these runs (`even_cuts`), and every element is sent once, to its final device. No process ever holds a whole row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _type(
     num_keys: int,
     places: bool = False,
 ) -> tuple[ShapedArray, ...]:
-    """`places`: operand 0, the only key, is the place of each element in its row."""
+    """With `places`, operand 0 is the only key: the position of each element in its sorted row."""
     varying = frozenset(axes).union(*[t.vma for t in operands])
     return tuple(ShapedArray(t.shape, t.dtype, t.weak_type, vma=varying) for t in operands)
 
@@ -76,7 +76,7 @@ def _kernel(
 
 
 def _permute_operands(operands: Sequence[Ndarray], at: int) -> list[Ndarray]:
-    """The operands with each element at its place, operand 0, along a dim."""
+    """Permute the operands along a dim: each element moves to the position given by operand 0."""
     shape = np.broadcast_shapes(*[x.shape for x in operands])
     results = [pool.empty(shape, x.dtype) for x in operands]
     where = np.broadcast_to(operands[0], shape)
@@ -89,7 +89,7 @@ def _permute_operands(operands: Sequence[Ndarray], at: int) -> list[Ndarray]:
 
 
 class Runs:
-    """The devices of a line in runs of neighbours, as many in each, of which a process has whole ones: `mine` of `count`."""
+    """The devices of a line, grouped into `count` runs of adjacent devices of equal number; this process owns the runs `mine`."""
 
     __slots__ = ("count", "line", "mine", "own_at", "owners", "width")
 
@@ -104,11 +104,11 @@ class Runs:
         self.mine = runs_of[line.me]
 
     def runs_of(self, process: int) -> list[int]:
-        """The runs of a process of the line."""
+        """The runs that a process of the line owns."""
         return [run for run, owner in enumerate(self.owners) if owner == process]
 
     def gather(self, x: Ndarray, tag: int) -> Ndarray:
-        """Of an array [own run, ...] of each process the one with all runs."""
+        """Gather the arrays [own run, ...] of all processes to one with all runs."""
         every = np.empty((self.count, *x.shape[1:]), x.dtype)
         takes = [np.empty((len(self.runs_of(k)), *x.shape[1:]), x.dtype) for k in range(len(self.line.ranks))]
         the_world().link(self.line.ranks).all_gather(x, takes, tag)
@@ -117,10 +117,10 @@ class Runs:
         return every
 
     def exchanged(self, x: Ndarray, cuts: Ndarray, tag: int) -> Ndarray:
-        """Of sorted runs [own run, row, position] the pieces that belong into them, those of the first run in front."""
+        """Exchange pieces of sorted runs [own run, row, position]: each run receives its pieces, ordered by source run."""
         line, count, (_, rows, size) = self.line, self.count, x.shape
         lengths = np.diff(cuts, axis=2)  # [from run, row, to run]
-        starts = np.cumsum(lengths, axis=0) - lengths  # where a piece begins in the run to which it goes
+        starts = np.cumsum(lengths, axis=0) - lengths  # the first position of a piece in its destination run
         position = np.arange(size)
         others = [k for k in range(len(line.ranks)) if k != line.me]
         runs_of = [self.runs_of(k) for k in range(len(line.ranks))]
@@ -212,7 +212,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
 
 
 def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
-    """What the device sends of evenly mixed rows, and what it shows of its keys to find where they are cut."""
+    """The bytes that a device sends: elements of evenly mixed rows, and samples of its keys to find the cuts."""
     n = math.prod(sizes.get(a, 1) for a in params["axes"])
     shape = in_types[0].shape
     size = shape[params["dimension"]]

@@ -1,4 +1,4 @@
-"""How values are typed over mesh axes: casts between varying, the same everywhere, partial sums and `reduced`; free at run time."""
+"""Casts between a value's types over mesh axes: varying, invariant, partial sums (unreduced) and `reduced`. Free at run time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _pvary_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
 
 
 def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
-    """The sum over the axes; left as partial sums where the value is `reduced`."""
+    """The sum over the axes; over axes on which the value is `reduced`, the cotangent stays a partial sum."""
     new = tuple(a for a in axes if a not in x.aval.vma and is_checked(a))
     parts = tuple(a for a in new if a in x.aval.reduced)
     summed = tuple(a for a in new if a not in parts)
@@ -54,10 +54,10 @@ def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArra
 
 
 def _pcast_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], to: str) -> list[Any]:
-    """Cotangents of partial sums are `reduced`, and those of `reduced` values are partial sums."""
+    """The cotangent of partial sums is `reduced`, and that of a `reduced` value is a partial sum."""
     if to == "unreduced":
         return [do.pvary(ct, axes=axes)]
-    parts = tuple(a for a in axes if a in ct.aval.unreduced or a in ct.aval.vma)  # along others it is the sum already
+    parts = tuple(a for a in axes if a in ct.aval.unreduced or a in ct.aval.vma)  # elsewhere it is the sum already
     return [do.all_reduce(ct, axes=parts, kind="sum", groups=None) if parts else ct]
 
 

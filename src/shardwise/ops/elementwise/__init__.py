@@ -1,4 +1,4 @@
-"""Elementwise functions, in five files: of one operand, among them transcendental ones, of two, choices, casts."""
+"""Elementwise functions in five files: one operand, transcendental, two operands, selection, casts."""
 
 from shardwise.ops.elementwise import binary, casts, transcendental, unary
 from shardwise.ops.elementwise import selection as _select

@@ -1,4 +1,4 @@
-"""Accuracy requests of elementary functions: what callers may ask for, and that it is met."""
+"""Accuracy requests of elementary functions, and the check that results meet them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-_ULPS = 4  # what every elementary function here keeps, in units of the last place
+_ULPS = 4  # error bound of every elementary function here, in units of the last place
 
 
 class AccuracyMode(enum.Enum):
-    """How exact an elementary function should be. Both members give the same, most exact, result here."""
+    """The requested accuracy of an elementary function. Both members give the same, most accurate, result here."""
 
     HIGHEST = 1
     DEFAULT = 2
@@ -30,7 +30,7 @@ class Tolerance:
 
 
 def check_accuracy(name: str, accuracy: Any) -> None:
-    """Raise unless the request is one that results keep anyway: TypeError or NotImplementedError."""
+    """Raise TypeError or NotImplementedError unless results meet the request in any case."""
     if accuracy is None or isinstance(accuracy, AccuracyMode):
         return
     if not isinstance(accuracy, Tolerance):

@@ -33,7 +33,7 @@ __all__ = [
 
 _BOOL = np.dtype(np.bool_)
 
-# -- kernels: integers as XLA has them -------------------------------------------------------------------------------
+# -- kernels: integers as XLA defines them -------------------------------------------------------------------------------
 
 
 def _div(x: Block, y: Block) -> Block:
@@ -43,7 +43,7 @@ def _div(x: Block, y: Block) -> Block:
     if dtype_kind(x.dtype) not in "iu":
         return np.true_divide(x, y)
     with np.errstate(all="ignore"):
-        if x.dtype.itemsize <= 4 and y.size != 1:  # float64 is exact here, and NumPy is slow by many divisors
+        if x.dtype.itemsize <= 4 and y.size != 1:  # float64 is exact here, and NumPy is slow with many divisors
             quotient = np.true_divide(x, y, dtype=np.float64).astype(np.int64).astype(x.dtype)
         else:
             quotient = np.floor_divide(x, y)
@@ -69,7 +69,7 @@ def _shift_right_logical(x: Block, y: Block) -> Block:
 
 
 def _shift_right_arithmetic(x: Block, y: Block) -> Block:
-    """Copies of the sign bit come in from the left, for unsigned integers too."""
+    """Shift in copies of the sign bit from the left, for unsigned integers too."""
     if x.dtype.kind == "i":
         return np.right_shift(x, y)
     signed = np.dtype(f"i{x.dtype.itemsize}")
@@ -108,13 +108,13 @@ def _mulhi(x: Block, y: Block) -> Block:
 
 
 def _rem_push(t: Any, z: Any, x: Any, y: Any) -> Any:
-    """``x - trunc(x / y) * y``: the whole quotient, negated."""
+    """The derivative in `y` of ``x - trunc(x / y) * y``: the integer quotient, negated."""
     quotient = do.div(x, y)
     return do.mul(do.neg(t), do.mul(do.sign(quotient), do.floor(do.abs(quotient))))
 
 
 def extremum_share(winner: Any, loser: Any, out: Any) -> Any:
-    """1 where `winner` is the extremum alone, one half where both are."""
+    """1 where only `winner` is the extremum, one half where both are."""
     return do.select_n(do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), 0.5))
 
 
@@ -298,7 +298,7 @@ def _pow_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
 
 
 def _pow(x: Block, y: Block) -> Block:
-    if y.ndim == 0 and x.dtype.kind == "f" and y == 0.5:  # np.power would take a square root, that of -0.0 and -inf too
+    if y.ndim == 0 and x.dtype.kind == "f" and y == 0.5:  # np.power would use the square root, for -0.0 and -inf too
         root = np.sqrt(np.where(x == -np.inf, x.dtype.type(np.inf), x))
         return np.add(root, 0, dtype=x.dtype)
     return np.power(x, y if y.dtype == x.dtype else y.astype(x.dtype))
@@ -333,7 +333,7 @@ def _no_bool(name: str, x: Any, y: Any) -> None:
 
 
 def add(x: Any, y: Any) -> Array:
-    """Elementwise ``x + y``. TypeError for bools (the op itself takes them: logical or)."""
+    """Elementwise ``x + y``. TypeError for bools (the op itself accepts them: logical or)."""
     x, y = operands("add", x, y)
     _no_bool("add", x, y)
     return bind(add_p, x, y)
@@ -345,7 +345,7 @@ def sub(x: Any, y: Any) -> Array:
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
-    """Elementwise ``x * y``, computed in `out_dtype` if that is given. TypeError for bools (the op itself takes them)."""
+    """Elementwise ``x * y``, computed in `out_dtype` if given. TypeError for bools (the op itself accepts them)."""
     x, y = operands("mul", x, y)
     _no_bool("mul", x, y)
     if out_dtype is not None:
@@ -376,7 +376,7 @@ def min(x: Any, y: Any) -> Array:
 
 
 def pow(x: Any, y: Any) -> Array:
-    """Elementwise `x` to the power `y`: floats or complex values, with `y` of the same dtype or of an integer one."""
+    """Elementwise `x` to the power `y`: floats or complex values, with `y` of the same dtype or of an integer dtype."""
     return bind(pow_p, *operands("pow", x, y))
 
 
@@ -421,12 +421,12 @@ def shift_left(x: Any, y: Any) -> Array:
 
 
 def shift_right_logical(x: Any, y: Any) -> Array:
-    """Elementwise ``x >> y`` with zero bits coming in; 0 where `y` is negative or at least the number of bits."""
+    """Elementwise ``x >> y``, shifting in zero bits; 0 where `y` is negative or at least the number of bits."""
     return bind(shift_right_logical_p, *operands("shift_right_logical", x, y))
 
 
 def shift_right_arithmetic(x: Any, y: Any) -> Array:
-    """Elementwise ``x >> y`` with copies of the sign bit coming in, also where `y` is out of range."""
+    """Elementwise ``x >> y``, shifting in copies of the sign bit, also where `y` is out of range."""
     return bind(shift_right_arithmetic_p, *operands("shift_right_arithmetic", x, y))
 
 

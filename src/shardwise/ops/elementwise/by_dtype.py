@@ -1,4 +1,4 @@
-"""Kernels chosen by dtype: NumPy's loops, but our own functions for complex blocks."""
+"""Kernels chosen by dtype: NumPy's loops for real blocks, our own functions for complex ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwise.ops.rules.operands import Block
 
 
 def by_dtype(ufunc: np.ufunc, complex_function: Callable[[Block], Block], single: Any = None) -> tuple[Any, Any]:
-    """`ufunc`, but for complex blocks that function, and for float32 blocks `single` if that is given; and the choice by dtype."""
+    """A function that calls `complex_function` on complex blocks, `single` (if given) on float32, else `ufunc`; and its choice."""
     narrow = np.dtype(np.float32)
 
     def choose(dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Casts and copies: conversion of values, of bits, of precision, and identities that mean something to transforms."""
+"""Casts and copies: conversion of values, bits and precision, and identity ops that transforms interpret."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params
 
 
 def _typed_as(ct: Any, aval: ShapedArray) -> Any:
-    """A cotangent of what the operand was before: of its dtype, and as weakly typed."""
+    """The cotangent in the operand's original dtype and weak type."""
     if ct.dtype == aval.dtype and ct.aval.weak_type == aval.weak_type:
         return ct
     return do.convert_element_type(ct, new_dtype=aval.dtype, weak_type=aval.weak_type)
@@ -102,9 +102,9 @@ def _float_to_int(x: Block, dtype: Any) -> Block:
 
 
 def _saturated(x: Block, raw: Block | None, low: int, high: int) -> Block:
-    """`raw` (x cast to an integer) with the values that did not fit put right."""
+    """`raw` (x cast to an integer) with out-of-range values saturated."""
     out = np.asarray(x.astype(np.int64) if raw is None else raw)
-    suspect = out == int_limits(out.dtype)[0]  # what the processor gives for values out of range
+    suspect = out == int_limits(out.dtype)[0]  # the processor's result for values out of range
     if suspect.any():
         out = np.where(suspect & (x > 0), out.dtype.type(high), out)
         out = np.where(np.isnan(x), out.dtype.type(0), out)
@@ -112,7 +112,7 @@ def _saturated(x: Block, raw: Block | None, low: int, high: int) -> Block:
 
 
 def convert(x: Value, dtype: Any, weak_type: bool = False) -> Value:
-    """`x` with this dtype and weakness; `x` itself if it has them. Literals convert at once. `dtype` is taken as it is."""
+    """`x` with this dtype and weak type; `x` itself if it has both. Literals convert immediately. `dtype` is not canonicalized."""
     aval = x.aval
     if aval.dtype == dtype and aval.weak_type == weak_type:
         return x
@@ -124,7 +124,7 @@ def convert(x: Value, dtype: Any, weak_type: bool = False) -> Value:
 
 
 def strong(x: Value) -> Array:
-    """`x` strongly typed, as results are whose dtype no longer comes from the operands alone."""
+    """`x` strongly typed, for results whose dtype does not follow from the operands alone."""
     return as_array(convert(x, x.aval.dtype, False))
 
 
@@ -143,7 +143,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
 
 
 def refuse_complex_scalar(name: str, x: Any, dtype: Any) -> None:
-    """TypeError where a Python complex number meets a real dtype, unless the dialect casts it."""
+    """TypeError for a Python complex number with a real dtype, unless the dialect casts it."""
     if x.__class__ is complex and dtype_kind(dtype) != "c" and not config.dialect.functions.complex_scalars_become_real:
         raise TypeError(
             f"lax.{name}: {x!r} is complex, and {dtype.name} is not. Take its .real, or name a complex dtype."
@@ -185,7 +185,7 @@ def _bitcast_type(x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
 
 
 def _bitcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Dims pass through; a last dim that only one side has must be whole."""
+    """Dims keep their sharding; a last dim that only the operand or only the result has must be whole."""
     shape, other = in_types[0].shape, out_types[0].shape
     longest = shape if len(shape) >= len(other) else other
     common = min(len(shape), len(other))
@@ -243,14 +243,14 @@ def _reduce_precision_kernel(env: Env, x: Block, *, exponent_bits: int, mantissa
     bits = np.dtype(f"u{x.dtype.itemsize}")
     out = np.ascontiguousarray(x).view(bits)
     drop = int(info.nmant) - mantissa_bits
-    if drop > 0:  # to nearest, halves to even; a carry moves into the exponent as it should
+    if drop > 0:  # to nearest, halves to even; a carry correctly increments the exponent
         odd = (out >> bits.type(drop)) & bits.type(1)
         out = (out + (bits.type((1 << (drop - 1)) - 1) + odd)) & bits.type(
             ((1 << (8 * bits.itemsize)) - 1) ^ ((1 << drop) - 1)
         )
     result = np.asarray(out).view(x.dtype).reshape(x.shape)
     if exponent_bits < int(info.nexp):
-        # The largest exponent of the target overflows to inf; below its least normal number lies a signed zero.
+        # The largest exponent of the target overflows to inf; values below its smallest normal number become signed zeros.
         bias = (1 << (exponent_bits - 1)) - 1
         size = np.abs(result)
         infinity = np.array(np.inf).astype(x.dtype)
@@ -318,7 +318,7 @@ def copy(x: Any) -> Array:
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x` (a pytree of arrays) as it is, but constant to differentiation."""
+    """`x` (a pytree of arrays) unchanged, but constant to differentiation."""
 
     def stop(leaf: Any) -> Any:
         value = operand("stop_gradient", leaf)

@@ -1,6 +1,6 @@
-"""Functions of complex64 arrays in machine code, computed in float64: fast where NumPy goes through the C library element by element.
+"""Compiled functions of complex64 arrays, computed in float64. NumPy calls the C library for each element, which is slower.
 
-Where a result is not finite, or is zero, the functions of `complex_points` decide what it is.
+Results that are zero or not finite are recomputed by the functions of `complex_points`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine import Lane, Lanes, available, libm, thread_count
 from shardwise.runtime.memory import pool
 
-FEWEST = 1 << 10  # elements from which a compiled loop pays
-_CHUNK = 1 << 12  # elements that a thread takes at a time
-_SHARED = 1 << 15  # from which a second thread pays
+FEWEST = 1 << 10  # elements; from here on a compiled loop is faster
+_CHUNK = 1 << 12  # elements per chunk of a thread
+_SHARED = 1 << 15  # elements; from here on a second thread is faster
 
 Parts = tuple[Lane, Lane]
 
@@ -36,7 +36,7 @@ def _sqrt(w: Lanes, x: Parts) -> Parts:
     t = w.call("sqrt", w.mul(half, w.add(w.abs(real), size)))
     u = w.select(w.compare("eq", t, zero), zero, w.div(w.mul(half, w.abs(imag)), t))
     right = w.compare("ge", real, zero)
-    side = w.select(right, imag, w.add(imag, zero))  # on the cut, of -0.0 too, the root above
+    side = w.select(right, imag, w.add(imag, zero))  # on the cut, with imaginary part -0.0 too, the root above
     return w.select(right, t, u), w.copysign(w.select(right, u, t), side)
 
 
@@ -83,7 +83,7 @@ _exp_loop, _sqrt_loop, _div_loop = (
 
 
 def _computed(loop: Callable[[], Loop], ufunc: Any, blocks: tuple[Block, ...]) -> Block:
-    """`ufunc` of the blocks; through `loop` if they are large and dense alike."""
+    """`ufunc` of the blocks; by `loop` if they are large and dense in the same order of dims."""
     x = blocks[0]
     alike = all(b.shape == x.shape and b.strides == x.strides and b.dtype == np.complex64 for b in blocks)
     if not (alike and x.size >= FEWEST and x.dtype.isnative and available()):
@@ -94,7 +94,7 @@ def _computed(loop: Callable[[], Loop], ufunc: Any, blocks: tuple[Block, ...]) -
         return ufunc(*blocks)
     out = pool.empty(flat[0].shape, x.dtype)
     vectors = lanes_of("float64")
-    whole = x.size - x.size % vectors  # the few elements after the last whole vector are NumPy's
+    whole = x.size - x.size % vectors  # NumPy computes the few elements after the last whole vector
     given, result = [b.reshape(-1) for b in flat], out.reshape(-1)
     threads = thread_count() if x.size >= _SHARED else 1
     loop()(-(-whole // _CHUNK), (whole, _CHUNK), (*given, result), threads)
@@ -112,7 +112,7 @@ def exp(x: Block) -> Block:
 
 
 def sqrt(x: Block) -> Block:
-    """The square root with a real part that is not negative."""
+    """The square root with a non-negative real part."""
     return _computed(_sqrt_loop, complex_points.sqrt, (x,))
 
 

@@ -1,6 +1,6 @@
-"""Functions of complex blocks where a part is infinite, NaN or a zero with a sign: the parts by their formulas, as XLA has them.
+"""Functions of complex blocks at special points: parts that are infinite, NaN or signed zeros follow XLA's formulas.
 
-NumPy follows the C library there. Each function is NumPy's, and what it says at such points is replaced.
+NumPy follows the C library there. Each function calls NumPy's and replaces its results at such points.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _both_are_finite(first: Block, second: Block) -> Block:
 
 
 def _no_nan(first: Block, second: Block) -> Block:
-    return ~(np.isnan(first) | np.isnan(second))  # the C library takes infinity for larger than any NaN
+    return ~(np.isnan(first) | np.isnan(second))  # the C library treats infinity as larger than NaN
 
 
 exp = _defined(np.exp, _second_is_finite)
@@ -58,14 +58,14 @@ _less_one = _defined(np.expm1, _second_is_finite)
 
 
 def expm1(x: Block) -> Block:
-    """Real for real numbers, the infinite ones included."""
+    """``e**x - 1``; real for real numbers, including infinities."""
     out = _less_one(x)
     np.copyto(out.imag, x.imag, where=x.imag == 0)
     return out
 
 
 def _cut_along(part: str, ufunc: Any, where: Callable[[Block, Block], Block]) -> Callable[[Block], Block]:
-    """`ufunc`, whose values on the cut ``where(part, the other)`` are those beside 0.0, also where the part is -0.0."""
+    """`ufunc`, but on the branch cut ``where(part, the other)`` a part of -0.0 gives the same value as 0.0."""
 
     def function(x: Block) -> Block:
         along = getattr(x, part)
@@ -91,7 +91,7 @@ asinh = _cut_along("real", np.arcsinh, lambda real, imag: np.abs(imag) > 1)
 
 
 def square(x: Block) -> Block:
-    """`x` times itself; the difference of squares that overflow is that of the numbers, times their sum."""
+    """`x` times itself; where squares overflow, their difference is (real - imag) * (real + imag)."""
     out = np.asarray(np.square(x))
     lost = ~np.isfinite(out)
     if lost.any():
@@ -112,9 +112,9 @@ def sign(x: Block) -> Block:
 
 
 def divide(x: Block, y: Block) -> Block:
-    """`x` over `y`; what is infinite stays so, and what is divided by infinity vanishes, in whichever direction these lie.
+    """`x` over `y`. Infinite over finite is infinite and finite over infinite is zero, in any direction of the plane.
 
-    Over zero each part goes to infinity, to the side that the sign of the zero's real part tells.
+    Over zero, each part is multiplied by infinity with the sign of the zero's real part.
     """
     out: Block = np.asarray(np.true_divide(x, y))
     by_zero = np.equal(y, 0) & ~(np.isnan(np.real(x)) & np.isnan(np.imag(x)))
@@ -138,5 +138,5 @@ def divide(x: Block, y: Block) -> Block:
 
 
 def _direction(part: Block) -> Block:
-    """1 with the sign of an infinite part, 0 with that of another."""
+    """1 for an infinite part, 0 for another, with the part's sign."""
     return np.copysign(np.isinf(part).astype(part.dtype), part)

@@ -1,7 +1,7 @@
-"""Emitters: how elementwise ops are written as vector code, with the meaning that their NumPy kernels have.
+"""Emitters: elementwise ops as vector code, with the semantics of their NumPy kernels.
 
-Each is an `Emit` that the op's definition names. What is a plain instruction is a method of `Lanes`, what needs a polynomial a
-function of `runtime.libm`; here stand those with a choice by dtype or params. Ops without an emitter are never fused.
+Each is an `Emit` that the op's definition names. Plain instructions are methods of `Lanes`, polynomials are functions of
+`runtime.libm`; this file has the emitters that choose by dtype or params. Ops without an emitter are never fused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _rsqrt(w: Lanes, x: Lane) -> Lane:
 
 
 def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
-    """Repeated squaring, with the roundings of the NumPy kernel: one per product, to narrow floats, too."""
+    """Repeated squaring with the NumPy kernel's roundings: one per product, also for narrow floats."""
     if y < 0:
         return w.div(w.like(1, x), _power(w, x, y=-y))
     result: Lane | None = None
@@ -51,7 +51,7 @@ def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
 def _round(w: Lanes, x: Lane, *, rounding_method: int) -> Lane:
     if rounding_method == 1:
         return w.call("rint", x)
-    # Adding the number below one half carries halves, and only them, to the next integer.
+    # Adding the largest float below one half, not one half, keeps numbers just below a half from rounding up.
     half = math.nextafter(0.5, 0.0) if x.type == "double" else 0.5 - 2.0**-25
     return w.call("trunc", w.add(x, w.copysign(w.like(half, x), x)))
 
@@ -64,7 +64,7 @@ def _is_finite(w: Lanes, x: Lane) -> Lane:
 
 
 def _divided(w: Lanes, x: Lane, y: Lane) -> tuple[Lane, Lane, Lane]:
-    """A divisor that does no harm, and where `y` is 0 or -1 instead (the least integer has no quotient by -1)."""
+    """A safe divisor, and masks for `y` equal to 0 or -1 (the least integer over -1 overflows)."""
     zero = w.compare("eq", y, w.like(0, y))
     minus = w.compare("eq", y, w.like(-1, y)) if y.signed else w.constant(False, "bool")
     return w.select(w.binary("or", zero, minus), w.like(1, y), y), zero, minus
@@ -106,7 +106,7 @@ def _high_product(w: Lanes, x: Lane, y: Lane) -> Lane:
 
 
 def _next_after(w: Lanes, x: Lane, y: Lane) -> Lane:
-    """The neighbour of `x` on the way to `y`, by the bits."""
+    """The next float after `x` towards `y`, computed on the bits."""
     name = f"uint{x.bits}"
     bits = Lane(w.bitcast(x, name).ref, name)
     zero, one = w.like(0, x), w.like(1, bits)
@@ -126,7 +126,7 @@ def _not(w: Lanes, x: Lane) -> Lane:
 
 
 def _shift(instruction: str) -> Callable[[Lanes, Lane, Lane], Lane]:
-    """Shifts; by as many bits as there are, or more, they leave nothing, or the sign."""
+    """Shifts; by the number of bits or more, the result is 0, or copies of the sign bit."""
 
     def write(w: Lanes, x: Lane, y: Lane) -> Lane:
         last = w.like(x.bits - 1, x)
@@ -146,7 +146,7 @@ def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
     if which.type == "i1":
         return w.select(which, cases[-1], cases[0])
     out = cases[0]
-    for i, case in enumerate(cases[1:], 1):  # an index out of range takes the nearest case
+    for i, case in enumerate(cases[1:], 1):  # an index out of range selects the nearest case
         out = w.select(w.compare("ge", which, w.like(i, which)), case, out)
     return out
 

@@ -1,4 +1,4 @@
-"""Elementwise functions that SciPy computes and `lax` does not name: exponential integrals, Dawson's, hypergeometric, ..."""
+"""Elementwise SciPy functions without a name in `lax`: exponential integrals, Dawson's, hypergeometric, ..."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 def _function(name: str) -> Any:
-    """SciPy's ufunc in the operands' precision, or in double where it has no other."""
+    """SciPy's ufunc in the operands' precision, or in double if it has no other loop."""
 
     def function(*blocks: Block) -> Block:
         import scipy.special
@@ -31,7 +31,7 @@ def _function(name: str) -> Any:
             blocks = tuple(b.astype(np.float32) for b in blocks)
         with np.errstate(all="ignore"):
             out = np.asarray(getattr(scipy.special, name)(*blocks)).astype(dtype, copy=False)
-        if len(blocks) > 1:  # of several operands some look at one only where another is a pole
+        if len(blocks) > 1:  # at a pole of one operand some functions ignore the others
             np.copyto(out, np.array(np.nan, dtype), where=functools.reduce(np.logical_or, map(np.isnan, blocks)))
         return out
 
@@ -39,26 +39,26 @@ def _function(name: str) -> Any:
 
 
 def _owens_t(h: Block, a: Block) -> Block:
-    """Odd in `a`, at -0.0, too."""
+    """Odd in `a`, also at -0.0."""
     return np.copysign(_function("owens_t")(h, a), a)
 
 
 def _hyp1f1(a: Block, b: Block, x: Block) -> Block:
-    """At infinity, where SciPy's function does not return, infinite with the sign that it has for large numbers; 1 of a = 0."""
+    """SciPy's function does not return at infinity: the result there is infinite with the sign for large x, or 1 for a = 0."""
     far = x == np.inf
     found = _function("hyp1f1")(a, b, np.where(far, x.dtype.type(1000), x))
     with np.errstate(all="ignore"):
         return np.where(far & (a != 0), found * x, found).astype(x.dtype, copy=False)
 
 
-# name: (number of operands, kinds that they may be of)
+# name: (number of operands, accepted kinds)
 _TABLE = {
     "expi": (1, "f"), "psi": (1, "c"), "expn": (2, "f"), "spence": (1, "f"), "ndtri": (1, "f"), "log_ndtr": (1, "f"),
     "erfcx": (1, "fc"), "dawsn": (1, "f"), "wofz": (1, "c"), "loggamma": (1, "c"), "gamma": (1, "fc"), "poch": (2, "f"),
     "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"), "betaln": (2, "f"),
 }  # fmt: skip
 
-# -- derivatives: how the tangent of each operand moves the result; None where that is not known --------------------------------
+# -- derivatives: the push of each operand's tangent; None where the derivative is not known ------------------------------------
 
 
 def _bell(x: Any) -> Any:
@@ -132,7 +132,7 @@ OPS: dict[str, Op] = {
 
 
 def apply(name: str, *values: Any) -> Array:
-    """SciPy's function `name` of values with one dtype; strongly typed."""
+    """SciPy's function `name` of values with the same dtype; strongly typed."""
     return bind(OPS[name], *[strong(v) for v in values])
 
 
@@ -154,7 +154,7 @@ def _pair_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _square_in_fours(x: Any) -> Any:
-    """``x ** 2`` less whole fours: of x = 2 m + f with whole m the square is 4 m (m + f) + f ** 2."""
+    """``x ** 2`` modulo 4: for x = 2 m + f with integer m the square is 4 m (m + f) + f ** 2."""
     m = do.round(do.mul(x, 0.5), rounding_method=1)
     f = do.sub(x, do.mul(m, 2))
     turn = do.mul(m, f)
@@ -169,7 +169,7 @@ def _pair(name: str) -> Op:
         wide = block.astype(np.float32) if x.dtype.itemsize < 4 else block
         with np.errstate(all="ignore"):
             found = [np.asarray(v).astype(x.dtype, copy=False) for v in getattr(scipy.special, name)(wide)]
-        found[0] = np.copysign(found[0], x.dtype.type(1) * block)  # odd, at -0.0, too
+        found[0] = np.copysign(found[0], x.dtype.type(1) * block)  # odd, also at -0.0
         return tuple(found)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -1,4 +1,4 @@
-"""Choosing elementwise between values: `select_n`, `select`, `clamp`."""
+"""Elementwise selection: `select_n`, `select`, `clamp`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["clamp", "select", "select_n"]
 
 
 def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
-    """More than `lax.select_n` allows: operands of rank 0 and dims of size 1 broadcast."""
+    """More general than `lax.select_n`: operands of rank 0 and dims of size 1 broadcast."""
     if len(cases) == 0:
         raise ValueError("select_n needs at least one case.")
     kind = dtype_kind(which.dtype)
@@ -47,7 +47,7 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
 
 
 def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """Cases and `which` lie alike; scalars, dims of size 1, and operands that no mesh holds, adapt."""
+    """Cases and `which` have the same sharding; scalars, dims of size 1 and operands without a mesh adapt."""
     if not _agree(in_types[1:]):
         shown = ", ".join(str(t.sharding.spec) for t in in_types[1:])
         raise elementwise_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
@@ -60,17 +60,17 @@ def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Ru
 
 
 def _agree(types: Sequence[ShapedArray]) -> bool:
-    """Whether all are split alike, dim by dim, where they have more than one element."""
+    """Whether all are sharded alike, dim by dim, except for dims of size 1."""
     placed = [t for t in types if t.ndim and t.mesh is not None]
     dims = zip(*[zip(t.shape, t.spec, strict=True) for t in placed], strict=True)
     return all(len({axes for size, axes in dim if size > 1}) <= 1 for dim in dims)
 
 
-_BIG = 1 << 14  # elements from which mispredicted branches cost more than NumPy calls do
+_BIG = 1 << 14  # elements; from here on mispredicted branches cost more than NumPy calls
 
 
 def _choose(which: Block, no: Block, yes: Block) -> Block:
-    """``np.where(which, yes, no)``; for many elements by bits, as NumPy's own loop branches on each."""
+    """``np.where(which, yes, no)``; for many elements by bit operations, as NumPy's loop branches on each element."""
     if which.size < _BIG or no.dtype.itemsize > 8:
         return np.where(which, yes, no)
     bits = np.dtype(f"i{no.dtype.itemsize}")
@@ -85,7 +85,7 @@ def _select(which: Block, *cases: Block) -> Block:
     if which.dtype.kind == "b":
         return _choose(which, cases[0], cases[-1])
     out = cases[0]
-    for i, case in enumerate(cases[1:], 1):  # an index out of range takes the nearest case
+    for i, case in enumerate(cases[1:], 1):  # an index out of range selects the nearest case
         out = _choose(which >= i, out, case)
     return out
 
@@ -105,7 +105,7 @@ def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, A
 def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
     def pulled(i: int) -> Any:
         aval = cases[i].aval
-        zero = filled(aval) if aval.reduced and aval.shape == ct.shape else 0  # partial sums, as the cotangent
+        zero = filled(aval) if aval.reduced and aval.shape == ct.shape else 0  # partial sums, like the cotangent
         return unbroadcast(do.select_n(which, *[ct if j == i else zero for j in range(len(cases))]), aval)
 
     return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
@@ -162,7 +162,7 @@ def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedAr
 
 @functools.cache
 def _clamp_of(dtype: Any) -> Callable[[Block, Block, Block], Block]:
-    """The kernel for blocks of that dtype."""
+    """The kernel for blocks of `dtype`."""
     maximum, minimum = extrema.function("max", dtype), extrema.function("min", dtype)
     simple = not extrema.has_signs(dtype)
 
@@ -202,7 +202,7 @@ clamp_p = define_op(
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:
-    """Elementwise `x` moved into the range from `min` to `max` (scalars or of its shape); NaN stays NaN."""
+    """Elementwise `x` limited to the range from `min` to `max` (scalars or of the shape of `x`); NaN stays NaN."""
     low, value, high = operands("clamp", min, x, max)
     for name, bound in (("min", low), ("max", high)):
         if bound.shape not in ((), value.shape):

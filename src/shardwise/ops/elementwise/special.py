@@ -1,4 +1,4 @@
-"""Special functions: error and gamma functions and their kin, by SciPy, which is imported when one first runs."""
+"""Special functions (error, gamma, Bessel, zeta, beta) by SciPy, which is imported when one first runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def _scipy(name: str, compute: type[np.floating] = np.float32) -> Callable[..., Block]:
-    """SciPy's function on blocks of any float dtype; those narrower than `compute` go through that."""
+    """SciPy's function on blocks of any float dtype; dtypes narrower than `compute` are computed in `compute`."""
 
     def function(*blocks: Block) -> Block:
         import scipy.special
@@ -34,7 +34,7 @@ def _scipy(name: str, compute: type[np.floating] = np.float32) -> Callable[..., 
 
 
 def _odd(name: str) -> Callable[[Block], Block]:
-    """SciPy's function, which has the sign of its operand; at -0.0, too."""
+    """SciPy's function with the sign of its operand, also at -0.0."""
     function = _scipy(name)
     return lambda x: np.copysign(function(x), x)
 
@@ -52,7 +52,7 @@ def _define(
 
 def _lgamma(x: Block) -> Block:
     out = _gammaln(x)
-    return np.where(np.isinf(x), np.abs(x), out)  # of -inf, too
+    return np.where(np.isinf(x), np.abs(x), out)  # also for -inf
 
 
 _gammaln = _scipy("gammaln")
@@ -61,7 +61,7 @@ _gammainc, _gammaincc, _hurwitz = _scipy("gammainc"), _scipy("gammaincc"), _scip
 
 
 def _digamma(x: Block) -> Block:
-    """NaN at the poles, where SciPy has an infinity for zero."""
+    """NaN at the poles; SciPy gives an infinity at zero."""
     return np.where((x <= 0) & (x == np.floor(x)), x.dtype.type(np.nan), _psi(x)).astype(x.dtype, copy=False)
 
 
@@ -76,11 +76,11 @@ def _polygamma(m: Block, x: Block) -> Block:
 
 
 def _erf_inv(x: Block) -> Block:
-    return np.copysign(_inverse(x), x)  # that of -0.0, too
+    return np.copysign(_inverse(x), x)  # also at -0.0
 
 
 def _igamma_grad_a(a: Block, x: Block) -> Block:
-    """The derivative of igamma in `a`: by its series where that converges fast, else by differences."""
+    """The derivative of igamma in `a`: by its series where that converges fast, else by finite differences."""
     return _gamma_derivative(a, x).astype(x.dtype)
 
 
@@ -88,21 +88,21 @@ def _gamma_derivative(a: Block, x: Block) -> Block:
     import scipy.special as special
 
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
-    # Complex steps are out of reach (SciPy's function is real), so four points give the derivative to about 1e-10.
+    # SciPy's function is real, which rules out complex steps; four points give the derivative to about 1e-10.
     h = 1e-3 * np.maximum(a64, 1e-3)
-    # Whichever of the two tails is small, as its difference is exact.
+    # Use the smaller of the two tails: its differences are more exact.
     tail = x64 > a64
     f = lambda k: np.where(tail, -special.gammaincc(a64 + k * h, x64), special.gammainc(a64 + k * h, x64))  # noqa: E731
     out = (f(-2) - 8 * f(-1) + 8 * f(1) - f(2)) / (12 * h)
     near = a64 < 2 * h  # no points on the left
     if near.any():
         out = np.where(near, (-25 * f(0) + 48 * f(1) - 36 * f(2) + 16 * f(3) - 3 * f(4)) / (12 * h), out)
-    out = np.where(np.isinf(a64) | (x64 == 0), 0, np.where(out == 0, -0.0, out))  # the greater a, the less lies below x
+    out = np.where(np.isinf(a64) | (x64 == 0), 0, np.where(out == 0, -0.0, out))  # igamma decreases in a
     return np.where((a64 > 0) & (x64 >= 0), out, np.nan)
 
 
 def _igamma(a: Block, x: Block) -> Block:
-    """All of the distribution lies below infinity, for any `a` that is no negative number."""
+    """1 at infinite `x`, for any `a` that is not negative."""
     return np.where((x == np.inf) & (a >= 0), x.dtype.type(1), _gammainc(a, x)).astype(x.dtype, copy=False)
 
 
@@ -111,7 +111,7 @@ def _igammac(a: Block, x: Block) -> Block:
 
 
 def _zeta(x: Block, q: Block) -> Block:
-    """At the poles, where `q` is 0 or a negative integer, infinity from both sides if `x` is even, else NaN; infinity for x = 1."""
+    """At the poles, where `q` is 0 or a negative integer: infinity if `x` is even, else NaN. Infinity for x = 1."""
     poles = (q <= 0) & (q == np.floor(q))
     found = _hurwitz(x, q)
     if not poles.any():
@@ -121,13 +121,13 @@ def _zeta(x: Block, q: Block) -> Block:
 
 
 def _random_gamma_grad(a: Block, x: Block) -> Block:
-    """How a sample x of the gamma distribution moves with its shape a: -(dP/da) / (dP/dx)."""
+    """The derivative of a sample x of the gamma distribution in the shape a: -(dP/da) / (dP/dx)."""
     import scipy.special as special
 
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
     density = np.exp((a64 - 1) * np.log(x64) - x64 - special.gammaln(a64))
     out = -_gamma_derivative(a64, x64) / density
-    nothing = (a64 > 0) & ((x64 == 0) | ((x64 > 0) & (density == 0)))  # at 0, and far out in the tail
+    nothing = (a64 > 0) & ((x64 == 0) | ((x64 > 0) & (density == 0)))  # at 0, and far in the tail
     return np.where(nothing, 0, out).astype(x.dtype)
 
 
@@ -216,7 +216,7 @@ zeta_p = _define(
 regularized_incomplete_beta_p = _define(
     "regularized_incomplete_beta",
     _scipy("betainc", np.float64),
-    3,  # SciPy's in float32 is wrong by hundreds of ulps
+    3,  # SciPy's float32 loop is wrong by hundreds of ulps
     (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density),
     makes_nan=True,
 )
@@ -228,12 +228,12 @@ def erf(x: Any) -> Array:
 
 
 def erfc(x: Any) -> Array:
-    """Elementwise complement ``1 - erf(x)``, exact where that is small."""
+    """Elementwise complement ``1 - erf(x)``, accurate where that is small."""
     return bind(erfc_p, operand("erfc", x))
 
 
 def erf_inv(x: Any) -> Array:
-    """Elementwise inverse of `erf`; NaN outside of -1..1."""
+    """Elementwise inverse of `erf`; NaN outside -1..1."""
     return bind(erf_inv_p, operand("erf_inv", x))
 
 

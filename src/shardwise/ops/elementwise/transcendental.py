@@ -26,7 +26,7 @@ __all__ = [
 
 
 def _in_float32(x: Block) -> bool:
-    """Whether a kernel of several steps should compute in float32, because the dtype is narrower."""
+    """Whether a kernel of several steps computes in float32 because the dtype is narrower."""
     return x.dtype.itemsize < 4
 
 
@@ -51,7 +51,7 @@ def _logistic(x: Block) -> Block:
 
 
 def _through_double(ufunc: np.ufunc) -> Callable[[Block], Block]:
-    """`ufunc` of float32 blocks, rounded once: NumPy's float32 loops are off by an ulp where printed digits show it."""
+    """`ufunc` of float32 blocks computed in float64 and rounded once: NumPy's float32 loops err by an ulp, visible in print."""
 
     def narrow(x: Block) -> Block:
         return ufunc(x.astype(np.float64)).astype(np.float32)
@@ -180,7 +180,7 @@ def exp2(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def expm1(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``exp(x) - 1``, exact near 0."""
+    """Elementwise ``exp(x) - 1``, accurate near 0."""
     if accuracy is not None:
         check_accuracy("expm1", accuracy)
     return bind(expm1_p, operand("expm1", x))
@@ -194,7 +194,7 @@ def log(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def log1p(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``log(1 + x)``, exact near 0."""
+    """Elementwise ``log(1 + x)``, accurate near 0."""
     if accuracy is not None:
         check_accuracy("log1p", accuracy)
     return bind(log1p_p, operand("log1p", x))

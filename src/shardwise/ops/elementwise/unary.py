@@ -1,4 +1,4 @@
-"""Elementwise functions of one operand: signs, rounding, whole powers, complex parts, bits."""
+"""Elementwise functions of one operand: signs, rounding, integer powers, complex parts, bits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 
 
 def real_part_dtype(dtype: Any) -> Any:
-    """The dtype of the absolute value and of the parts: that of a complex type's parts, a real type itself."""
+    """The dtype of the absolute value and of the parts: the part dtype of a complex dtype, a real dtype itself."""
     return _PARTS.get(dtype.name, dtype)
 
 
@@ -46,7 +46,7 @@ def _sign(x: Block) -> Block:
 
 
 def _round_away(x: Block) -> Block:
-    # The number below one half: just enough to carry halves, and only them, to the next integer.
+    # Adding the largest float below one half, not one half, keeps numbers just below a half from rounding up.
     return np.trunc(x + np.copysign(_below_half(x.dtype), x))
 
 
@@ -97,7 +97,7 @@ _abs, _abs_of = by_dtype(np.absolute, complex_points.absolute)
 
 
 def _abs_push(t: Any, y: Any, x: Any) -> Any:
-    """The tangent, negated unless ``x >= 0``; of a modulus, its part in the direction of `x`, which is zero at zero."""
+    """The tangent, negated unless ``x >= 0``; for complex `x`, its component in the direction of `x`, zero at zero."""
     if t.dtype.kind != "c":
         return do.select_n(do.ge(x, 0), do.neg(t), t)
     size = do.select_n(do.eq(y, 0), y, 1)
@@ -113,7 +113,7 @@ def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
     if y in (0, 1):
         return t if y else do.mul(t, 0)
     if y == 2:
-        return do.mul(t, do.add(x, x))  # a product with a complex 2 would meet 0 times infinity
+        return do.mul(t, do.add(x, x))  # a product with a complex 2 would compute 0 times infinity
     return do.mul(t, do.mul(y, do.integer_pow(x, y=y - 1)))
 
 
@@ -162,7 +162,7 @@ clz_p = elementwise_op("clz", _clz, "iu", emit=ir.CLZ)
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where `round` moves a value halfway between two integers."""
+    """The direction in which `round` rounds a value halfway between two integers."""
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
@@ -230,17 +230,17 @@ def sign(x: Any) -> Array:
 
 
 def floor(x: Any) -> Array:
-    """Elementwise greatest integer not above the float `x`."""
+    """Elementwise largest integer not above the float `x`."""
     return bind(floor_p, operand("floor", x))
 
 
 def ceil(x: Any) -> Array:
-    """Elementwise least integer not below the float `x`."""
+    """Elementwise smallest integer not below the float `x`."""
     return bind(ceil_p, operand("ceil", x))
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
-    """Elementwise nearest integer of the float `x`; halves go where `rounding_method` says."""
+    """Elementwise nearest integer of the float `x`; `rounding_method` decides halves."""
     return bind(round_p, operand("round", x), rounding_method=RoundingMethod(rounding_method))
 
 
@@ -294,10 +294,10 @@ def bitwise_not(x: Any) -> Array:
 
 
 def population_count(x: Any) -> Array:
-    """Elementwise number of bits that are set, in the integer dtype of `x`."""
+    """Elementwise number of set bits, in the integer dtype of `x`."""
     return bind(population_count_p, operand("population_count", x))
 
 
 def clz(x: Any) -> Array:
-    """Elementwise number of zero bits above the highest set one, in the integer dtype of `x`."""
+    """Elementwise number of leading zero bits, in the integer dtype of `x`."""
     return bind(clz_p, operand("clz", x))

@@ -1,1 +1,1 @@
-"""Reductions over dims, running, over windows and by segment."""
+"""Reductions: over dims, running, over windows and by segment."""

@@ -1,4 +1,4 @@
-"""`associative_scan`: all prefixes of an associative operation in a number of steps that is logarithmic in the length."""
+"""`associative_scan`: all prefixes under an associative operation, in a logarithmic number of steps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     """All prefixes of `elems` along `axis` under an associative function of two trees.
 
     Args:
-        fn: from two trees shaped as slices of `elems` to one; ``fn(fn(a, b), c) == fn(a, fn(b, c))``. It is called on many
-            elements at once.
+        fn: maps two trees shaped as slices of `elems` to one; ``fn(fn(a, b), c) == fn(a, fn(b, c))``. Each call has many
+            elements.
         elems: a tree of arrays of one size along `axis`.
-        reverse: suffixes instead of prefixes.
-        axis: the dim to go along.
+        reverse: compute suffixes instead of prefixes.
+        axis: the dim to scan.
 
     Raises:
-        TypeError: `fn` is no function.
+        TypeError: `fn` is not callable.
         ValueError: the arrays differ in size along `axis`, or have no such dim.
     """
     if not callable(fn):
@@ -56,7 +56,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
 
 def _prefixes(combine: Callable[..., list[Any]], xs: Sequence[Any], dims: Sequence[int]) -> list[Any]:
-    """Join neighbours, solve for the pairs, and fill in what lies between."""
+    """Combine neighbours, recurse on the pairs, and compute the remaining prefixes from the pairs' prefixes."""
     n = xs[0].shape[dims[0]]
     if n < 2:
         return list(xs)
@@ -75,7 +75,7 @@ def _prefixes(combine: Callable[..., list[Any]], xs: Sequence[Any], dims: Sequen
 
 
 def _woven(even: Any, odd: Any, dim: int) -> Any:
-    """Elements of two arrays in turn along `dim`, beginning with the first array, which may have one more."""
+    """Interleave two arrays along `dim`, beginning with the first one, which may have one element more."""
     n = odd.shape[dim]
     extra = even.shape[dim] > n
     whole = slice_in_dim(even, 0, n, 1, dim) if extra else even

@@ -30,7 +30,7 @@ from shardwise.sharding.rule import Kind, Rule
 __all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]
 
 _operand = operand  # functions below have a parameter of that name
-_WIDE = 256  # elements of a row from which adding whole rows beats NumPy's walk down each column
+_WIDE = 256  # elements per row; from here on adding whole rows is faster than NumPy's loop down each column
 
 
 def _type(name: str, accepts: str) -> Callable[..., ShapedArray]:
@@ -52,7 +52,7 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _log_add(region: Any, x: Any, y: Any) -> Any:
-    """``log(exp(x) + exp(y))`` in local equations; of two equal values, infinite ones included, it is that plus log 2."""
+    """``log(exp(x) + exp(y))`` in local equations; for two equal values, also infinite ones, ``x + log(2)``."""
 
     def emit(op: Op, *atoms: Any) -> Any:
         return region.emit(op, atoms, {})[0]
@@ -64,7 +64,7 @@ def _log_add(region: Any, x: Any, y: Any) -> Any:
 def _partition(
     combine: Op | Callable[[Any, Any, Any], Any], identity: Callable[[Any], Any]
 ) -> Callable[[Any, Equation], None]:
-    """Along a split dim each device runs over its own part; what the devices before it come to is exchanged, and joined on."""
+    """Along a split dim each device accumulates its own part and combines it with the exchanged totals of the devices before it."""
 
     def partition(region: Any, eqn: Equation) -> None:
         (operand,), (out,) = eqn.inputs, eqn.outputs
@@ -75,7 +75,7 @@ def _partition(
         if not axes or have[axis] != axes or not out.aval.size:  # an empty part has no last element
             return region.generic(eqn)
         atom = region.reshard(atom, have, want, operand.aval)
-        narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these run in a wider type
+        narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these accumulate in a wider type
         if narrow:
             atom = _converted(region, atom, np.dtype(np.float32))
         local = region.emit(eqn.op, [atom], eqn.params)[0]
@@ -109,7 +109,7 @@ def _greatest(dtype: Any) -> Any:
 
 
 def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
-    """`running` along `dim` in the block's own dtype; narrow floats accumulate in float32."""
+    """The running reduction along `dim` in the block's own dtype; narrow floats accumulate in float32."""
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
         return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
     found = accumulated(running, x, dim, reverse)
@@ -139,7 +139,7 @@ def _by_numpy(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
 
 
 def _scan_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
-    """The jvp rule where ``combine(x, t, y, s) -> value, tangent`` is the pair of a reduction's two parts."""
+    """The jvp rule; ``combine(x, t, y, s) -> value, tangent`` combines the (value, tangent) pairs of two parts."""
 
     def join(first: Any, second: Any) -> tuple[Any, Any]:
         return combine(*first, *second)
@@ -153,7 +153,7 @@ def _scan_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..
 
 
 def _tree_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
-    """As `_scan_jvp`, the parts joined as `associative_scan` joins them: how ties share a tangent depends on the order."""
+    """As `_scan_jvp`, in the order of `associative_scan`: the shares of a tangent at ties depend on the order."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
@@ -176,7 +176,7 @@ def _extremum(name: str) -> Callable[..., tuple[Any, Any]]:
 
 
 def _log_sum(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
-    """Each tangent counts by its share of the sum: all of an infinite one."""
+    """Each tangent is weighted by its value's share of the sum; an infinite value has all of it."""
     apart = do.sub(x, y)
     joined = do.add(do.max(x, y), do.log1p(do.exp(do.neg(do.abs(apart)))))
     out = do.select_n(do.ne(apart, apart), joined, do.add(x, y))
@@ -199,7 +199,7 @@ def _small_form(op: Op, begin: float | None) -> SmallForm:
 
 
 def _define(name: str, running: Running, accepts: str, step: Op | None = None, **derivative: Any) -> Op:
-    """The op of a running reduction; small programs write it where one op is its `step`."""
+    """The op of a running reduction; small programs inline it if a single op is its `step`."""
 
     def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
         return accumulate(running, x, env.lead + axis, reverse)
@@ -263,7 +263,7 @@ cumlogsumexp_p = _define(
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Sums of the elements up to each position along `axis`, or from it on if `reverse`; integers wrap.
+    """Sums of the elements up to each position along `axis`, or from each position on if `reverse`; integers wrap.
 
     TypeError for bools, ValueError for a missing or negative axis.
     """
@@ -271,17 +271,17 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Products of the elements up to each position along `axis`, or from it on if `reverse`; see `cumsum`."""
+    """Products of the elements up to each position along `axis`, or from each position on if `reverse`; see `cumsum`."""
     return bind(cumprod_p, _operand("cumprod", operand), axis=int(axis), reverse=bool(reverse))
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Maxima of the elements up to each position along `axis`, or from it on if `reverse`; NaN stays from where it is."""
+    """Maxima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates."""
     return bind(cummax_p, _operand("cummax", operand), axis=int(axis), reverse=bool(reverse))
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Minima of the elements up to each position along `axis`, or from it on if `reverse`; NaN stays from where it is."""
+    """Minima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates."""
     return bind(cummin_p, _operand("cummin", operand), axis=int(axis), reverse=bool(reverse))
 
 

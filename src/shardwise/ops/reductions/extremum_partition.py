@@ -1,7 +1,7 @@
-"""`argmax` and `argmin` along a split dim: each device looks at its own part, then pairs of value and position are compared.
+"""`argmax` and `argmin` along a split dim: each device searches its own part, then devices compare pairs (value, position).
 
-Comes in: an equation whose reduced dim is split. Goes out: local equations and two all-reduces of what the results hold: the
-extreme value of all parts, and the first position among those that have it (NaN is extreme to both).
+Comes in: an equation whose reduced dim is split. Goes out: local equations and two all-reduces: one for the extremum of all
+parts, one for its first position (NaN is the extremum of both ops).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INT32 = np.dtype(np.int32)
 
 
 def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
-    """The `partition` of an op that gives positions; `values` gives what is there, `kind` joins those of devices."""
+    """The `partition` of an op that gives positions: the op `values` gives a part's extremum, the monoid `kind` reduces these."""
 
     def partition(region: Any, eqn: Equation) -> None:
         (operand,), (out,) = eqn.inputs, eqn.outputs

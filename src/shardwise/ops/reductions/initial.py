@@ -13,7 +13,7 @@ from shardwise.ops.elementwise import binary
 from shardwise.ops.rules.operands import Value, operands
 from shardwise.runtime.monoids import MONOIDS
 
-# The functions of `lax` whose identity may come in any dtype.
+# The functions of `lax` whose identity is accepted in any dtype.
 _ORDERED: dict[Any, str] = {binary.add: "sum", binary.max: "max", binary.min: "min"}
 _MONOIDS = {
     "reduce": _ORDERED
@@ -25,9 +25,9 @@ _MONOIDS = {
 def initial_value(
     api: str, value: Any, x: Value, computation: Callable[..., Any], no_scalar: type[Exception] = ValueError
 ) -> Value:
-    """An initial value in the operand's dtype; raises `no_scalar` unless it is a scalar, TypeError where it has another dtype.
+    """An initial value in the operand's dtype. Raises `no_scalar` unless it is a scalar, TypeError if it has another dtype.
 
-    The identity of a known reduction may have any dtype: 0 of `lax.add`, for example, or -inf of `lax.max`, also for integers.
+    The identity of a known reduction may have any dtype: 0 for `lax.add`, for example, or -inf for `lax.max`, also of integers.
     """
     init = operands(api, x, value[()] if isinstance(value, np.ndarray) and not value.shape else value)[1]
     if init.shape:

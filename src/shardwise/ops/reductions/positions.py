@@ -1,4 +1,4 @@
-"""Positions of extrema in blocks: NumPy's argmax, but along outer dims row by row, which is many times faster."""
+"""Positions of extrema in blocks: NumPy's argmax, but row by row along outer dims, which is many times faster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 Block = np.ndarray[Any, Any]
 
-_WIDE = 256  # elements of a row from which comparing whole rows pays
+_WIDE = 256  # elements per row; from here on comparing whole rows is faster
 
 
 def extremum_positions(x: Block, dim: int, largest: bool) -> Block:

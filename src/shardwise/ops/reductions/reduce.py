@@ -1,6 +1,6 @@
 """Reductions over dims: sums, products, extrema, bits; `reduce` with any monoid.
 
-Every reduced dim is a REDUCE factor: split, each device reduces its part and `reduction` says how the parts combine.
+Every reduced dim is a REDUCE factor: if it is split, each device reduces its part and the monoid `reduction` combines the parts.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _reduce_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
 
 
 def reduce_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Kept dims pass through; reduced dims are REDUCE factors of the operand."""
+    """Kept dims keep their sharding; reduced dims are REDUCE factors of the operand."""
     shape, axes = in_types[0].shape, params["axes"]
     factors = own_factors(shape)
     kept = tuple(f for d, f in enumerate(factors) if d not in axes)
@@ -90,7 +90,7 @@ def reduce_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _reduce_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """Reduced dims are dropped, whatever split them, unless `out_sharding` says otherwise."""
+    """The operand's spec without the reduced dims and their axes, unless `out_sharding` is given."""
     out_sharding = params.get("out_sharding")
     if out_sharding is not None:
         return (sharding_spec(out_sharding, out_types[0].ndim),)
@@ -106,14 +106,14 @@ def _block_dims(env: Env, axes: Dims) -> Dims:
 
 
 def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
-    """Also sums over the loop dims of `sum_axes`, which keep extent 1: a psum in the same pass."""
+    """Sum over `axes`, and over the loop dims of `sum_axes`, which keep extent 1: a psum in the same pass."""
     dims = _block_dims(env, axes)
     if not sum_axes:
         return fast_sum(x, dims)
     loops = tuple(env.dim(a) for a in sum_axes)
     copies = 1
     for axis, d in zip(sum_axes, loops, strict=True):
-        if x.shape[d] == 1:  # equal on all devices: as many times itself
+        if x.shape[d] == 1:  # equal on all devices: multiplied by their number
             copies *= env.extent(axis)
     out = fast_sum(x, loops + dims)
     out = out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims))
@@ -122,7 +122,7 @@ def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum
 
 def _folding_kernel(reduction: str) -> Callable[..., Block]:
     def kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
-        """Also folds over the loop dims of `sum_axes`, which keep extent 1; for folds that take repeated values as one."""
+        """Fold over `axes`, and over the loop dims of `sum_axes`, which keep extent 1; for idempotent folds."""
         dims, loops = _block_dims(env, axes), tuple(env.dim(a) for a in sum_axes)
         out = fold(reduction, x, loops + dims)
         if not loops:
@@ -133,7 +133,7 @@ def _folding_kernel(reduction: str) -> Callable[..., Block]:
 
 
 def fold(reduction: str, x: Block, dims: Dims) -> Block:
-    """`x` reduced over `dims` in its own dtype; the identity where there is nothing to reduce."""
+    """`x` reduced over `dims` in its own dtype; the identity for empty dims."""
     if not dims:
         return x
     monoid = MONOIDS[reduction]
@@ -152,7 +152,7 @@ def fold(reduction: str, x: Block, dims: Dims) -> Block:
 
 
 def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[..., Callable[[Block], Block]]:
-    """The kernel made for one operand type: small blocks go straight to NumPy."""
+    """The kernel specialised to one operand type: small blocks call NumPy directly."""
 
     def prepare(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
         general = functools.partial(kernel, env, **params)
@@ -171,7 +171,7 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[.
 
 
 def _of_single_elements(eqn: Equation) -> Program | None:
-    """A reduction over dims of size 1 as a view, which splits no loop in two."""
+    """A reduction over dims of size 1 as a view, so that it does not end a fused loop."""
     (x,), (out,), axes = eqn.inputs, eqn.outputs, eqn.params["axes"]
     if eqn.params.get("sum_axes") or any(x.aval.shape[d] != 1 for d in axes):
         return None
@@ -216,7 +216,7 @@ def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
 
 
 def _extremum_jvp(name: str) -> Callable[..., Any]:
-    """The mean of the tangents at the places where the extremum is."""
+    """The mean of the tangents at the positions of the extremum."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
@@ -232,7 +232,7 @@ def _extremum_jvp(name: str) -> Callable[..., Any]:
 
 
 def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
-    """Pairs (value, tangent) multiplied by twos, so that zeros among the values do no harm."""
+    """Pairs (value, tangent) multiplied pairwise, without a division that zeros among the values would break."""
     (x,), (t,) = primals, tangents
     out = do.reduce_prod(x, axes=axes)
     for d in axes:
@@ -286,12 +286,12 @@ def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
-    """Maximum over the dims `axes`; NaN if there is one, the least value of the dtype over nothing."""
+    """Maximum over the dims `axes`; NaN if any element is, the dtype's least value over empty dims."""
     return _reduced(reduce_max_p, operand, axes)
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
-    """Minimum over the dims `axes`; NaN if there is one, the greatest value of the dtype over nothing."""
+    """Minimum over the dims `axes`; NaN if any element is, the dtype's greatest value over empty dims."""
     return _reduced(reduce_min_p, operand, axes)
 
 
@@ -327,13 +327,13 @@ def reduce(
 
     Args:
         operands: the pytree of arrays.
-        init_values: a pytree of scalars like it: the neutral element of `computation`.
-        computation: takes two pytrees like `operands` and returns one; associative and elementwise.
+        init_values: a pytree of scalars with the same structure: the identity of `computation`.
+        computation: maps two pytrees like `operands` to one; associative and elementwise.
         dimensions: the dims to reduce.
-        out_sharding: how a sum's result is split on Explicit axes.
+        out_sharding: the sharding of a sum's result on Explicit axes.
 
     Raises:
-        ValueError: trees do not match, initial values are no scalars, or dims are repeated or missing.
+        ValueError: trees do not match, initial values are not scalars, or dims are repeated or out of range.
         TypeError: dtypes do not match.
         NotImplementedError: `computation` is not elementwise, or `out_sharding` is given for another fold than a sum.
     """
@@ -379,7 +379,7 @@ def reduce(
 
 
 def _monoid_of(program: Program) -> Op | None:
-    """The reduction that a program of one known equation on its two inputs stands for."""
+    """The reduction op equivalent to a program that is one known equation on its two inputs; else None."""
     if len(program.equations) != 1 or len(program.inputs) != 2 or program.num_consts:
         return None
     (eqn,) = program.equations
@@ -402,7 +402,7 @@ def _monoid(op: Op, x: Value, init: Value, dims: Dims, out_sharding: Any) -> Arr
 
 
 def _fold(program: Program, consts: list[Any], xs: list[Any], inits: list[Value], dims: Dims) -> list[Any]:
-    """Neighbours combine pairwise, in log2(n) rounds per dim; at last the initial value."""
+    """Combine neighbours pairwise, in log2(n) rounds per dim; then combine the result with the initial value."""
     if any(e.op.rule is not None or e.op.multiple_results for e in program.equations):
         raise NotImplementedError(
             "reduce: computation must be elementwise. Use lax.scan or lax.associative_scan for others."

@@ -1,7 +1,7 @@
-"""Running reductions of large blocks in machine code: along rows a vector at a time, along other dims whole rows at once.
+"""Compiled running reductions of large blocks: a vector at a time along rows, whole rows at a time along other dims.
 
-Within a vector the reduction doubles its reach in each step; only what a vector comes to goes on to the next one. Few long rows are
-cut into pieces: first it is found what each piece comes to, then each runs from what those before it came to.
+Within a vector the scan doubles its distance in each step; only the vector's total is carried to the next vector. A few long rows
+are cut into pieces: a first pass finds each piece's total, then each piece starts from the total of the pieces before it.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine import TYPES, Lane, Lanes, available, libm, thread_count
 from shardwise.runtime.memory import pool
 
-FEWEST = 1 << 13  # elements from which a compiled loop pays
-_PIECE = 1 << 14  # elements of a row that a thread takes at least
-_COLUMNS = 1 << 10  # columns that a thread takes at a time
-_SHARED = 1 << 17  # elements from which a second thread pays
+FEWEST = 1 << 13  # elements; from here on a compiled loop is faster
+_PIECE = 1 << 14  # least number of elements of a row per thread
+_COLUMNS = 1 << 10  # columns per chunk of a thread
+_SHARED = 1 << 17  # elements; from here on a second thread is faster
 
 
 def _log_add(w: Lanes, x: Lane, y: Lane) -> Lane:
-    """``log(exp(x) + exp(y))``; of two equal values, infinite ones included, that plus log 2."""
+    """``log(exp(x) + exp(y))``; for two equal values, also infinite ones, ``x + log(2)``."""
     apart = w.select(w.compare("eq", x, y), w.like(0, x), w.abs(w.sub(x, y)))
     return w.add(ir.MAX.write(w, x, y), libm.log1p(w, libm.exp(w, w.neg(apart))))
 
 
 @dataclass(frozen=True)
 class Running:
-    """A reduction: its ufunc, how it is written on vectors, the value that changes no other, by dtype, and what it begins with."""
+    """A running reduction: its ufunc, its code on vectors, its identity by dtype, and its initial value."""
 
     ufunc: Any
     write: Callable[[Lanes, Lane, Lane], Lane]
     identity: Callable[[np.dtype[Any]], Any]
-    begin: float | None = None  # if not with the identity: sums begin with 0.0, so that they are never -0.0
+    begin: float | None = (
+        None  # the initial value if not the identity: sums begin with 0.0, so that they are never -0.0
+    )
 
     def begun(self, x: Block) -> Block:
-        """Partial results, or what a row begins with, joined to what all begin with; `x` may be overwritten."""
+        """`x` (partial results, or a row's start) combined with the initial value; `x` may be overwritten."""
         if self.begin is None or x.dtype.kind in "iu":
             return x
         return self.ufunc(x, x.dtype.type(self.begin), out=x)
@@ -61,19 +63,19 @@ def _bound(least: bool) -> Callable[[np.dtype[Any]], Any]:
 
 
 class _Extremum:
-    """NumPy's `maximum` or `minimum` as `extrema` orders zeros: a zero among running maxima is -0.0 if all before it have the sign."""
+    """NumPy's `maximum` or `minimum` with zeros ordered as in `extrema`: a running maximum is -0.0 only if all zeros so far are."""
 
     def __init__(self, reduction: str) -> None:
         self._reduction = reduction
         self._ufunc, self._sign = (np.maximum, np.logical_and) if reduction == "max" else (np.minimum, np.logical_or)
 
     def __call__(self, x: Block, y: Block, out: Block) -> Block:
-        """As the ufunc."""
+        """As the ufunc's call."""
         out[...] = extrema.function(self._reduction, x.dtype)(x, y)
         return out
 
     def accumulate(self, x: Block, axis: int, dtype: Any) -> Block:
-        """As the ufunc's."""
+        """As the ufunc's `accumulate`."""
         out = self._ufunc.accumulate(x, axis=axis, dtype=dtype)
         if extrema.has_signs(out.dtype) and np.count_nonzero(out) != out.size:
             zeros = np.where(self._sign.accumulate(np.signbit(x), axis=axis), out.dtype.type(-0.0), out.dtype.type(0.0))
@@ -89,7 +91,7 @@ LOG_SUM = Running(np.logaddexp, _log_add, _bound(True))
 
 
 def accumulated(running: Running, x: Block, dim: int, reverse: bool) -> Block | None:
-    """`running` along `dim`, in the block's own dtype and order of dims; None where NumPy does as well or there is no code for it."""
+    """The running reduction along `dim`, in the block's dtype and order of dims; None where NumPy is as fast or no code exists."""
     n, dtype = x.shape[dim], x.dtype
     if x.size < FEWEST or n < 2 or dtype.kind not in "iuf" or dtype.name not in TYPES or not dtype.isnative:
         return None
@@ -132,7 +134,7 @@ def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, rever
 
 @recent(128)
 def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop:
-    """Unit: a piece of a contiguous row, begun from `begins`; with `writes` it is written to `out`, else `totals` gets its end."""
+    """Unit: a piece of a contiguous row, started from `begins`. `writes`: store all values in `out`, else only the last in `totals`."""
 
     def body(w: Function, unit: str) -> None:
         identity = w.constant(running.identity(np.dtype(dtype)), dtype)
@@ -156,7 +158,7 @@ def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop
 
         rest = w.integer("urem", count, w.width)
         whole = w.integer("sub", count, rest)
-        last = w.integer("sub", count, w.width)  # reversed, the last vector is first; what is left over lies in front
+        last = w.integer("sub", count, w.width)  # reversed, the last vector is first; the remainder is at the start
 
         def vector(i: str, held: list[Lane]) -> list[Lane]:
             return [step(w.integer("sub", last, i) if reverse else i, None, held[0])]
@@ -172,7 +174,7 @@ def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop
 
 
 def _shifted(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
-    """Lane i takes the value of lane ``i - by``; `other` where there is none."""
+    """Lane i has the value of lane ``i - by``; `other` where there is none."""
     n, v = w.width, w.vector(x.type)
     places = [i - by if 0 <= i - by < n else n + i for i in range(n)]
     mask = ", ".join(f"i32 {p}" for p in places)

@@ -1,4 +1,4 @@
-"""Reductions of rows by segment: `segment_sum` and its kin, as scatters into one row per segment."""
+"""Reductions of rows by segment (`segment_sum` and others), as scatters into one row per segment."""
 
 from __future__ import annotations
 

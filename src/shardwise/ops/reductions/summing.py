@@ -1,7 +1,7 @@
-"""Sums of blocks at memory speed, whatever the dims and the layout.
+"""Sums of blocks at memory speed, for any dims and memory layout.
 
-NumPy's own reduction is fast along long contiguous runs; short runs (a few dozen columns) cost it a call each. There a
-product with a vector of ones does the same sum in BLAS.
+NumPy's own reduction is fast along long contiguous runs, but short runs (a few dozen columns) cost it a call each. For these,
+BLAS computes the same sum as a product with a vector of ones.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shardwise.runtime.products import matmul
 Block = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
 
-SMALL = 1 << 15  # elements; from there on looking at the layout pays
-_CHUNK = 1024  # rows added up before their sums are: keeps rounding errors small
+SMALL = 1 << 15  # elements; from here on analysing the memory layout is worth its cost
+_CHUNK = 1024  # rows per partial sum: keeps rounding errors small
 
 
 def fast_sum(x: Block, dims: Dims) -> Block:
-    """The sum of `x` over `dims`, in its own dtype: narrow floats add up in float32, integers wrap."""
+    """The sum of `x` over `dims`, in its own dtype: narrow floats accumulate in float32, integers wrap."""
     if not dims:
         return x
     dtype = x.dtype
@@ -35,7 +35,7 @@ def fast_sum(x: Block, dims: Dims) -> Block:
 
 
 def _by_layout(x: Block, dims: Dims) -> Block | None:
-    """The sum as a product with ones, if `x` is dense in some order of its dims and its short dims lie innermost."""
+    """The sum as a product with ones, if `x` is dense in some order of its dims and its short dims are innermost."""
     order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
     dense = x.transpose(order)
     if not dense.flags.c_contiguous:

@@ -1,6 +1,6 @@
 """Reductions over sliding windows: `reduce_window`, with an op for each common monoid.
 
-A window is reduced dim by dim, by shifted views of the whole block: no window is ever laid out.
+Windows are reduced dim by dim, by shifted views of the whole block: no window is ever materialised.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def reduce_window_shape_tuple(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Ints:
-    """How many windows there are along each dim."""
+    """The number of windows along each dim."""
     sizes = list(operand_shape) if base_dilation is None else map(dilated, operand_shape, base_dilation)
     windows = list(window_dimensions) if window_dilation is None else map(dilated, window_dimensions, window_dilation)
     padded = (n + low + high for n, (low, high) in zip(sizes, padding, strict=True))
@@ -73,7 +73,7 @@ def reduce_window_shape_tuple(
 
 
 def _check_window(x: ShapedArray, window_dimensions: Ints, **others: Sequence[Any]) -> None:
-    """TypeError unless the window has an entry per dim of the operand, all of them sensible."""
+    """TypeError unless the window has a valid entry per dim of the operand."""
     if len(window_dimensions) != x.ndim:
         raise TypeError(
             f"reduce_window got the wrong number of window_dimensions for operand: operand shape {x.shape} with "
@@ -118,7 +118,7 @@ def _window_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
 
 
 def _window_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Dims without a window pass through, a dim that one window covers is reduced, others need their neighbours."""
+    """Dims without a window keep their sharding, a dim that one window covers is reduced, others need a halo."""
     shape, out_shape = in_types[0].shape, out_types[0].shape
     kinds, out = [], []
     for d, n in enumerate(shape):
@@ -135,13 +135,13 @@ def _window_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _window_specs(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """Windows lie where the operand's elements do, also where one window covers a whole dim."""
+    """The result has the operand's spec, also where one window covers a whole dim."""
     del params, rule
     return varying_specs("reduce_window", in_types, out_types)
 
 
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    """A window over a whole dim covers the local part of it."""
+    """A window over a whole dim becomes one over the local part."""
     (x,), (out,) = in_types, out_types
     shape = reduce_window_shape_tuple(
         x.shape,
@@ -173,11 +173,13 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         fill = MONOIDS[reduction].identity(dtype)
         x = spread_out(x, env.lead, padding, base_dilation, fill, np.dtype(np.float32) if narrow else dtype)
         steps = zip(window_dimensions, window_strides, window_dilation, strict=True)
-        # Longest strides first: they leave the least for the dims after them.
+        # Largest strides first: they leave the fewest elements for the other dims.
         for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
             if size != 1 or stride != 1:
                 x = _slide(MONOIDS[reduction].merge, x, d, size, stride, gap)
-        if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":  # begun with 0.0
+        if (
+            reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc"
+        ):  # sums begin with 0.0
             x = np.add(x, np.zeros((), x.dtype), out=x)
         return x.astype(dtype) if narrow else x
 
@@ -185,7 +187,7 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
 
 
 def _slide(ufunc: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> Block:
-    """Reduce windows of `size` elements, `gap` apart, along one dim; a window begins every `stride` elements."""
+    """Reduce windows of `size` elements, `gap` apart, along one dim; windows begin `stride` elements apart."""
     count = window_count(x.shape[dim], dilated(size, gap), stride)
 
     def part(y: Block, start: int, number: int, step: int) -> Block:
@@ -199,7 +201,7 @@ def _slide(ufunc: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> 
             shifted = part(x, tap * gap, count, stride)
             out = ufunc(out, shifted, dtype=x.dtype) if tap == 1 else ufunc(out, shifted, out=out, dtype=x.dtype)
         return out
-    # Windows of 1, 2, 4, ... elements from pairs of the ones before; those of the size's bits, side by side, make it up.
+    # Windows of 1, 2, 4, ... elements, each from a pair of the previous size; adjacent ones for the bits of `size` give the result.
     total: Block | None = None
     done = 0
     power, width = x, 1
@@ -249,7 +251,7 @@ def _sum_transpose(
     base_dilation: Ints,
     window_dilation: Ints,
 ) -> list[Any]:
-    """Each element gets the cotangents of the windows that it lies in: those of the windows of the spread cotangent."""
+    """Sum the cotangents of the windows that hold each element: a window reduction of the cotangent, dilated by the strides."""
     edges = []
     for n, m, window, stride, (low, _), base, gap in zip(
         x.aval.shape, ct.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation, strict=True
@@ -271,13 +273,13 @@ def _sum_transpose(
 
 
 def _window_jvp(reduction: str) -> Callable[..., Any]:
-    """The tangents follow the elements that win, or the product rule, as shifted slices combine dim by dim."""
+    """Combine shifted slices of values and tangents dim by dim, by selection of the extremum or by the product rule."""
     keeps = {"max": "ge", "min": "le"}.get(reduction, "")
 
     def combine(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
         if not keeps:
             return do.mul(x, y), do.add(do.mul(t, y), do.mul(s, x))
-        stays = getattr(do, keeps)(x, y)  # beside NaN the later element wins
+        stays = getattr(do, keeps)(x, y)  # next to NaN the later element wins
         return do.select_n(stays, y, x), do.select_n(stays, s, t)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -301,7 +303,7 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
 
 
 def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[str, Any]]:
-    """The slices that hold the first, second, ... element of every window along `dim`."""
+    """Params of the slices that hold the first, second, ... element of every window along `dim`."""
     count = window_count(shape[dim], dilated(size, gap), stride)
     parts = []
     for tap in range(size):
@@ -360,9 +362,9 @@ def reduce_window(
 ) -> Any:
     """Reduce every window of `operand` (an array or a pytree of them) with `computation`, starting from `init_value`.
 
-    There is an entry of `window_dimensions`, and of the options, per dim. `computation` takes two values (pytrees like the
-    operand) and must be associative and elementwise; it may meet the elements of a window in any order. Pads and the gaps of
-    `base_dilation` hold `init_value`.
+    `window_dimensions` and the options have an entry per dim. `computation` combines two values (pytrees like the operand) and
+    must be associative and elementwise; the order of a window's elements is unspecified. Padding and the gaps of `base_dilation`
+    hold `init_value`.
 
     Raises TypeError for windows, dtypes or shapes that do not fit, ValueError where the trees differ.
     """
@@ -422,7 +424,7 @@ def _trace(computation: Callable[..., Any], tree: Any, values: Sequence[Value]) 
 
 
 def _monoid(program: Program, inits: Sequence[Value], values: Sequence[Value]) -> Op | None:
-    """The op of a computation that is one known equation, begun with its identity."""
+    """The op of a computation that is one known equation and starts from its identity; else None."""
     if len(program.equations) != 1 or len(program.inputs) != 2 or program.num_consts or len(values) != 1:
         return None
     (eqn,) = program.equations
@@ -437,7 +439,7 @@ def _monoid(program: Program, inits: Sequence[Value], values: Sequence[Value]) -
 
 
 def _concrete(x: Array) -> Any:
-    """The value of a scalar array, None while it is traced."""
+    """The value of a scalar array; None if it is traced."""
 
     return None if isinstance(x, Tracer) else np.asarray(x)[()]
 
@@ -445,7 +447,7 @@ def _concrete(x: Array) -> Any:
 def _typed_slices(
     program: Program, consts: list[Any], xs: list[Any], inits: list[Any], params: dict[str, Any]
 ) -> list[Any]:
-    """`_by_slices`, which on explicit axes has the windowed dims whole meanwhile: pads and slices of them divide by nothing."""
+    """`_by_slices` with the windowed dims whole on Explicit axes, which need not divide their padded and sliced sizes."""
     shape = reduce_window_shape_tuple(xs[0].shape, **params)
     specs = [
         varying_specs("reduce_window", (x.aval,), (x.aval.update(shape=shape, spec=((),) * x.ndim),))[0] for x in xs
@@ -472,7 +474,7 @@ def _resplit(x: Any, spec: Spec) -> Any:
 def _by_slices(
     program: Program, consts: list[Any], xs: list[Any], inits: list[Any], params: dict[str, Any]
 ) -> list[Any]:
-    """Any computation: dim by dim, shifted slices combine; at last with the initial value."""
+    """Any computation: combine shifted slices dim by dim, then the result with the initial value."""
     if any(e.op.rule is not None or e.op.multiple_results for e in program.equations):
         raise NotImplementedError(
             "reduce_window: computation must be elementwise. Use conv_general_dilated_patches and reduce."

@@ -1,1 +1,1 @@
-"""What definitions share: operands as users give them, dims, derivative and batching rules, precision."""
+"""Helpers shared by op definitions: user operands, dims, derivative and batching rules, precision."""

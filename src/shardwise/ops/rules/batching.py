@@ -1,7 +1,7 @@
-"""`vmap` of ops whose params name dims: the same op with the mapped dim in front and every dim moved up by one.
+"""`vmap` of ops whose params name dims: the same op with the mapped dim in front and every dim number increased by one.
 
-Each rule is an op's `batch`: ``(size, axis_name, values, dims, params) -> (outs, dims)``. Ops without such a rule run inside
-the op `vmapped`; these stay themselves, so that partitioning, fusion and derivatives see what they are.
+Each rule is an op's `batch`: ``(size, axis_name, values, dims, params) -> (outs, dims)``. An op without such a rule runs inside
+the op `vmapped`, which hides it from partitioning, fusion and derivatives; the rules here keep the op visible.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _BOOL = np.dtype(np.bool_)
 
 
 def up(dims: Sequence[int]) -> tuple[int, ...]:
-    """Dims of values that have got one more dim in front."""
+    """The dim numbers once one more dim is in front."""
     return tuple(d + 1 for d in dims)
 
 
 def mapped_sharding(sharding: NamedSharding | None, x: Any) -> NamedSharding | None:
-    """`sharding` for a result with one more dim in front, split as that of `x` is."""
+    """`sharding` for a result with one more dim in front, sharded as dim 0 of `x`."""
     if sharding is None:
         return None
     marks = {k: set(v) for k in ("unreduced", "reduced") if (v := getattr(sharding.spec, k, None))}
@@ -34,7 +34,7 @@ def mapped_sharding(sharding: NamedSharding | None, x: Any) -> NamedSharding | N
 
 
 def in_front(name: str, change: Callable[..., dict[str, Any]]) -> Callable[..., Batched]:
-    """The rule of an op of one operand; ``change(size, **params)`` gives the params that differ with the mapped dim in front."""
+    """The rule of an op with one operand; ``change(size, **params)`` gives the params that differ with the mapped dim in front."""
 
     def batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
         (x,), (dim,) = values, dims
@@ -52,7 +52,7 @@ def in_front(name: str, change: Callable[..., dict[str, Any]]) -> Callable[..., 
 
 
 def shifting(name: str, *params: str) -> Callable[..., Batched]:
-    """The rule of an op whose `params` are a dim or a tuple of dims of its operand."""
+    """The rule of an op whose `params` each name a dim, or a tuple of dims, of its operand."""
 
     def change(size: int, **given: Any) -> dict[str, Any]:
         return {p: given[p] + 1 if isinstance(given[p], int) else up(given[p]) for p in params}
@@ -63,13 +63,13 @@ def shifting(name: str, *params: str) -> Callable[..., Batched]:
 def concatenate(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> Batched:
-    """All pieces get the mapped dim."""
+    """Every piece has the mapped dim in front."""
     fronts = [full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
     return [do.concatenate(*fronts, dimension=params["dimension"] + 1)], [0]
 
 
 def pad(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """The mapped dim is not padded; values that differ along it are chosen where there is padding."""
+    """The mapped dim is not padded. A mapped padding value is selected afterwards at the padded positions."""
     (x, value), (dim, value_dim) = values, dims
     config = ((0, 0, 0), *params["padding_config"])
     front = full_in_front(size, x, dim)
@@ -83,6 +83,6 @@ def pad(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | N
 
 
 def sort(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
-    """All operands get the mapped dim."""
+    """Every operand has the mapped dim in front."""
     fronts = [full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
     return list(do.sort(*fronts, **{**params, "dimension": params["dimension"] + 1})), [0] * len(values)

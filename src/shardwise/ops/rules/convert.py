@@ -1,4 +1,4 @@
-"""Turning what users pass into the values that ops take."""
+"""Conversion of user arguments to op operands."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _make_array: list[Callable[[np.ndarray[Any, Any]], Array]] = []
 
 
 def install_array_constructor(make: Callable[[np.ndarray[Any, Any]], Array]) -> None:
-    """Say how host arrays become uncommitted Arrays (done by `shardwise.engine.array` at import)."""
+    """Set the function that makes uncommitted Arrays of host arrays (`shardwise.engine.array` does so at import)."""
     _make_array[:] = [make]
 
 
 def plain_ndarray(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`x` without its subclass, whose own arithmetic (that of np.matrix, say) must not run in kernels.
+    """`x` as a plain ndarray: a subclass's own arithmetic (np.matrix, for example) must not run in kernels.
 
     Raises ValueError for a masked array, whose mask would be lost.
     """
@@ -33,7 +33,7 @@ def plain_ndarray(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def as_value(x: Any) -> Array | Literal:
-    """`x` as an op operand: Arrays and tracers as they are, scalars as Literals, host arrays as uncommitted Arrays.
+    """`x` as an op operand: Arrays and tracers unchanged, scalars as Literals, host arrays as uncommitted Arrays.
 
     Raises TypeError for anything else (lists included, as JAX does).
     """
@@ -66,5 +66,5 @@ _from_literal: list[Callable[[Literal], Array]] = []
 
 
 def install_literal_constructor(make: Callable[[Literal], Array]) -> None:
-    """Say how Literals become Arrays (done by `shardwise.engine.array` at import)."""
+    """Set the function that makes Arrays of Literals (`shardwise.engine.array` does so at import)."""
     _from_literal[:] = [make]

@@ -1,8 +1,8 @@
-"""What derivative rules are made of: ops by name, zeros, and cotangents of operands that were broadcast.
+"""Parts of derivative rules: ops by name, zeros, and cotangents of broadcast operands.
 
-Comes in: from an op's definition, how each operand's tangent is pushed forward (`push`) and, for linear operands, how a
-cotangent is pulled back (`pull`). Goes out: the fields `jvp` and `transpose` of `Op`. A rule names the ops that it uses
-(`do.mul(t, do.cos(x))`); they are looked up when it runs, so files of ops need not import each other in circles.
+Comes in: from an op's definition, a function per operand that pushes its tangent forward (`push`) and, for linear operands, one
+that pulls a cotangent back (`pull`). Goes out: the fields `jvp` and `transpose` of `Op`. A rule refers to ops by name
+(`do.mul(t, do.cos(x))`) and looks them up when it runs, which avoids import cycles between files of ops.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ do: Any = _Bound()
 
 
 def scalar(value: Any, dtype: Any) -> Literal:
-    """A constant that leaves the weakness of what it meets alone."""
+    """A weakly typed constant: it does not change the weak type of the other operands."""
     return literal(value, dtype, weak_type=True)
 
 
 def is_linear(x: Any) -> bool:
-    """Whether a transpose rule's operand is one whose cotangent is asked for."""
+    """Whether a transpose rule must give a cotangent for this operand."""
     return isinstance(x, UndefinedPrimal)
 
 
@@ -70,9 +70,9 @@ def has_tangent(aval: ShapedArray) -> bool:
 
 
 def cotangent_sharding(aval: ShapedArray) -> NamedSharding | None:
-    """How a cotangent of a value with this type lies on Explicit axes; None where there are none.
+    """The sharding over Explicit axes of a cotangent of a value with this type; None if there are no such axes.
 
-    Over axes on which the value is `reduced` its cotangent is a partial sum, and the other way round.
+    Over axes on which the value is `reduced` its cotangent is a partial sum (unreduced), and vice versa.
     """
     if aval.mesh is None:
         return None
@@ -86,7 +86,7 @@ def cotangent_sharding(aval: ShapedArray) -> NamedSharding | None:
 
 
 def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedSharding | None:
-    """`sharding` of a value with its dims in another order."""
+    """`sharding` with its dims permuted."""
     if sharding is None:
         return None
     entries = sharding.spec.partitions
@@ -98,7 +98,7 @@ def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedS
 
 
 def filled(aval: ShapedArray, value: Any = 0) -> Array:
-    """An array of this type's shape and dtype with one value everywhere."""
+    """An array of this type's shape and dtype, filled with one value."""
     return do.broadcast_in_dim(
         literal(value, aval.dtype, weak_type=aval.weak_type),
         shape=aval.shape,
@@ -108,7 +108,7 @@ def filled(aval: ShapedArray, value: Any = 0) -> Array:
 
 
 def positions(aval: ShapedArray, dim: int) -> Array:
-    """int32: each element's index along `dim`, of this type's shape and laid out as it."""
+    """int32: each element's index along `dim`, in this type's shape and layout."""
     sharding = None if aval.mesh is None else aval.sharding
     return do.iota(dtype=np.dtype(np.int32), shape=aval.shape, dimension=dim, out_sharding=sharding)
 
@@ -123,7 +123,7 @@ def spread(x: Any, aval: ShapedArray) -> Any:
 
 
 def unbroadcast(ct: Array, aval: ShapedArray) -> Array:
-    """The cotangent of an operand of this type that was broadcast to the shape of `ct`: summed where it was repeated."""
+    """The cotangent of an operand of this type that was broadcast to the shape of `ct`: `ct` summed over the repeated dims."""
     shape = aval.shape
     if ct.shape == shape:
         return ct
@@ -140,7 +140,7 @@ def moved_to_front(x: Any, dim: int) -> Any:
 
 
 def full_in_front(size: int, x: Any, dim: int | None) -> Any:
-    """`x` with its mapped dim first; repeated along a new one if it has none, split as `SPMD_AXES` say."""
+    """`x` with its mapped dim first; without one, `x` repeated along a new dim, sharded over `SPMD_AXES`."""
     if dim is not None:
         return moved_to_front(x, dim)
     return do.broadcast_in_dim(
@@ -152,7 +152,7 @@ def full_in_front(size: int, x: Any, dim: int | None) -> Any:
 
 
 def repeated_sharding(size: int, aval: ShapedArray, split: tuple[str, ...]) -> NamedSharding | None:
-    """The sharding of a value of that type repeated along a dim in front that is split so; None where types do not tell."""
+    """The sharding of a value of that type repeated along a new first dim; None unless Explicit axes `split` divide that dim."""
     mesh = aval.mesh
     if not split or mesh is None or not set(split) <= set(mesh.explicit_axes):
         return None
@@ -173,7 +173,7 @@ def with_dtype(x: Any, aval: ShapedArray) -> Any:
 
 
 def along(name: str, push: Pushes) -> Rule:
-    """The jvp rule of an elementwise op: the sum of what `push` makes of each operand's tangent.
+    """The jvp rule of an elementwise op: the sum of the operands' tangents, each pushed forward by its entry of `push`.
 
     An entry of `push` is ``(tangent, result, *operands, **params) -> tangent of the result``, or None where the op does not
     depend smoothly on that operand. Without entries the derivative is zero everywhere.
@@ -208,7 +208,7 @@ def back(pull: Pushes) -> Rule:
 
 
 def unknown(name: str, operand: str) -> Rule:
-    """An entry of `push` for an operand in which no derivative is known: NotImplementedError where one is asked for."""
+    """An entry of `push` for an operand without a known derivative: raises NotImplementedError."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise NotImplementedError(f"{name} has no derivative in {operand}. Use stop_gradient there, or custom_jvp.")
@@ -217,7 +217,7 @@ def unknown(name: str, operand: str) -> Rule:
 
 
 def later(module: str, name: str) -> Rule:
-    """A rule that lives in a file of its own, imported when it first runs."""
+    """A rule defined in another module, which is imported when the rule first runs."""
     found: list[Rule] = []
 
     def rule(*args: Any, **params: Any) -> Any:
@@ -229,7 +229,7 @@ def later(module: str, name: str) -> Rule:
 
 
 def linear_jvp(name: str, only: Sequence[int] | None = None) -> Rule:
-    """The jvp rule of an op that is linear in its operands `only` (all if None) together: the op on their tangents."""
+    """The jvp rule of an op that is jointly linear in its operands `only` (all if None): the op applied to their tangents."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         op = find_op(name)
@@ -246,7 +246,7 @@ def linear_jvp(name: str, only: Sequence[int] | None = None) -> Rule:
 
 
 def multilinear_jvp(name: str, operands: Sequence[int]) -> Rule:
-    """The jvp rule of an op that is linear in each of `operands` alone: the product rule."""
+    """The jvp rule of an op that is linear in each of `operands` separately: the product rule."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         op: Op = find_op(name)

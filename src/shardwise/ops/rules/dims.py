@@ -1,4 +1,4 @@
-"""Reading the shapes and dims that users give: ints and sequences, checked and normalised to tuples of ints."""
+"""User-given shapes and dims, ints or sequences, checked and normalised to tuples of ints."""
 
 from __future__ import annotations
 

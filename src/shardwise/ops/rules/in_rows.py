@@ -1,4 +1,4 @@
-"""NumPy functions along one dim, a cacheful of rows at a time and by all threads: what they need meanwhile stays small."""
+"""NumPy functions along one dim, in cache-sized chunks of rows on all threads, so that temporaries stay small."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
 
-_CHUNK = 1 << 14  # elements that a thread takes at a time
+_CHUNK = 1 << 14  # elements per chunk of a thread
 
 
 def in_rows(
@@ -21,7 +21,7 @@ def in_rows(
 ) -> tuple[Block, ...]:
     """``work(*blocks)``, where its results (sizes along `axis` and dtypes given) depend on each row of `blocks` along `axis` alone.
 
-    All other dims broadcast. Blocks that are small, or a single row, are worked on at once.
+    All other dims broadcast. Small blocks and single rows are processed in one call.
     """
     shape = np.broadcast_shapes(*((*b.shape[:axis], 1, *b.shape[axis + 1 :]) for b in blocks))
     others = [d for d in range(len(shape)) if d != axis]

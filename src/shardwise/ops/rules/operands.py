@@ -1,7 +1,7 @@
 """Operands of the strict layer: scalars adapt to arrays, then dtypes and shapes must agree.
 
-Comes in: what users pass to `lax` functions, and the types of op operands. Goes out: values for `bind`, result types, or a
-TypeError that says what does not fit.
+Comes in: user arguments of `lax` functions, and the types of op operands. Goes out: values for `bind`, result types, or a
+TypeError that names the mismatch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "iu", float: "f", complex: "c"
 
 @functools.cache
 def dtype_kind(dtype: Any) -> str:
-    """The letter of `KIND_NAMES` that says what values of `dtype` are."""
+    """The letter of `KIND_NAMES` for the kind of `dtype`."""
     if isinstance(dtype, KeyDtype):
         return "k"
     if dtype == float0:
@@ -47,7 +47,7 @@ def dtype_kind(dtype: Any) -> str:
 
 
 def operand(name: str, x: Any, position: int = 0) -> Value:
-    """`x` as a value for `bind`; TypeError naming function and position if it is no array or scalar."""
+    """`x` as a value for `bind`; TypeError that names the function and the position if it is neither array nor scalar."""
     if isinstance(x, Array):
         return x
     if x.__class__ in _PYTHON_KINDS:
@@ -62,7 +62,7 @@ def operand(name: str, x: Any, position: int = 0) -> Value:
 
 
 def operands(name: str, *xs: Any) -> Sequence[Value]:
-    """`xs` as values for `bind`; a Python scalar takes the dtype of the other operands if it is of their kind."""
+    """`xs` as values for `bind`; a Python scalar adopts the dtype of the other operands if it is of the same kind."""
     if len(xs) == 2 and isinstance(xs[0], Array) and xs[1].__class__ in _PYTHON_KINDS:  # the common case
         return xs[0], scalar_operand(xs[1], xs[0].dtype)
     for x in xs:
@@ -78,9 +78,9 @@ def _adapted(name: str, xs: tuple[Any, ...]) -> list[Value]:
 
 
 def scalar_operand(x: bool | int | float | complex, like: Any = None) -> Literal:
-    """A Python scalar as a Literal: of dtype `like` where that is of its kind and holds it, else of its default dtype."""
+    """A Python scalar as a Literal: of dtype `like` if that has the same kind and can hold it, else of its default dtype."""
     if not x:
-        return _scalar_literal(x, like)  # 0.0 and -0.0 would be one key
+        return _scalar_literal(x, like)  # 0.0 and -0.0 would share a key
     key = (x.__class__, x, like if like is not None else _x64())
     found = _literals.get(key)
     if found is None:
@@ -105,7 +105,7 @@ def _scalar_literal(x: bool | int | float | complex, like: Any) -> Literal:
 
 @functools.cache
 def int_limits(dtype: Any) -> tuple[int, int]:
-    """The least and the greatest value of an integer dtype."""
+    """The minimum and the maximum of an integer dtype."""
     info = iinfo(dtype)
     return int(info.min), int(info.max)
 
@@ -114,7 +114,7 @@ _SETTLED_DTYPES: dict[Any, Any] = {}
 
 
 def requested_dtype(dtype: Any, name: str) -> Any:
-    """`check_requested`, remembering the answers that no setting changes: those of at most 32 bits per part."""
+    """`check_requested`, cached for dtypes that no setting changes: those with at most 32 bits per part."""
     try:
         return _SETTLED_DTYPES[dtype]
     except (KeyError, TypeError):
@@ -141,7 +141,7 @@ def check_kind(name: str, t: ShapedArray, accepts: str, position: int | None = N
 
 
 def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
-    """TypeError unless all operands have one dtype."""
+    """TypeError unless all operands have the same dtype."""
     first = types[0].dtype
     for t in types:
         if t.dtype != first:
@@ -152,7 +152,7 @@ def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
 
 
 def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
-    """The shape of an elementwise result: operands of rank 0 aside, ranks agree and dims are equal or 1."""
+    """The shape of an elementwise result: except for operands of rank 0, ranks agree and dims are equal or 1."""
     ranked = [s for s in shapes if s]
     if not ranked:
         return ()
@@ -180,7 +180,7 @@ def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
 def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -> Callable[..., ShapedArray]:
     """The type rule of an elementwise op whose operands share one dtype.
 
-    `accepts` gives the accepted kinds per operand, `result` the result's dtype from the operands'. The result is weakly
+    `accepts` gives the accepted kinds per operand; `result` maps the operands' dtype to the result's. The result is weakly
     typed if all operands are.
     """
     single = len(accepts) == 1
@@ -204,7 +204,7 @@ def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -
 
 
 def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
-    """Blocks that broadcast as NumPy does: those of rank-0 values get size-1 dims behind their loop dims."""
+    """Blocks that broadcast by NumPy's rules: blocks of rank-0 values receive size-1 dims after their loop dims."""
     ndim = max(b.ndim for b in blocks)
     if all(b.ndim == ndim for b in blocks):
         return blocks
@@ -220,9 +220,9 @@ def elementwise_op(
     pull: Pushes | None = None,
     **fields: Any,
 ) -> Op:
-    """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`).
+    """Define an elementwise op without params that computes `ufunc`; `push` and `pull` define its derivative (see `derivative`).
 
-    `fields` are others of `Op`.
+    `fields` are further fields of `Op`.
     """
 
     def kernel(env: Env, *blocks: Block) -> Block:

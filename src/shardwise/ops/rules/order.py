@@ -1,4 +1,4 @@
-"""The order of `sort` in NumPy: NaNs come last and are equal to each other, -0.0 equals 0.0; complex numbers by their parts in turn."""
+"""The order of `sort` in NumPy: NaNs are last and equal, -0.0 equals 0.0, complex numbers compare by real, then imaginary part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Block = np.ndarray[Any, Any]
 
 
 def comparable(x: Block) -> Block:
-    """`x` in a dtype that NumPy sorts well: ml_dtypes' small floats as float32, small ints as int8 or uint8."""
+    """`x` in a dtype that NumPy sorts fast: ml_dtypes' small floats as float32, small ints as int8 or uint8."""
     if x.dtype.isbuiltin == 1:
         return x
     if isdtype(x.dtype, "real floating"):
@@ -23,7 +23,7 @@ def comparable(x: Block) -> Block:
 
 
 def _parts(keys: Block) -> list[Block]:
-    """The keys to sort by in turn: of complex numbers the parts, for NumPy puts all with a NaN in either last."""
+    """The sort keys, most significant first. Complex numbers give two: NumPy would sort any with a NaN part last."""
     return [keys.real, keys.imag] if keys.dtype.kind == "c" and np.isnan(keys).any() else [keys]
 
 
@@ -31,7 +31,7 @@ def _sorted_values(x: Block, axis: int, stable: bool) -> Block:
     keys = comparable(x)
     if len(parts := _parts(keys)) > 1:
         return np.take_along_axis(x, np.lexsort(parts[::-1], axis=axis), axis)
-    # Equal keys are indistinguishable, except for zeros of both signs; then only a stable sort keeps their order.
+    # Equal keys are indistinguishable, except for zeros of both signs: only a stable sort keeps the order of these.
     mixed = stable and keys.dtype.kind in "fc" and bool(((keys == 0) & np.signbit(keys.real)).any())
     out = np.sort(keys, axis=axis, kind="stable" if mixed or keys.dtype.kind == "c" else None)
     return out if keys is x else out.astype(x.dtype)

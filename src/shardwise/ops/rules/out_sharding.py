@@ -1,4 +1,4 @@
-"""`out_sharding=`: what users ask for the type of a result, and what results made from nothing get.
+"""`out_sharding=`: the requested sharding of a result's type, and the default for results without array operands.
 
 Comes in: a spec, a NamedSharding or None. Goes out: a NamedSharding over the abstract mesh, and parts of result types.
 """
@@ -18,7 +18,7 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
 
     Raises:
         TypeError: it is neither a PartitionSpec nor a NamedSharding.
-        ValueError: a spec without a mesh in context, more entries than dims, or an axis that is not Explicit.
+        ValueError: the spec has no mesh in context, more entries than dims, or an axis that is not Explicit.
     """
     if out_sharding is None:
         return None
@@ -47,7 +47,7 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
 
 
 def _check_context(mesh: AbstractMesh, sharding: NamedSharding, api_name: str) -> None:
-    """ValueError where a result would lie on another mesh than the one in context; `reshard` and its kin go from one to another."""
+    """ValueError if a result's mesh is not the one in context; only `reshard` and similar ops change the mesh."""
     context = get_abstract_mesh()
     same = context.shape_tuple == mesh.shape_tuple and context.axis_types == mesh.axis_types
     if not context.empty and not same and api_name not in ("reshard", "explicit_axes"):
@@ -75,13 +75,13 @@ def _check_explicit(sharding: NamedSharding, api_name: str) -> None:
 
 
 def sharding_spec(sharding: NamedSharding, ndim: int) -> Spec:
-    """The spec as types hold it: the axes of each of `ndim` dims."""
+    """The spec in the form that types store: the axes of each of `ndim` dims."""
     dims = sharding.dims
     return dims + ((),) * (ndim - len(dims))
 
 
 def with_out_sharding(out: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:
-    """The type `out` with the sharding that was asked for. ValueError where an axis does not divide its dim."""
+    """The type `out` with the requested sharding. ValueError if an axis does not divide its dim."""
     if sharding is None:
         return out
     mesh = sharding.mesh
@@ -103,7 +103,7 @@ def with_out_sharding(out: ShapedArray, sharding: NamedSharding | None) -> Shape
 
 
 def in_context(out: ShapedArray) -> ShapedArray:
-    """The type of a value made from no array: unsplit on the context mesh if that has Explicit or Manual axes."""
+    """The type of a value without array operands: replicated on the context mesh if that has Explicit or Manual axes."""
     mesh = get_abstract_mesh()
     if mesh.empty or out.mesh is not None or mesh.are_all_axes_auto:
         return out

@@ -1,7 +1,7 @@
-"""`Precision` and dot algorithms: what users may ask of the arithmetic of products and convolutions.
+"""`Precision` and dot algorithms: the arithmetic that users may request for products and convolutions.
 
 On CPUs every product is computed in the full precision of its operands (16-bit floats in float32), so `Precision` changes
-nothing. A `DotAlgorithm` is binding: operands are rounded to the types that it names, and split as it says (`split_products`).
+nothing. A `DotAlgorithm` is binding: operands are rounded to its types and split into its components (`split_products`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMES: dict[str | None, str] = {
 
 
 class Precision(enum.Enum):
-    """How exact float32 products are: DEFAULT (fastest), HIGH, HIGHEST. All the same on CPUs."""
+    """The precision of float32 products: DEFAULT (fastest), HIGH, HIGHEST. All give the same result on CPUs."""
 
     DEFAULT = 0
     HIGH = 1
@@ -41,11 +41,11 @@ class Precision(enum.Enum):
 
 
 class DotAlgorithm(NamedTuple):
-    """The types to which a product's operands are rounded, and in which it accumulates.
+    """The types to which a product's operands are rounded, and the type in which it accumulates.
 
-    With component counts beyond 1 the operands are sums of so many rounded parts, and the `num_primitive_operations` largest
-    products of parts are added up: three products of two bfloat16 parts have 16 bits. Sums go on in float32 at least, and are
-    rounded to a narrower accumulation type at the end, whether `allow_imprecise_accumulation` or not.
+    With component counts above 1, each operand is a sum of that many rounded parts, and the `num_primitive_operations` largest
+    products of parts are added: three products of two bfloat16 parts have 16 bits. Sums accumulate in float32 or wider and are
+    rounded to a narrower accumulation type at the end, with or without `allow_imprecise_accumulation`.
     """
 
     lhs_precision_type: Any
@@ -58,8 +58,8 @@ class DotAlgorithm(NamedTuple):
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Dot algorithms by name: types of lhs, rhs and accumulator; `_X3` and the like add up so many products of
-    rounded parts of the operands, which gives more bits."""
+    """Dot algorithms by name: the types of lhs, rhs and accumulator. `_X3` and similar suffixes give the number of products of
+    rounded operand parts that are added for more bits."""
 
     DEFAULT = 1
     ANY_F8_ANY_F8_F32 = 2
@@ -92,7 +92,7 @@ CanonicalPrecision = None | tuple[Precision, Precision] | DotAlgorithm | DotAlgo
 
 
 def canonicalize_precision(precision: Any) -> CanonicalPrecision:
-    """A precision argument as None, a pair of `Precision`s, or an algorithm; None takes the configured default.
+    """A precision argument as None, a pair of `Precision`s, or an algorithm; None selects the configured default.
 
     Raises ValueError for anything else.
     """

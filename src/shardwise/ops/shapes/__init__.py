@@ -1,4 +1,4 @@
-"""Functions that move elements but do not compute: views, pieces, repetitions, counting; each kind has its file."""
+"""Functions that move elements without arithmetic: views, pieces, repetition, iota; each kind has its own file."""
 
 from shardwise.ops.shapes import broadcast as _broadcast
 from shardwise.ops.shapes import fill, joining, pieces

@@ -76,7 +76,7 @@ def _broadcast_kernel(
 
 
 def _spread(sizes: Shape, shape: Shape, dims: tuple[int, ...]) -> Shape:
-    """The operand's sizes at their dims of the result, 1 at the others."""
+    """The operand's sizes at their result dims, 1 at the others."""
     core = [1] * len(shape)
     for n, d in zip(sizes, dims, strict=True):
         core[d] = n
@@ -92,7 +92,7 @@ def _broadcast_compile(env: Env, in_types: Types, out_types: Types, params: Para
 
 
 def stretched(x: Block, shape: Shape) -> Block:
-    """A read-only view of `x` whose size-1 dims are repeated to fill `shape`: `np.broadcast_to`, made cheaply."""
+    """A read-only view of `x` with size-1 dims repeated to fill `shape`: a faster `np.broadcast_to`."""
     if x.shape == shape:
         return x
     if not x.flags.c_contiguous:
@@ -104,7 +104,7 @@ def stretched(x: Block, shape: Shape) -> Block:
 
 
 def _broadcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Dims that keep their size are shared; the result's other dims have factors of their own."""
+    """Operand and result share the factors of dims that keep their size; the result's other dims have their own factors."""
     out = out_types[0].shape
     operand_factors = tuple(
         (d,) if n == out[d] else () for n, d in zip(in_types[0].shape, params["broadcast_dimensions"], strict=True)
@@ -127,14 +127,14 @@ def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule:
         return (sharding_spec(out_sharding, out_types[0].ndim),)
     spec: list[Axes] = [()] * out_types[0].ndim
     for axes, d in zip(in_types[0].spec, params["broadcast_dimensions"], strict=True):
-        spec[d] = axes  # a dim that grows is split over axes of size 1 only, and stays so
+        spec[d] = axes  # a dim that grows is split only over axes of size 1, and keeps them
     return (tuple(spec),)
 
 
 def _broadcast_transpose(
     ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...], **_: Any
 ) -> list[Any]:
-    """The sum over the dims that are new, and over those that grew from size 1."""
+    """The sum over new dims and over dims that grew from size 1."""
     new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
     summed = do.reduce_sum(ct, axes=new) if new else ct
     return [unbroadcast(summed, x.aval)]
@@ -173,10 +173,10 @@ broadcast_in_dim_p = define_op(
 def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
-    """`operand` repeated to `shape`; its dim i becomes dim ``broadcast_dimensions[i]``, where size 1 may grow.
+    """`operand` repeated to `shape`; its dim i becomes dim ``broadcast_dimensions[i]``, and size 1 may grow.
 
-    `out_sharding` (a spec over Explicit axes, or NamedSharding) says how the result is split; by default dims of the
-    operand keep their axes and new dims are unsplit. TypeError where dims do not fit.
+    `out_sharding` (a spec over Explicit axes, or a NamedSharding) is the result's sharding; by default the operand's dims
+    keep their axes and new dims are unsplit. TypeError where dims do not fit.
     """
     x = _operand("broadcast_in_dim", operand)
     sizes = shape_tuple(shape, "broadcast_in_dim shape")
@@ -200,7 +200,7 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 
 
 def broadcast_like(arr: Any, like_arr: Any) -> Array:
-    """`arr` repeated to the shape of `like_arr` as NumPy broadcasts, and on Explicit axes split as that is.
+    """`arr` broadcast to the shape of `like_arr` by NumPy's rules, and on Explicit axes sharded like it.
 
     ValueError if the shapes do not allow it.
     """
@@ -213,13 +213,13 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
-    """`x` with leading dims of size 1 so that it has `rank` dims; `x` itself if it has as many."""
+    """`x` with leading dims of size 1 added up to `rank` dims; `x` itself if it has that rank."""
     value = operand("broadcast_to_rank", x)
     return expand_dims(value, range(rank - value.ndim))
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` with dims of size 1 at these positions of the result. ValueError for repeated or missing positions."""
+    """`array` with dims of size 1 at these positions of the result. ValueError for repeated or out-of-range positions."""
     x = operand("expand_dims", array)
     if not len(dimensions) and isinstance(x, Array):
         return x
@@ -251,7 +251,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape to which these broadcast together as in NumPy: (2, 1), (3,) -> (2, 3). ValueError if they do not."""
+    """The shape to which these broadcast by NumPy's rules: (2, 1), (3,) -> (2, 3). ValueError if they do not."""
     read = [shape_tuple(s, "broadcast_shapes") for s in shapes]
     try:
         return np.broadcast_shapes(*read)

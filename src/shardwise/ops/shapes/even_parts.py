@@ -1,8 +1,8 @@
-"""Rows of a size that the mesh axes do not divide, in an op that moves elements along them: in a longer dim that they divide.
+"""Ops that move elements along a dim that the mesh axes do not divide: run them on a longer dim that the axes divide.
 
-    the reverse of 65435 rows of a split value       of 65440 rows, of which the last 65435 are the result, a view
+    the reverse of 65435 rows of a split value       reverse 65440 rows; the last 65435 are the result, a view
 
-Comes in: an equation whose operands are views. Goes out: pads behind the operands, views themselves, and slices of the results.
+Comes in: an equation whose operands are views. Goes out: views of the operands padded at the end, and slices of the results.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from shardwise.ir import Atom, Equation, Var, literal
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 
-_LEAST = 2  # rows per device, below which they are gathered
+_LEAST = 2  # rows per device; with fewer, the rows are gathered
 
 
 def missing_rows(region: Any, eqn: Equation, dim: int) -> int:
-    """The rows that lack along `dim` to parts of one size, where the operands are views that are split there; 0 where none do."""
+    """The number of rows missing along `dim` for parts of equal size, if the operands are views split there; else 0."""
     axes = _axes(region, eqn, dim)
     n, ways = eqn.inputs[0].aval.shape[dim], math.prod(region.sizes_of(axes))
     return -n % ways if n >= _LEAST * ways else 0
@@ -27,7 +27,7 @@ def missing_rows(region: Any, eqn: Equation, dim: int) -> int:
 def with_rows_behind(
     region: Any, eqn: Equation, dim: int, fills: Sequence[Any], first: int, run: Callable[[Any, Equation], None]
 ) -> None:
-    """`run` the equation with missing rows of these fills behind the operands; the results begin at row `first`."""
+    """`run` the equation with operands padded at the end by the missing rows, of values `fills`; results begin at row `first`."""
     more, axes = missing_rows(region, eqn, dim), _axes(region, eqn, dim)
     rank = eqn.inputs[0].aval.ndim
     edges = tuple((0, more if d == dim else 0, 0) for d in range(rank))

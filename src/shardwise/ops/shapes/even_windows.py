@@ -1,9 +1,9 @@
-"""Windows over split dims whose results the mesh axes do not divide: some more windows are computed, and cut off where the result is read.
+"""Windows over split dims, where the mesh axes do not divide the number of windows: compute extra windows, then slice them off.
 
-    windows of 3 over 64 rows on 4 devices       64 windows, 16 on each, the last two of which reach beyond the end; the result is a
-                                                 view of the first 62
+    windows of 3 over 64 rows on 4 devices       64 windows, 16 on each, the last two of which extend beyond the end;
+                                                 the result is a view of the first 62
 
-Comes in: an equation of an op that reduces or multiplies windows. Goes out: one with more padding behind, and a slice.
+Comes in: an equation of an op that reduces or multiplies windows. Goes out: one with more padding at the end, and a slice.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shardwise.ir.op import Params
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.sharding.rule import Kind
 
-_LEAST = 2  # windows per device, below which the result is computed in another split
+_LEAST = 2  # windows per device; with fewer, another sharding of the result is used
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A dim with windows: `d` of operand 0 and `d_out` of the result; its number `i` in the padding, its stride.
+    """A dim with windows: dim `d` of operand 0 and `d_out` of the result, its index `i` in the padding, its stride.
 
-    `taps` is the dim of operand 1 that says what becomes of a window's elements, `gap` apart; parts are multiples of `unit`.
+    `taps` is the dim of operand 1 with the factors of a window's elements, `gap` apart; parts are multiples of `unit`.
     """
 
     i: int
@@ -38,7 +38,7 @@ class Place:
 
 
 def even_windows(places: Callable[[Params, int], Sequence[Place]]) -> Callable[[Any, Equation], None]:
-    """The way to partition an op with these places for windows: functions of its params and the number of dims."""
+    """The `partition` of an op with windows; `places` gives its window dims from its params and its number of dims."""
 
     def partition(region: Any, eqn: Equation) -> None:
         view, found = region.view(eqn.inputs[0]), places(eqn.params, eqn.inputs[0].aval.ndim)
@@ -69,7 +69,7 @@ def even_windows(places: Callable[[Params, int], Sequence[Place]]) -> Callable[[
 
 
 def _missing(eqn: Equation, p: Place, ways: int) -> int:
-    """The windows that lack to equal parts along a place where every device has windows of its own; 0 where none do."""
+    """The number of windows missing for equal parts along a place where every device has windows of its own; else 0."""
     rule = eqn.op.sharding_rule(tuple([a.aval for a in eqn.inputs]), (eqn.outputs[0].aval,), eqn.params)
     factors, n = rule.inputs[0][p.d], eqn.outputs[0].aval.shape[p.d_out]
     if len(factors) != 1 or rule.kinds[factors[0]] is not Kind.PERMUTE or rule.outputs[0][p.d_out] != factors:
@@ -78,7 +78,7 @@ def _missing(eqn: Equation, p: Place, ways: int) -> int:
 
 
 def _with_even_taps(region: Any, eqn: Equation, view: Any, split: list[Place], ways: dict[Place, int]) -> Any:
-    """The same with zeros behind the taps of an image that is summed over, as in a kernel's gradient, if parts are not equal."""
+    """The equation with zeros after the taps of an image that is summed over, as in a kernel's gradient, if parts are unequal."""
     padding, edges = list(eqn.params["padding"]), [(0, 0, 0)] * eqn.inputs[-1].aval.ndim
     layout = list(region.layout(eqn.inputs[-1]) or ((),) * len(edges))
     for p in split:

@@ -1,4 +1,4 @@
-"""Arrays of one value: `full`, `full_like`, `empty`, and what values have for a dtype."""
+"""Arrays of one value: `full`, `full_like`, `empty`, and the dtype of a value."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
 
 
 def filled(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | None = None) -> Array:
-    """The scalar `value` at every position of `shape`; what `full` and its like come down to."""
+    """The scalar `value` at every position of `shape`; `full` and the other functions here call it."""
     return bind(broadcast_in_dim_p, value, shape=shape, broadcast_dimensions=(), out_sharding=out_sharding)
 
 
 def filled_like(x: Tracer, value: Value) -> Array:
-    """The scalar `value` in the shape and layout of `x`; since JAX 0.10 it also varies over the mesh axes that `x` does."""
+    """The scalar `value` in the shape and layout of `x`; since JAX 0.10 it also varies over the same mesh axes as `x`."""
     whole = filled(x.shape, value, x.aval.sharding if any(x.aval.spec) else None)
     return (
         do.pvary(whole, axes=tuple(sorted(x.aval.vma)))
@@ -41,11 +41,11 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
     """An array of this shape with `fill_value` (a scalar) everywhere; weakly typed if that is a Python number.
 
     Args:
-        dtype: the result's; None for that of `fill_value`.
-        sharding: how the result is split; part of its type on Explicit axes.
+        dtype: the result's dtype; None for that of `fill_value`.
+        sharding: the result's sharding; part of its type on Explicit axes.
 
     Raises:
-        TypeError: `fill_value` is no scalar, or `shape` no sequence of ints.
+        TypeError: `fill_value` is not a scalar, or `shape` is not a sequence of ints.
     """
     sizes = shape_tuple(shape, "full shape")
     value = operand("full", fill_value)
@@ -61,7 +61,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
 
 
 def _fill_in_layout(shape: tuple[int, ...], value: Value, sharding: Any, name: str) -> Array:
-    """`filled`, split as `sharding` says: part of the type on Explicit axes, a layout on others."""
+    """`filled` with this sharding: part of the type on Explicit axes, a layout on others."""
     if sharding is None:
         return filled(shape, value)
     if not isinstance(sharding, Sharding):
@@ -75,9 +75,9 @@ def _fill_in_layout(shape: tuple[int, ...], value: Value, sharding: Any, name: s
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Sharding | None = None) -> Array:
-    """`full` with the shape, dtype and weak type of `x`, where these are not given.
+    """`full` with the shape, dtype and weak type of `x` by default.
 
-    The result lies where `x` does if that was placed and has the same shape, and varies over the axes of its type.
+    The result has the sharding of `x` if `x` is committed and has the same shape, and varies over the axes of its type.
     """
     sizes = tuple(np.shape(x)) if shape is None else shape_tuple(shape, "full_like shape")
     if dtype is None:
@@ -106,7 +106,7 @@ def zeros_like_array(x: Any) -> Array:
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
-    """An array of this shape and dtype with any contents: here zeros. `out_sharding`: a spec over Explicit axes."""
+    """An array of this shape and dtype with unspecified contents: here zeros. `out_sharding`: a spec over Explicit axes."""
     sizes = shape_tuple(shape, "empty shape")
     element = requested_dtype(dtype, "empty")
     zero = Literal(np.zeros((), element), operand("empty", 0).aval.update(dtype=element, weak_type=False))
@@ -114,7 +114,7 @@ def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
 
 
 def dtype(x: Any) -> Any:
-    """The dtype that the value `x` (an array, or a Python or NumPy scalar) has as an operand. TypeError for None."""
+    """The dtype of the value `x` (an array, or a Python or NumPy scalar) as an operand. TypeError for None."""
     if x is None:
         raise TypeError("None is no array or scalar and has no dtype.")
     return canonicalize(dtype_of(x))

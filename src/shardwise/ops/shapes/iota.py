@@ -1,4 +1,4 @@
-"""Arrays made from nothing but a shape: counting along a dim, and one value everywhere."""
+"""`iota`: arrays that count along a dim, made from a shape alone."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _iota_localize(params: Params, in_types: Types, out_types: Types) -> Params:
 
 
 def _iota_place(params: Params, in_dims: tuple[Spec, ...], out_dims: tuple[Spec, ...]) -> Params:
-    """Where `dimension` is split, devices start to count at different numbers."""
+    """If `dimension` is split, each device starts to count at the first position of its part."""
     return {**params, "shard_axes": out_dims[0][params["dimension"]]}
 
 
@@ -92,12 +92,12 @@ iota_p = define_op(
 
 
 def iota(dtype: Any, size: int) -> Array:
-    """The numbers 0, 1, ..., size - 1 as `dtype`. TypeError for bool and for sizes that are no ints."""
+    """The numbers 0, 1, ..., size - 1 as `dtype`. TypeError for bool and for sizes that are not ints."""
     return broadcasted_iota(dtype, (size,), 0)
 
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
-    """An array of this shape whose elements are their own index along `dimension`.
+    """An array of this shape; each element is its index along `dimension`.
 
     `out_sharding`: a spec over Explicit axes; by default the result is unsplit.
     """

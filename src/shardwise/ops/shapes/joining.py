@@ -1,4 +1,4 @@
-"""Arrays joined along a dim: concatenate, stack; and taken apart into rows: unstack."""
+"""Joining arrays along a dim (concatenate, stack) and splitting them into rows (unstack)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Rule
 
 
 def _concatenate_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """All operands lie alike, and so does the result; operands that no mesh holds adapt."""
+    """All operands and the result have the same sharding; operands without a mesh adapt."""
     specs = {t.spec for t in in_types if t.mesh is not None}
     if len(specs) > 1:
         shown = ", ".join(str(t.sharding.spec) for t in in_types)
@@ -128,7 +128,7 @@ def stack(operands: Any, axis: int = 0) -> Array:
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
-    """The slices of `x` along `axis`, without it: f[k, n] -> k of f[n]. ShardingTypeError if the dim is explicitly split."""
+    """The slices of `x` along `axis`, without that dim: f[k, n] -> k of f[n]. ShardingTypeError if it is explicitly split."""
     value = operand("unstack", x)
     if not value.ndim:
         raise ValueError("unstack takes an array of at least one dim, got a scalar.")

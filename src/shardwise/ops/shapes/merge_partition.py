@@ -1,8 +1,8 @@
-"""Reshapes that merge a dim into a split one behind it: copies of a value one after the other, as `tile` makes them.
+"""Reshapes that merge a dim into the split dim after it, such as the consecutive copies of a value that `tile` makes.
 
-    f32[2, 4096@x] -> f32[8192]        rows 0 and 1 behind each other: a view of two pieces, put together where it is read
+    f32[2, 4096@x] -> f32[8192]        row 0, then row 1: a view of two pieces, which its readers assemble
 
-Comes in: an equation of a reshape. Goes out: slices of the dim in front, their reshapes, which the split fits, and a concatenation.
+Comes in: an equation of a reshape. Goes out: slices of the first dim, reshapes that keep the split, and a concatenation.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from shardwise.ir import Equation, Var
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
 
-_MOST = 8  # pieces; of more of them the value is exchanged as a whole
+_MOST = 8  # pieces; with more, the whole value is exchanged
 
 
 def reshape_partition(region: Any, eqn: Equation) -> None:
-    """The pieces, where there are few."""
+    """Partition a reshape in pieces where these are few."""
     (x,), (out,) = eqn.inputs, eqn.outputs
     layout, params = region.layout(x), eqn.params
     if not layout or not any(layout) or params.get("dimensions") is not None:
@@ -34,7 +34,7 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
 
 
 def _in_pieces(region: Any, eqn: Equation, d: int, d_out: int) -> None:
-    """Dim `d` of the operand, the major part of dim `d_out` of the result, one row after the other."""
+    """Partition row by row along dim `d` of the operand, the major part of dim `d_out` of the result."""
     (x,), (out,) = eqn.inputs, eqn.outputs
     count, shape, layout = x.aval.shape[d], list(out.aval.shape), region.layout(x)
     shape[d_out] //= count

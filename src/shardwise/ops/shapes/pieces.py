@@ -1,4 +1,4 @@
-"""Parts of arrays at static positions: slice, split; and pad."""
+"""Parts of arrays at static positions (`slice`, `split`), and `pad`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _slice_kernel(
 
 
 def _slice_localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    """Dims that are taken whole stay so at their local size; cut dims are not split."""
+    """Dims that the slice keeps whole have their local size; cut dims are not split."""
     limits = [
         n if n == m else limit
         for n, m, limit in zip(in_types[0].shape, out_types[0].shape, params["limit_indices"], strict=True)
@@ -68,7 +68,7 @@ def _slice_localize(params: Params, in_types: Types, out_types: Types) -> Params
 
 
 def cut_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Dims of one size pass through; a dim whose size changes is one factor of the operand's size, kind PERMUTE."""
+    """Dims that keep their size keep their sharding; a dim whose size changes is one PERMUTE factor of the operand's size."""
     shape = in_types[0].shape
     changed = {d for out in out_types for d, (n, m) in enumerate(zip(shape, out.shape, strict=True)) if n != m}
     kinds = tuple(Kind.PERMUTE if d in changed else Kind.PASS for d in range(len(shape)))
@@ -77,7 +77,7 @@ def cut_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _slice_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
-    """Part i of the result takes every stride-th position from ``start + i * stride * out_local``."""
+    """Part i of the result reads every stride-th position from ``start + i * stride * out_local``."""
     step = params["strides"][dim] if params["strides"] else 1
     width = step * (out_local - 1) + 1
     at = {"start_indices": 0, "limit_indices": width}
@@ -96,7 +96,7 @@ def _slice_boxes(eqn: Equation) -> Boxes | None:
 def _slice_transpose(
     ct: Any, x: Any, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
 ) -> list[Any]:
-    """Zeros around, and between strides."""
+    """Pad the cotangent with zeros, around it and between strides."""
     steps = strides or (1,) * len(start_indices)
     config = tuple(
         (a, n - a - (max(m - 1, 0) * s + min(m, 1)), s - 1)
@@ -106,7 +106,7 @@ def _slice_transpose(
 
 
 def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Outside of jit the starts count as values: a cut dim is taken whole, and its split does not spread."""
+    """Outside jit the starts count as values: a cut dim is read whole, and its sharding does not propagate."""
     rule = cut_rule(in_types, out_types, params)
     cut = frozenset(d for d, kind in enumerate(rule.kinds) if kind is Kind.PERMUTE)
     kinds = tuple(Kind.REPLICATE if d in cut else kind for d, kind in enumerate(rule.kinds))
@@ -149,13 +149,13 @@ slice_p = define_op(
     shown=Shown(empty=("strides",)),
     keys=_slice_keys,
 )
-window_p = replace(slice_p, rule=_whole_rule, halo=None, boxes=None, partition=None)  # x[...] outside of jit
+window_p = replace(slice_p, rule=_whole_rule, halo=None, boxes=None, partition=None)  # x[...] outside jit
 
 
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """The elements from `start_indices` up to `limit_indices`, every ``strides[d]``-th along each dim.
+    """The elements from `start_indices` up to `limit_indices`, in steps of ``strides[d]`` along each dim d.
 
     TypeError unless 0 <= start <= limit <= size in each dim; nothing is clipped and nothing counts from the end.
     """
@@ -169,7 +169,7 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """`slice` along one dim; None means the end of the dim, negative positions count from it."""
+    """`slice` along one dim. None stands for the dim's first or last end; negative positions count from the last."""
     x = _operand("slice_in_dim", operand)
     d = dim_index(axis, x.ndim, "slice_in_dim")
     n = x.shape[d]
@@ -211,7 +211,7 @@ def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: Ints, axis: int) -> l
 
 
 def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    """A single part is all of the dim, which may then be split over devices."""
+    """A single part is the whole dim, which devices may split."""
     return {**params, "sizes": tuple(t.shape[params["axis"]] for t in out_types)}
 
 
@@ -295,7 +295,7 @@ def _pad_kernel(env: Env, x: Block, value: Block, *, padding_config: PadConfig) 
     target: list[Any] = [...]
     for d, (n, (lo, hi, interior)) in enumerate(zip(core, padding_config, strict=True)):
         step, size = interior + 1, sizes[d]
-        first = -(-max(-lo, 0) // step)  # elements cut away in front, and at the end
+        first = -(-max(-lo, 0) // step)  # elements cut away at the start, and at the end
         last = n - max(0, -(-max(-hi, 0) // step))
         kept = max(last - first, 0)
         begin = lo + first * step
@@ -313,7 +313,7 @@ def _pad_kernel(env: Env, x: Block, value: Block, *, padding_config: PadConfig) 
 
 
 def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """As `cut_rule`, but a dim may change without changing its size."""
+    """As `cut_rule`, but a padded dim may change and keep its size."""
     shape = in_types[0].shape
     kinds = tuple(Kind.PERMUTE if any(p) else Kind.PASS for p in params["padding_config"])
     changes = zip(own_factors(shape), shape, out_types[0].shape, strict=True)
@@ -322,9 +322,9 @@ def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _pad_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
-    """Part i of the result takes the operand's positions from ``i * out_local - low``; beyond the ends is padding.
+    """Part i of the result reads the operand's positions from ``i * out_local - low``; beyond the ends is padding.
 
-    Elements with padding between them, each at the head of a stride, go to the parts of which they are; parts are whole strides.
+    With interior padding, each element begins a stride, and parts are whole strides: an element goes to the part that holds it.
     """
     low, _, interior = params["padding_config"][dim]
     stride = interior + 1
@@ -362,7 +362,7 @@ def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config:
 
 
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) -> list[Any]:
-    """Of the operand: what lies in its places, got by the opposite padding and strides. Of the value: the sum of the rest."""
+    """The operand's cotangent is `ct` at its positions, by the opposite padding and strides; the value's is the sum of the rest."""
     inside = do.pad(ct, 0, padding_config=tuple((-lo, -hi, 0) for lo, hi, _ in padding_config))
     if any(i for _, _, i in padding_config):
         shape = inside.shape

@@ -1,4 +1,4 @@
-"""`reshape`, its sharding rule, and what becomes of explicit shardings: dims that split or merge."""
+"""`reshape`, its sharding rule, and explicit shardings of dims that split or merge."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def _reshape_explicit(in_types: Types, out_types: Types, params: Params, rule: R
 
 
 def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh) -> Spec | None:
-    """The spec after a reshape that splits one dim or merges one group of dims, or None if there is no obvious one.
+    """The spec after a reshape that splits one dim or merges one group of dims; None if it is ambiguous.
 
-    Dims of size 1 come and go freely, and lose their axes where no other dim changes. A split deals the axes to the pieces,
-    major first; every piece but the last that gets any must be filled exactly. In a merge the split dims must lead the
-    group; their axes are joined.
+    Dims of size 1 may appear and disappear, and lose their axes if no other dim changes. Splitting a dim distributes its axes
+    over the pieces, major first; each piece with axes, except the last one, must be split to size 1. In a merged group the
+    sharded dims must come first; their axes are concatenated.
     """
     start, end = _common_ends(shape, new_sizes)
     if [n for n in shape if n != 1] != [n for n in new_sizes if n != 1] and start + end:
@@ -106,7 +106,7 @@ def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh
 
 
 def _common_ends(old: Sequence[int], new: Sequence[int]) -> tuple[int, int]:
-    """How many sizes at the front two shapes share, and how many of the others at the back."""
+    """The number of leading sizes that two shapes share, and of trailing ones among the rest."""
     most = min(len(old), len(new))
     start = next((i for i in range(most) if old[i] != new[i]), most)
     end = next((i for i in range(most - start) if old[-1 - i] != new[-1 - i]), most - start)
@@ -161,15 +161,15 @@ reshape_p = define_op(
 def reshape(
     operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
 ) -> Array:
-    """`operand` in another shape with as many elements, in row-major order.
+    """`operand` in another shape with the same number of elements, in row-major order.
 
     Args:
-        new_sizes: the shape; no -1 (see jnp.reshape).
-        dimensions: an order in which to read the operand's dims; None for their own.
-        out_sharding: how the result is split, a spec over Explicit axes; needed where dims merge or split ambiguously.
+        new_sizes: the new shape, without -1 (see jnp.reshape).
+        dimensions: the order in which to read the operand's dims; None for their own order.
+        out_sharding: the result's sharding, a spec over Explicit axes; needed if dims merge or split ambiguously.
 
     Raises:
-        TypeError: sizes are negative or do not multiply to the operand's, or `dimensions` is no permutation.
+        TypeError: sizes are negative or have another product than the operand's, or `dimensions` is not a permutation.
         ShardingTypeError: the result's explicit sharding is ambiguous.
     """
     x = _operand("reshape", operand)

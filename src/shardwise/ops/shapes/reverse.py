@@ -44,12 +44,12 @@ def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
-    """Part i of the result is the i-th part from the end."""
+    """Part i of the result is part i of the operand counted from the end."""
     return Halo(-out_local, in_types[0].shape[dim] - out_local, out_local, params)
 
 
 def _rev_partition(region: Any, eqn: Equation) -> None:
-    """Rows of a view that the axes do not divide are turned round with more behind them, which then stand in front."""
+    """Rows of a view that the axes do not divide are reversed with extra rows at the end, which then come first."""
     turned = [d for d in eqn.params["dimensions"] if missing_rows(region, eqn, d)]
     if len(turned) != 1:
         return region.usual(eqn)

@@ -1,10 +1,10 @@
-"""Slices with strides along split dims and what transposes them, pads between elements: local ones, and views.
+"""Strided slices along split dims, and their transposes, pads with interior padding: as local equations and views.
 
-    x[2:8:2] of 8 elements on 2 devices                  x[0:8:2], two elements on each, and of these all but the first
-    elements with zeros between them, two in front       one more zero in front, then a zero behind each element
+    x[2:8:2] of 8 elements on 2 devices                  x[0:8:2], two elements on each; then all but the first of these
+    elements with zeros between them, two before         one more zero before, then a zero after each element
 
-Comes in: an equation of a slice or a pad. Goes out: one that regards each device's part alone, and one without strides, a view that is
-put together where it is read.
+Comes in: an equation of a slice or a pad. Goes out: a local one for each device's part, and one without strides, a view that its
+readers assemble.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardwise.ir import Equation, Var
 
 
 def strided_partition(region: Any, eqn: Equation) -> None:
-    """The two slices, where they serve."""
+    """Partition a strided slice into the two slices, where possible."""
     (x,), (out,), params = eqn.inputs, eqn.outputs, eqn.params
     shape, size = x.aval.shape, out.aval.shape
     strides: tuple[int, ...] = params["strides"] or (1,) * len(shape)
@@ -40,7 +40,7 @@ def strided_partition(region: Any, eqn: Equation) -> None:
 
 
 def spread_partition(region: Any, eqn: Equation) -> None:
-    """Around the operand as much is added as makes the parts equal; then each device puts the rest between its elements."""
+    """Pad the operand at its ends until its parts are equal; then each device adds the interior padding to its own part."""
     (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
     if any(interior for _, _, interior in config) and region.framed(eqn):
         return None
@@ -56,7 +56,7 @@ def spread_partition(region: Any, eqn: Equation) -> None:
         shape[d] //= interior + 1
         around[d] = (first, shape[d] - first - x.aval.shape[d], 0)
         between[d] = (rest, interior - rest, interior)
-    if any(interior for _, _, interior in around):  # of other dims
+    if any(interior for _, _, interior in around):  # interior padding of other dims
         return _spread_first(region, eqn)
     whole = Var(out.aval.update(shape=tuple(shape)))
     region = region.placing({whole: placed})
@@ -67,7 +67,7 @@ def spread_partition(region: Any, eqn: Equation) -> None:
 
 
 def _spread_first(region: Any, eqn: Equation) -> None:
-    """Each device spreads its own elements, with padding behind the last of them; then the view is padded, or cut."""
+    """Each device adds interior padding after each of its own elements; then the view is padded or cut."""
     (x, fill), (out,), config = eqn.inputs, eqn.outputs, eqn.params["padding_config"]
     view = region.view(x)
     split = [d for d, (_, _, interior) in enumerate(config) if interior and view.axes(d)]

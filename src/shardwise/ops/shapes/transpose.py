@@ -65,9 +65,9 @@ transpose_p = define_op(
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
-    """`operand` with dim i of the result taken from dim ``permutation[i]``: f[a, b] with (1, 0) -> f[b, a].
+    """`operand` with its dims permuted: dim i of the result is dim ``permutation[i]``. f[a, b] with (1, 0) -> f[b, a].
 
-    TypeError unless `permutation` has each dim of the operand once.
+    TypeError unless `permutation` has each dim of the operand exactly once.
     """
     x = _operand("transpose", operand)
     order = int_tuple(permutation, "transpose permutation")
@@ -115,7 +115,7 @@ squeeze_p = define_op(
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` without these dims of size 1. ValueError if one is of another size, out of range, or given twice."""
+    """`array` without these dims of size 1. ValueError if one has another size, is out of range, or is repeated."""
     x = operand("squeeze", array)
     dims = tuple(sorted(dim_indices(dimensions, x.ndim, "squeeze")))
     if not dims and isinstance(x, Array):
