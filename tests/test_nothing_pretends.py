@@ -23,6 +23,7 @@ UNREAD: dict[str, set[str]] = {
     "experimental.mesh_utils.create_device_mesh": {"allow_split_physical_axes", "contiguous_submeshes"},
     "experimental.mesh_utils.create_hybrid_device_mesh": {"allow_split_physical_axes", "process_is_granule"},
     "experimental.xla_metadata.set_xla_metadata": {"notes"},
+    "experimental.sparse.sparsify.sparsify": {"use_tracer"},
     "extend.linear_util.cache": {"explain"},
     "lax.composite.composite": {"version"},
     "lax.composite.create_token": {"_"},

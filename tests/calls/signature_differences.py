@@ -36,6 +36,7 @@ DIFFERENT = [
     (r"interpreters\.partial_eval\.trace_to_jaxpr_dynamic: .*", "options are refused by name"),
     (r"api_util\.(argnums_partial|donation_vector|flatten_axes): .*", "their options choose between forms of JAX's inside"),
     (r"experimental\.sparse\.bcoo_\w+: (lacks (out_)?sharding|stars)", "the result is not split"),
+    (r"experimental\.sparse\.JAXSparse: lacks (args|shape)", "each format is made of its own parts"),
     (r"experimental\.sparse\.(BCOO\.\w+: (adds (dtype|axis)|stars)|(empty|eye): default of index_dtype)", "says what *args hide"),
     (r"seed lax\.optimization_barrier: .*", "by position only, as of today"),
 ]  # fmt: skip
@@ -72,14 +73,14 @@ NOT_BUILT = {
         """,
     ),
     "experimental.sparse": (
-        "the page lists that BCOO alone is there",
+        "the page lists that BCOO and BCSR alone are there",
         """
-        BCSR COO CSC CSR CuSparseEfficiencyWarning JAXSparse SparseEfficiencyError SparseEfficiencyWarning
+        COO CSC CSR CuSparseEfficiencyWarning SparseEfficiencyError SparseEfficiencyWarning
         SparseTracer bcoo_broadcast_in_dim bcoo_concatenate bcoo_conv_general_dilated bcoo_dot_general_sampled
         bcoo_dynamic_slice bcoo_extract bcoo_gather bcoo_multiply_sparse bcoo_rev bcoo_slice bcoo_squeeze
-        bcoo_update_layout bcsr_broadcast_in_dim bcsr_concatenate bcsr_dot_general bcsr_extract bcsr_fromdense
-        bcsr_sum_duplicates bcsr_todense coo_fromdense coo_matmat coo_matvec coo_todense csr_fromdense csr_matmat
-        csr_matvec csr_todense grad jacfwd jacobian jacrev random_bcoo sparsify value_and_grad
+        bcoo_update_layout bcsr_broadcast_in_dim bcsr_concatenate bcsr_dot_general bcsr_extract
+        bcsr_sum_duplicates coo_fromdense coo_matmat coo_matvec coo_todense csr_fromdense csr_matmat
+        csr_matvec csr_todense grad jacfwd jacobian jacrev random_bcoo value_and_grad
         """,
     ),
     "experimental.sparse.BCOO": (
@@ -107,8 +108,8 @@ NOT_BUILT = {
         "how JAX batches inside; vmap and custom_vmap are what users call",
         """
         IndexedAxisSize Jumble JumbleAxis JumbleTy RaggedAxis Zero ZeroIfMapped batch batch_custom_vjp_bwd batch_jaxpr
-        batch_jaxpr2 batch_jaxpr_axes broadcast_batcher defreducer from_elt is_vmappable make_iota matchaxis
-        reducer_batcher register_vmappable to_elt unregister_vmappable vectorized_batcher vtile
+        batch_jaxpr2 batch_jaxpr_axes broadcast_batcher defreducer from_elt make_iota matchaxis
+        reducer_batcher to_elt vectorized_batcher vtile
         """,
     ),
     "interpreters.mlir": (

@@ -9,7 +9,7 @@ import pytest
 import shardwise as jax
 from shardwise import numpy as jnp
 from shardwise._src import api_util, core, distributed, dtypes, traceback_util, tree_util, typing
-from shardwise._src.numpy import lax_numpy
+from shardwise._src.numpy import lax_numpy, ufuncs
 from shardwise.experimental import colocated_python, hijax, layout
 from shardwise.extend.core import Effect, Primitive, control_flow_allowed_effects
 from shardwise.extend.ifrt_programs import ifrt_programs
@@ -185,3 +185,8 @@ def test_functions_of_numpy_by_their_module_in_jax():
     assert lax_numpy.einsum is jnp.einsum
     assert lax_numpy.sum is jnp.sum
     assert typing.DTypeLike is jax.typing.DTypeLike
+
+
+def test_functions_of_elements_by_their_module_in_jax():
+    assert isinstance(ufuncs.add, ufuncs.ufunc)
+    assert ufuncs.ufunc is jnp.ufunc

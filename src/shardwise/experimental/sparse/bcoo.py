@@ -1,8 +1,4 @@
-"""`shardwise.experimental.sparse`: `BCOO`, an array as its nonzero elements and their places.
-
-In: a dense or a scipy.sparse array. Out: a tree of two arrays, for jit, grad and vmap, with products, sums and the ways to lay it
-out anew. Batch and dense dims, the other formats and `sparsify` are not here; scipy.sparse works on concrete values.
-"""
+"""`BCOO`, an array as its nonzero elements and their places, and its functions."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base import config
 from shardwise.base.tree import register_pytree_node
+from shardwise.experimental.sparse.formats import JAXSparse, only_sparse_dims
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.ops.rules.precision import canonicalize_precision
@@ -23,15 +20,7 @@ __all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", 
            "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "empty", "eye", "todense"]  # fmt: skip
 
 
-def _only_sparse_dims(name: str, n_dense: int, n_batch: int) -> None:
-    """NotImplementedError unless all dims are sparse."""
-    if n_dense or n_batch:
-        raise NotImplementedError(
-            f"{name} keeps single elements, got n_dense={n_dense} and n_batch={n_batch}; leave them out, or map it with vmap."
-        )
-
-
-class BCOO:
+class BCOO(JAXSparse):
     """``BCOO((data, indices), shape=shape)``: `data` of shape (n,) at `indices` of shape (n, ndim).
 
     Elements at one place add up, and those at places outside of the shape do not count. `indices_sorted` and `unique_indices` say
@@ -42,10 +31,6 @@ class BCOO:
     """
 
     __slots__ = ("data", "indices", "indices_sorted", "shape", "unique_indices")
-
-    __array_ufunc__ = None  # so that a NumPy array times this calls this class's operator
-    n_batch = 0
-    n_dense = 0
 
     def __init__(
         self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False, unique_indices: bool = False
@@ -59,11 +44,12 @@ class BCOO:
                 f"{self.indices.shape}. Use vmap over matrices for batches of them."
             )
 
-    dtype = property(lambda self: self.data.dtype)
-    ndim = property(lambda self: len(self.shape))
     n_sparse = property(lambda self: len(self.shape))
-    size = property(lambda self: math.prod(self.shape))
-    nse = property(lambda self: self.data.shape[0], doc="How many elements are kept.")
+
+    @property
+    def nse(self) -> int:
+        """How many elements are kept."""
+        return self.data.shape[0]
 
     # -- to and from other forms
 
@@ -72,7 +58,7 @@ class BCOO:
         cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0
     ) -> BCOO:
         """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
-        _only_sparse_dims("BCOO.fromdense", n_dense, n_batch)
+        only_sparse_dims("BCOO.fromdense", n_dense, n_batch)
         dense = jnp.asarray(mat)
         places = jnp.nonzero(dense, size=nse, fill_value=None if nse is None else dense.shape)
         data = dense.at[places].get(mode="fill", fill_value=0)
@@ -82,7 +68,7 @@ class BCOO:
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
         """The elements of a scipy.sparse matrix; indices are int32 unless said otherwise."""
-        _only_sparse_dims("BCOO.from_scipy_sparse", n_dense, n_batch)
+        only_sparse_dims("BCOO.from_scipy_sparse", n_dense, n_batch)
         found = mat.tocoo()
         return cls(
             (found.data, np.stack([found.row, found.col], axis=-1).astype(index_dtype or np.int32)), shape=found.shape
@@ -117,11 +103,6 @@ class BCOO:
             raise ValueError(f"axes {order} are no permutation of the dims of shape {self.shape}.")
         shape = tuple(self.shape[d] for d in order)
         return BCOO((self.data, self.indices[:, order]), shape=shape, unique_indices=self.unique_indices)
-
-    @property
-    def T(self) -> BCOO:
-        """The transposed matrix."""
-        return self.transpose()
 
     def _inside(self) -> Any:
         """Which elements are at places inside of the shape."""
@@ -256,12 +237,6 @@ class BCOO:
         if dense.ndim == 1:
             return self.T @ dense
         return jnp.swapaxes(self.T @ jnp.swapaxes(dense, -1, -2), -1, -2)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        return f"BCOO({self.dtype.name}{list(self.shape)}, nse={self.nse})"
 
 
 def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:

@@ -1,0 +1,79 @@
+"""BCSR matrices and what formats share, against JAX and scipy.sparse."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import shardwise as jax
+from shardwise import numpy as jnp
+from shardwise.experimental import sparse
+from shardwise.experimental.sparse import BCOO, BCSR, JAXSparse
+
+DENSE = np.array([[0, 2, 0], [0, 0, 0], [1, 0, 3], [0, 0, 0]], np.float32)
+
+
+def parts(matrix: Any) -> list[Any]:
+    return [np.asarray(x) for x in (matrix.data, matrix.indices, matrix.indptr)]
+
+
+@pytest.mark.parametrize("nse", [None, 3, 5, 2])
+def test_rows_are_as_in_jax(nse):
+    theirs = pytest.importorskip("jax.experimental.sparse")
+    ours, expected = BCSR.fromdense(DENSE, nse=nse), theirs.BCSR.fromdense(DENSE, nse=nse)
+    for a, b in zip(parts(ours), parts(expected), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+    assert repr(ours) == repr(expected)
+    assert (len(ours), ours.size, ours.ndim, ours.n_sparse) == (4, 12, 2, 2)
+    np.testing.assert_array_equal(ours.todense(), expected.todense())
+    np.testing.assert_array_equal(jax.jit(lambda m: m.to_bcoo().todense())(ours), expected.to_bcoo().todense())
+    np.testing.assert_array_equal(sparse.bcsr_todense(ours), expected.todense())
+
+
+def test_to_and_from_other_formats():
+    rows = scipy.sparse.csr_matrix(DENSE)
+    matrix = BCSR.from_scipy_sparse(rows)
+    for a, b in zip(parts(matrix), (rows.data, rows.indices, rows.indptr), strict=True):
+        np.testing.assert_array_equal(a, b)
+    unsorted = BCOO.fromdense(DENSE).T.sort_indices().T
+    again = BCSR.from_bcoo(unsorted)
+    for a, b in zip(parts(again), parts(matrix), strict=True):
+        np.testing.assert_array_equal(a, b)
+    twice = BCSR((jnp.ones(3), jnp.array([1, 1, 0]), jnp.array([0, 2, 3])), shape=(2, 2))
+    assert twice.todense().tolist() == [[0.0, 2.0], [1.0, 0.0]]
+    assert twice.sum_duplicates().data.tolist() == [2.0, 1.0]
+
+
+def test_products_and_derivatives():
+    matrix: Any = sparse.bcsr_fromdense(DENSE, nse=5)
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.testing.assert_array_equal(jax.jit(lambda m, v: m @ v)(matrix, x), DENSE @ x)
+    np.testing.assert_array_equal(x.T @ BCSR.fromdense(DENSE.T), x.T @ DENSE.T)
+    grads = jax.grad(lambda m: (m @ jnp.arange(3.0)).sum(), allow_int=True)(matrix)
+    assert grads.data[:3].tolist() == [1.0, 0.0, 2.0]
+
+
+def test_formats_share_a_class():
+    assert all(issubclass(kind, JAXSparse) for kind in (BCOO, BCSR))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(BCSR.fromdense(DENSE))
+
+
+def test_wrong_shapes():
+    with pytest.raises(ValueError, match="indptr"):
+        BCSR((jnp.ones(2), jnp.zeros(2, int), jnp.zeros(2, int)), shape=(2, 2))
+    with pytest.raises(NotImplementedError, match="vmap"):
+        BCSR((jnp.ones((2, 3)), jnp.zeros((2, 3), int), jnp.zeros((2, 3), int)), shape=(2, 2, 2))
+    with pytest.raises(ValueError, match="takes a matrix"):
+        BCSR.fromdense(np.ones(3))
+    with pytest.raises(NotImplementedError, match="to_bcoo"):
+        BCSR.fromdense(DENSE).transpose()
+
+
+def test_functions_of_dense_arrays_refuse_sparse_ones():
+    f = sparse.sparsify(lambda tree: tree["x"] * 2)
+    assert f({"x": jnp.arange(2.0)}).tolist() == [0.0, 2.0]
+    with pytest.raises(NotImplementedError, match=r"BCOO\(float32\[4, 3\], nse=3\).*todense"):
+        f({"x": BCOO.fromdense(DENSE)})
