@@ -1,1 +1,1 @@
-"""Reading and writing at computed positions, sorting and searching."""
+"""Reads and writes at computed positions, sorting and searching."""

@@ -1,4 +1,4 @@
-"""Elements at places along one dim, all other dims in step: a gather, and what it takes to say so."""
+"""Elements at positions along one dim, with all other dims aligned: a gather, and the params for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shardwise.ops.rules.derivative import do, filled
 
 
 def take_along(x: Any, places: Any, dim: int, *, unique: bool = False) -> Any:
-    """The elements of `x` at these places along `dim`; all other dims run in step. `unique`: no place occurs twice in a row."""
+    """The elements of `x` at these positions along `dim`; all other dims are aligned. `unique`: no position repeats in a row."""
     if 0 in (*x.shape, *places.shape):
         return filled(x.aval.update(shape=places.shape))
     return do.gather(x, do.broadcast_in_dim(places, **as_indices(places.aval)), **along_params(x.ndim, dim, unique))
 
 
 def as_indices(places: ShapedArray) -> dict[str, Any]:
-    """The params of the broadcast that makes the indices of a gather of places."""
+    """The params of the broadcast that turns `places` into the indices of a gather."""
     return {"shape": (*places.shape, 1), "broadcast_dimensions": tuple(range(places.ndim)), "out_sharding": None}
 
 

@@ -1,4 +1,4 @@
-"""`scatter_apply`: an elementwise function applied where a scatter would write, once per window that covers an element."""
+"""`scatter_apply`: an elementwise function applied to the elements that a scatter would write, once per covering window."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["scatter_apply"]
 
 DimAxes = tuple[Axes, ...]
 
-# In `update_shape`, the size of a window dim that has the whole operand dim, however that is split.
+# In `update_shape`, the size of a window dim that covers the whole operand dim, with any sharding.
 WHOLE = -1
 
 
 def _updates_type(operand: ShapedArray, indices_shape: tuple[int, ...], params: Params) -> ShapedArray:
-    """The type that updates would have: windows as given, and the batch dims of the indices."""
+    """The type that updates would have: the given window dims and the batch dims of the indices."""
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
     shape = list(params["update_shape"])
     batch = [u for u in range(len(shape)) if u not in numbers.update_window_dims]
@@ -60,7 +60,7 @@ def _apply_kernel(env: Env, operand: Block, indices: Block, *captured: Block, pr
     elementwise = Env(extra=lead + rank)
     scalars = [c.reshape(c.shape + (1,) * rank) for c in captured]
     out = operand
-    with np.errstate(all="ignore"):  # the function also sees elements that it is not applied to
+    with np.errstate(all="ignore"):  # the function also runs on elements whose results are discarded
         for k in range(int(count.max()) if count.size else 0):
             (changed,) = _evaluate(elementwise, program, [*scalars, out])
             out = np.where(count > k, changed.astype(operand.dtype, copy=False), out)
@@ -132,7 +132,7 @@ def apply_at(
     unique_indices: bool = False,
     wrap_negative: bool = False,
 ) -> Array:
-    """`operand` with `func` applied to every element in a window, once per window. TypeError if `func` changes the dtype."""
+    """`operand` with `func` applied to the elements in windows, once per window. TypeError if `func` changes the dtype."""
     x = as_array(operand)
     scalar = ShapedArray((), x.dtype, x.weak_type)
     program, captured = trace_program(lambda v: [as_value(func(v))], [scalar], getattr(func, "__name__", "func"))
@@ -178,7 +178,7 @@ def scatter_apply(
 ) -> Array:
     """`operand` with elementwise `func` applied to the elements in the windows at `scatter_indices`.
 
-    An element that lies in k windows gets `func` k times. `update_shape` is the shape that updates would have.
+    `func` is applied k times to an element in k windows. `update_shape` is the shape that updates would have.
     """
     x, indices = as_array(operand), as_array(scatter_indices)
     updates = ShapedArray(update_shape, x.dtype)

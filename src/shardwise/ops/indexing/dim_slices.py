@@ -1,4 +1,4 @@
-"""Slices, updates and rows along one dim, and `index_take`; in terms of `dynamic_slice` and `dynamic_update_slice`."""
+"""Slices, updates and rows along one dim, by `dynamic_slice` and `dynamic_update_slice`; and `index_take`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _as_scalar(value: Any) -> Any:
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`slice_size` rows from `start_index` on along one dim; see `dynamic_slice`."""
+    """The `slice_size` rows from `start_index` on, along one dim; see `dynamic_slice`."""
     operand = as_array(operand)
     d = _axis(axis, operand.ndim, "dynamic_slice_in_dim")
     sizes = (*operand.shape[:d], operator.index(slice_size), *operand.shape[d + 1 :])
@@ -73,7 +73,7 @@ def _only(d: int, ndim: int, allowed: bool) -> tuple[bool, ...]:
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
-    """Row `index` along one dim, which stays with size 1 if `keepdims`."""
+    """Row `index` along one dim; with `keepdims` that dim is kept with size 1."""
     operand = as_array(operand)
     d = _axis(axis, operand.ndim, "dynamic_index_in_dim")
     row = dynamic_slice_in_dim(operand, index, 1, d, allow_negative_indices=allow_negative_indices)
@@ -97,7 +97,7 @@ def dynamic_update_slice_in_dim(
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`operand` with row `index` along one dim replaced; `update` may leave that dim out."""
+    """`operand` with row `index` along one dim replaced by `update`, which may omit that dim."""
     operand, update = as_array(operand), as_array(update)
     d = _axis(axis, operand.ndim, "dynamic_update_index_in_dim")
     if update.ndim != operand.ndim:
@@ -122,7 +122,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
-    """Rows of `src` at the 1-d index arrays `idxs`, one per dim of `axes`: ``[n, rest of src]``; negative ones wrap."""
+    """Rows of `src` at the 1-d index arrays `idxs`, one per dim of `axes`: ``[n, rest of src]``; negative indices wrap."""
     src = as_array(src)
     dims = tuple(_axis(a, src.ndim, "index_take") for a in axes)
     indices = concatenate([expand_dims(as_array(i), (1,)) for i in idxs], 1)

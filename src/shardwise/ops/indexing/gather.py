@@ -1,7 +1,7 @@
 """`gather`: windows of an array at computed positions, with XLA's dimension numbers.
 
-Comes in: an operand, an integer array of window starts (its last dim has one entry per indexed operand dim), the
-numbers. Goes out: one window per start; starts out of bounds follow the mode.
+Comes in: an operand, an integer array of window starts (its last dim has one entry per indexed operand dim), and the dimension
+numbers. Goes out: one window per start; the mode decides windows out of bounds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather"]
 
 DimAxes = tuple[Axes, ...]
 
-# Whether an indexed operand dim may stay split: each device reads what it owns and a sum completes the result.
+# Whether an indexed operand dim may stay split: each device reads from its own part and a sum completes the result.
 MASKED_GATHER = True
 
 
@@ -163,7 +163,7 @@ def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule
     batching = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     whole = {
         d for d, n in enumerate(params["slice_sizes"]) if n == operand.shape[d]
-    }  # of size 1 among them, if collapsed
+    }  # dims of size 1 among them, if collapsed
     clear = all(not axes or d in whole or d in numbers.operand_batching_dims for d, axes in enumerate(operand.spec))
     clear &= all(not axes or i in batching for i, axes in enumerate(indices.spec))
     together = {i: agreed_split(operand.spec[d], indices.spec[i]) for i, d in batching.items()}
@@ -189,7 +189,7 @@ def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule
 
 
 def _gather_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-    """The windows of the tangent; nothing where there is a fill value."""
+    """The windows of the tangent; zero where the result has the fill value."""
     operand, indices = primals
     fill = 0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None
     return do.gather(operand, indices, **params), do.gather(tangents[0], indices, **{**params, "fill_value": fill})
@@ -204,7 +204,7 @@ def _gather_transpose(
     mode: GatherScatterMode,
     **params: Any,
 ) -> list[Any]:
-    """Every window is added where it was read."""
+    """Add each window's cotangent at the position from which the window was read."""
     n = dimension_numbers
     numbers = ScatterDimensionNumbers(
         n.offset_dims, n.collapsed_slice_dims, n.start_index_map, n.operand_batching_dims, n.start_indices_batching_dims
@@ -229,7 +229,8 @@ def _gather_transpose(
 
 
 def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
-    """One gather: a mapped dim of the operand is a dim of every window, of the indices a dim of their batch, of both a pair."""
+    """One gather. The mapped dim becomes a window dim if only the operand has it, a batch dim if only the indices have it, and a
+    pair of batching dims if both have it."""
     (operand, indices), (left, right) = values, dims
     n: GatherDimensionNumbers = params["dimension_numbers"]
     up = lambda ds: tuple(d + 1 for d in ds)  # noqa: E731
@@ -299,11 +300,11 @@ def gather(
     mode: str | GatherScatterMode | None = None,
     fill_value: Any = None,
 ) -> Array:
-    """Windows of `slice_sizes` at `start_indices`: see `GatherDimensionNumbers` for how dims correspond.
+    """Windows of `slice_sizes` at `start_indices`; `GatherDimensionNumbers` describes the correspondence of dims.
 
-    `mode` says what becomes of windows out of bounds: 'fill', 'clip', or the default 'promise_in_bounds', which clips
-    too; `fill_value` (default NaN, the least or greatest integer, True) is what they hold. Raises TypeError where
-    shapes and numbers do not fit.
+    `mode` decides windows out of bounds: 'fill', 'clip', or the default 'promise_in_bounds', which clips too. With 'fill' they
+    hold `fill_value` (default: NaN, the least signed or greatest unsigned integer, True). Raises TypeError if shapes and
+    numbers do not fit.
     """
     return gather_windows(
         operand,
@@ -361,7 +362,7 @@ def gather_params(
     if fill_value is not None:
         fill_value = np.asarray(fill_value).item()
         if fill_value != fill_value and isinstance(fill_value, float):
-            fill_value = math.nan  # one object, so that params which hold it are equal
+            fill_value = math.nan  # always the same object, so that equal params compare equal
     return dict(
         dimension_numbers=numbers,
         slice_sizes=tuple(operator.index(n) for n in slice_sizes),

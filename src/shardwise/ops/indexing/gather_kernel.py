@@ -1,7 +1,7 @@
-"""The kernel of `gather`: windows read from blocks, whole rows at once where it can be.
+"""The kernel of `gather`: windows read from blocks, as whole rows where possible.
 
-Where mesh axes split a dim that is indexed, each device reads what it owns and the sum over these axes completes the result. If the
-sum is taken in the kernel (`sum_axes`), it reads from the parts put together, each window once.
+Where mesh axes split an indexed dim, each device reads from its own part and the sum over these axes completes the result. If the
+kernel computes the sum (`sum_axes`), it reads each window once from the joined parts.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def gather_kernel(
     sum_axes: Axes = (),
     **promises: Any,
 ) -> Block:
-    """The windows at `indices`; with `sum_axes`, the sum over these axes of what the devices have of them."""
+    """The windows at `indices`; with `sum_axes`, the sum over these axes of the devices' partial windows."""
     del promises
     lead, numbers = env.lead, dimension_numbers
-    # Per split dim: where a device's part of it begins, of the shape of the leading dims, and how long the dim is.
+    # Per split dim: the first position of each device's part, in the shape of the leading dims, and the dim's size.
     begins: dict[int, Block] = {}
     full = list(operand.shape[lead:])
     if operand_axes:
@@ -72,7 +72,7 @@ def gather_kernel(
         if along is not None:
             return along
     starts: dict[int, Block] = {}
-    outside: Block | None = None  # True where a window leaves the operand
+    outside: Block | None = None  # True where a window is out of the operand's bounds
     foreign: Block | None = None  # True where a window lies on another device
     extra: tuple[int, ...] = (1,) * lead
     first: Block | None = None  # True on the one device that contributes fill values
@@ -107,13 +107,13 @@ def gather_kernel(
 
 
 def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Block]:
-    """The kernel with its params."""
+    """The kernel with its params bound."""
     del in_types, out_types
     return partial(gather_kernel, env, **params)
 
 
 def default_fill(dtype: Any) -> Any:
-    """What gather puts for windows out of bounds: NaN, the least signed or greatest unsigned integer, True."""
+    """The default fill value for windows out of bounds: NaN, the least signed or greatest unsigned integer, True."""
     if isdtype(dtype, "bool"):
         return True
     if isdtype(dtype, "signed integer"):
@@ -124,13 +124,13 @@ def default_fill(dtype: Any) -> Any:
 
 
 def filling(fill_value: Any, dtype: np.dtype[Any]) -> Block:
-    """What windows out of bounds hold: `fill_value`, or what the dtype has for None."""
+    """The value of windows out of bounds: `fill_value`, or the dtype's default for None."""
     value = default_fill(dtype) if fill_value is None else fill_value
     return np.asarray(value).astype(dtype)
 
 
 def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int | None:
-    """The first of the indexed dims if these are a run of collapsed dims in whose place the result has its batch dims."""
+    """The first indexed dim, if the indexed dims are adjacent, collapsed and replaced by the batch dims in the result."""
     dims = numbers.start_index_map
     if not dims or numbers.operand_batching_dims:
         return None
@@ -153,7 +153,7 @@ def _gather_rows(
     fill_value: Any,
     wrap: bool,
 ) -> Block | None:
-    """The common case: whole rows at positions in a run of dims, the same on all devices. None if it is not that."""
+    """The common case: whole rows at positions in a run of dims, the same on all devices. None in other cases."""
     rank, batch = operand.ndim - lead, indices.ndim - 1 - lead
     first = run_of_dims(numbers, rank, batch)
     if first is None or math.prod(indices.shape[:lead]) != 1:
@@ -200,7 +200,7 @@ def _gather_along(
     fill_value: Any,
     wrap: bool,
 ) -> Block | None:
-    """Elements along the last dim, all other dims in step, as `take_along_axis` asks for. None if it is not that."""
+    """Elements along the last dim, with all other dims aligned, as for `take_along_axis`. None in other cases."""
     others = tuple(range(operand.ndim - lead - 1))
     along = (len(others),)
     if (
@@ -221,7 +221,7 @@ def _gather_along(
 
 
 def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNumbers, operand_ndim: int) -> Block:
-    """From ``loops + batch + every unpaired operand dim`` to the result's dims."""
+    """Reorder ``loops + batch + every unpaired operand dim`` to the result's dims."""
     unpaired = [d for d in range(operand_ndim) if d not in numbers.operand_batching_dims]
     collapsed = tuple(lead + batch + i for i, d in enumerate(unpaired) if d in numbers.collapsed_slice_dims)
     if collapsed:
@@ -233,6 +233,6 @@ def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNum
 
 
 def _place_mask(mask: Block, lead: int, numbers: GatherDimensionNumbers, rank: int) -> Block:
-    """A mask ``loops + batch`` made to broadcast against the result."""
+    """A mask ``loops + batch`` reshaped to broadcast against the result."""
     shape = iter(mask.shape[lead:])
     return mask.reshape((*mask.shape[:lead], *(1 if d in numbers.offset_dims else next(shape) for d in range(rank))))

@@ -1,9 +1,9 @@
-"""Gathers and scatters whose places are a permutation of a split dim: elements are sorted to where they belong, none is gathered.
+"""Gathers and scatters whose positions permute a split dim: sort the elements to their positions instead of gathering them.
 
-Params tell such a permutation: unique places in bounds, as many as the dim has elements, all other dims in step. The derivative of
-`sort` is one, and its transpose another.
+The params identify a permutation: positions are unique, in bounds and as many as the dim has elements, and all other dims are
+aligned. Examples are the derivative of `sort` and its transpose.
 
-Comes in: an equation with these operands. Goes out: sorts along the split dim, where they send less than whole rows or sums.
+Comes in: an equation with such operands. Goes out: sorts along the split dim, where they send less than whole rows or sums.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INT32 = np.dtype(np.int32)
 
 
 def _permuted_dim(eqn: Equation) -> int | None:
-    """The dim of operand 0 along which the places, operand 1, are a permutation."""
+    """The dim of operand 0 that the positions, operand 1, permute; None if there is none."""
     params, (x, places) = eqn.params, (a.aval for a in eqn.inputs[:2])
     numbers: GatherDimensionNumbers | ScatterDimensionNumbers = params["dimension_numbers"]
     if isinstance(numbers, ScatterDimensionNumbers):
@@ -47,7 +47,7 @@ def _sorted_by(region: Any, keys: Any, x: Any, dim: int, axes: Any, aval: Any) -
 
 
 def _local(region: Any, eqn: Equation, operand: int, lay: Any) -> Any:
-    """Operand 1, the places without their last dim, or another one as it is, in layout `lay`."""
+    """An operand in layout `lay`; operand 1, the positions, without its last dim."""
     atom = eqn.inputs[operand]
     x, have = region.read(atom)
     if operand != 1:
@@ -57,15 +57,15 @@ def _local(region: Any, eqn: Equation, operand: int, lay: Any) -> Any:
 
 
 def _split_layout(region: Any, eqn: Equation, dim: int) -> Any:
-    """The first layout among those of the values that splits the dim; None if none does."""
+    """The first layout of the equation's values that splits the dim; None if none does."""
     layouts = [region.placements.get(v) for v in eqn.outputs] + [region.layout(a) for a in eqn.inputs[::-1]]
     return next((tuple(lay[: eqn.outputs[0].aval.ndim]) for lay in layouts if lay and lay[dim]), None)
 
 
 def gather_partition(region: Any, eqn: Equation) -> None:
-    """Sums of what devices find in their parts, or a gather of the whole operand; or, of a permutation, two sorts.
+    """Partition a gather by a sum of the devices' partial results, by gathering the operand, or, for a permutation, by two sorts.
 
-    The places are inverted, and each element goes to where its place now stands.
+    The first sort inverts the positions; the second moves each element to its inverse position.
     """
     numbers: GatherDimensionNumbers = eqn.params["dimension_numbers"]
     have = region.layout(eqn.inputs[0])
@@ -92,7 +92,7 @@ def gather_partition(region: Any, eqn: Equation) -> None:
 
 
 def scatter_add_partition(region: Any, eqn: Equation) -> None:
-    """The updates in the order of their places are what is added."""
+    """Partition a scatter-add; for a permutation, add the updates sorted by position."""
     dim = _permuted_dim(eqn)
     lay = None if dim is None else _split_layout(region, eqn, dim)
     if dim is None or lay is None or eqn.inputs[2].aval.shape != eqn.inputs[0].aval.shape:

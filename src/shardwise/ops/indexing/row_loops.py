@@ -1,7 +1,7 @@
-"""Rows of a table read, put or combined at given positions, in machine code: bounds are looked at where a row is moved.
+"""Compiled loops that read, put or combine rows of a table at given positions, and check bounds as they move each row.
 
-Threads that write share the columns; where these are few, one thread does all. Repeated positions take every row, in order. Threads
-that read share the positions.
+Threads that write divide the columns among them; with few columns, one thread does all. Repeated positions combine every row, in
+order. Threads that read divide the positions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
 
-FEWEST = 1 << 12  # elements from which a compiled loop pays
-_SHARED = 1 << 16  # from which a second thread does
-_COLUMNS = 64  # that a thread takes at least
-_CHUNK = 1 << 14  # elements that a thread reads at a time
-_SEGMENTS = 4  # tables that many rows with few columns go into, so that threads can share them
-_MANY = 8  # times the table's size, from which they do
+FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
+_SHARED = 1 << 16  # elements; from here on a second thread is faster
+_COLUMNS = 64  # least number of columns per thread
+_CHUNK = 1 << 14  # elements that a thread reads per chunk
+_SEGMENTS = 4  # tables over which threads divide many rows with few columns
+_MANY = 8  # times the table's size; with this many elements or more, rows are divided over tables
 
 
 def _put(w: Lanes, old: Lane, new: Lane) -> Lane:
@@ -38,16 +38,16 @@ _WRITERS = {
     np.minimum: ir.MIN.write,
     np.maximum: ir.MAX.write,
 }
-_BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}  # types of the same bits
+_BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}  # types of the same size
 
 
 def combined_rows(
     table: Block, position: Block, rows: Block, ufunc: Any, *, wrap: bool = False, clip: bool = False
 ) -> bool:
-    """``table[position[i]] = ufunc(table[position[i]], rows[i])`` for i in turn; `ufunc` None puts the rows.
+    """``table[position[i]] = ufunc(table[position[i]], rows[i])`` for each i in order; `ufunc` None puts the rows.
 
-    `wrap`: negative positions count from the end. Positions out of bounds are left out, or moved inside if `clip`. False, with
-    nothing done, if there is no code for it. `table` is C-contiguous, of shape (n, columns).
+    `wrap`: negative positions count from the end. Positions out of bounds are skipped, or clamped if `clip`. Returns False, and
+    changes nothing, if no code exists. `table` is C-contiguous, of shape (n, columns).
     """
     if rows.size < FEWEST or ufunc not in _WRITERS or not _handles(position) or not available():
         return False
@@ -75,12 +75,12 @@ def combined_rows(
 
 
 def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether sums of parts serve as well as one sum: narrow floats round too much."""
+    """Whether partial results are as accurate as one sum: narrow floats round too much."""
     return ufunc is not None and (dtype.kind in "iu" or dtype.itemsize >= 4)
 
 
 def _by_segments(loop: Loop, table: Block, position: Block, rows: Block, ufunc: Any, threads: int) -> None:
-    """Many rows with few columns: a few parts of them go into tables of their own, which are combined in order."""
+    """Many rows with few columns: a few parts of them are combined into separate tables, which are then combined in order."""
     (size, columns), count = table.shape, position.size
     if ufunc in (np.minimum, np.maximum):
         parts = np.repeat(table[None], _SEGMENTS, 0)
@@ -101,10 +101,10 @@ def _by_segments(loop: Loop, table: Block, position: Block, rows: Block, ufunc: 
 
 
 def taken_rows(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:
-    """``table[position]``; positions out of bounds are moved inside, or give `fill` if that is not None.
+    """``table[position]``; positions out of bounds are clamped, or give `fill` if that is not None.
 
-    `wrap`: negative positions count from the end. None if there is no code for it. `table` is C-contiguous, of shape
-    (n, columns), `position` has one dim.
+    `wrap`: negative positions count from the end. Returns None if no code exists. `table` is C-contiguous, of shape
+    (n, columns), and `position` has one dim.
     """
     elements = position.size * table.shape[1]
     if elements < FEWEST or not len(table) or table.itemsize not in _BY_SIZE or table.dtype.hasobject:
@@ -125,7 +125,7 @@ def taken_rows(table: Block, position: Block, fill: Any, *, wrap: bool = False) 
 
 
 def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:
-    """``out[i, j] = table[i, position[i, j]]``; the rest as `taken_rows`."""
+    """``out[i, j] = table[i, position[i, j]]``; otherwise as `taken_rows`."""
     if position.size < FEWEST or not table.size or table.itemsize not in (1, 2, 4, 8) or table.dtype.hasobject:
         return None
     if not _handles(position) or not available():
@@ -134,7 +134,7 @@ def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False)
     rows, columns = position.shape
     chunk = max(1, _CHUNK // columns)
     fills = np.full(1, 0 if fill is None else fill, table.dtype)
-    if raw.itemsize >= 4:  # processors gather words
+    if raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
         index = "int32" if _fits_int32(position) and table.shape[1] < 1 << 31 else "int64"
         loop = _gathering_along(raw.dtype.name, position.dtype.name, index, wrap, fill is None)
     else:
@@ -154,7 +154,7 @@ def _fits_int32(position: Block) -> bool:
 
 
 def _row(w: Function, i: str, position: str, wrap: bool, clip: bool) -> tuple[str, str]:
-    """The register of position i, and an i1 that says whether it lies in the table of `%size` rows."""
+    """The register of position i, and an i1: whether it is within the table of `%size` rows."""
     at = w.value(f"load {TYPES[position]}, ptr {w.element('%position', i, position)}, align 1")
     if TYPES[position] != "i64":
         at = w.value(f"{'sext' if position.startswith('int') else 'zext'} {TYPES[position]} {at} to i64")
@@ -224,7 +224,7 @@ def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bo
                     at, inside = w.maximum(w.minimum(at, last), zero), None
                 else:
                     inside = w.binary("and", w.compare("lt", at, size), w.compare("ge", at, zero))
-                # Lanes that the mask leaves out have position 0, which is in the table.
+                # Masked-out lanes have position 0, which is in the table.
                 w.store(w.gather(table, at, dtype, inside, fill), w.element("%out", k, dtype), mask)
 
             w.parts("%columns", part)

@@ -1,7 +1,7 @@
-"""The few greatest elements of rows in machine code: two ways through a row, which stays in the cache.
+"""The few greatest elements of rows, in machine code: two passes over a row, which stays in the cache.
 
-The first way finds a bound that as many elements reach as are wanted: each lane keeps its greatest element, and the least of these is
-the bound. The second way looks at the elements that reach it, of which there are few, and puts them into a sorted list.
+The first pass finds a bound that at least the wanted number of elements reach: each lane keeps its greatest element, and the least
+of these is the bound. The second pass inserts the elements that reach the bound, which are few, into a sorted list.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
 
-FEWEST = 1 << 10  # elements from which a compiled loop pays
-MOST = 128  # elements wanted: the list is moved by one place per element that enters it
-_CHUNK = 1 << 14  # elements that a thread takes at a time
-_SHARED = 1 << 16  # from which a second thread pays
+FEWEST = 1 << 10  # elements; from here on a compiled loop is faster
+MOST = 128  # wanted elements: each insertion shifts the list by one position
+_CHUNK = 1 << 14  # elements per chunk of a thread
+_SHARED = 1 << 16  # elements; from here on a second thread is faster
 _LAST = (1 << 31) - 1  # the last rank
 _FLOATS = {
     "float32": ("int32", _LAST),
     "float16": ("int16", (1 << 15) - 1),
     "bfloat16": ("int16", (1 << 15) - 1),
-}  # bits but the sign
-_OPEN = (1 << 32) - 1  # stands for the position where the list has no element yet
+}  # all bits but the sign
+_OPEN = (1 << 32) - 1  # the position of a list entry without an element
 
 
 def selects(x: Block, k: int) -> bool:
-    """Whether there is code for `k` elements of each row of `x`, and it pays."""
+    """Whether code for `k` elements of each row of `x` exists and is faster."""
     if not (0 < k <= MOST and x.size >= FEWEST and x.shape[-1] < 1 << 31):
         return False
     return x.dtype.name in STORED and x.itemsize <= 4 and x.dtype.isnative and available()
@@ -59,11 +59,11 @@ def greatest(x: Block, k: int, threads: int | None = None) -> tuple[Block, Block
 
 
 def _ranks(w: Function, place: str, dtype: str, mask: str | None = None) -> Lane:
-    """int32 of the total order of the elements at `place`, the greatest ones first."""
+    """int32 ranks of the elements at `place` in the total order, greatest first."""
     if dtype in _FLOATS:
         word, positive = _FLOATS[dtype]
         bits = w.convert(w.load(place, word, mask), "int32")
-        # The bits of negative floats run backwards.
+        # The bits of negative floats are in reverse order.
         turned = w.binary("and", w.binary("ashr", bits, w.like(31, bits)), w.like(positive, bits))
         ranks = w.binary("xor", bits, turned)
     elif dtype == "uint32":
@@ -76,7 +76,7 @@ def _ranks(w: Function, place: str, dtype: str, mask: str | None = None) -> Lane
 
 @recent(32)
 def _loop(dtype: str, groups: int) -> Loop:
-    """Unit: some rows, with a list of int64: less than all, then the wanted elements as rank and position; then a vector's ranks."""
+    """Unit: some rows, with a list of int64: a sentinel below all, the wanted elements as rank and position, then a vector's ranks."""
     kind = STORED[dtype]
 
     def body(w: Function, unit: str) -> None:
@@ -110,14 +110,14 @@ def _loop(dtype: str, groups: int) -> Loop:
             return w.value(f"call i32 @{name}({w.vector('i32')} {worst.ref})")
 
         def threshold(last: str) -> str:
-            """The worst rank that enters the list: one that equals the last item's comes too late, unless that place is open."""
+            """The worst rank that enters the list: one equal to the last item's is too late, unless the last entry is open."""
             rank = w.value(f"trunc i64 {w.value(f'ashr i64 {last}, 32')} to i32")
             position = w.value(f"and i64 {last}, {_OPEN}")
             taken = w.value(f"zext i1 {w.test('ne', position, _OPEN)} to i32")
             return w.value(f"sub i32 {rank}, {taken}")
 
         def enter(item: str) -> list[str]:
-            """Put an item in its place; the last item is lost. Gives the one that is last now."""
+            """Insert an item in order and drop the last item. Returns the new last item."""
 
             def precedes(held: list[str]) -> str:
                 return w.test("sgt", load(items, w.integer("sub", held[0], 1)), item)
@@ -132,7 +132,7 @@ def _loop(dtype: str, groups: int) -> Loop:
             return [load(wanted, 0)]
 
         def vector(row: str, i: str, held: list[str], mask: str | None = None) -> list[str]:
-            """Look at a vector of the row: the last item of the list and the threshold."""
+            """Process a vector of the row; returns the last item of the list and the threshold."""
             ranks = _ranks(w, w.element(row, i, dtype), dtype, mask)
             hits = w.compare("le", ranks, w.splat(held[1], "int32"))
             if mask is not None:

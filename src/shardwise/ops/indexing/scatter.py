@@ -1,7 +1,7 @@
 """`scatter` and its combining forms: windows of updates put or combined into an array at computed positions.
 
-Comes in: an operand, an integer array of window starts, updates, the dimension numbers. Goes out: the operand with the
-windows in it. Repeated positions take every update, in order; windows out of bounds are left out unless the mode clips.
+Comes in: an operand, an integer array of window starts, updates, and the dimension numbers. Goes out: the operand with the
+windows written. Repeated positions apply every update, in order; windows out of bounds are dropped unless the mode clips.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ __all__ = [
 
 DimAxes = tuple[Axes, ...]
 
-# Whether the updates of a combining scatter may stay split over devices: each adds what it has, all but one of them
-# to a neutral operand, and a reduction completes the result.
+# Whether the updates of a combining scatter may stay split over devices: each device applies its own updates, all but one
+# device to an identity operand, and a reduction completes the result.
 PARTIAL_SCATTER = True
 
 
@@ -120,7 +120,7 @@ def _scatter_type(
 
 
 def _update_dims(numbers: ScatterDimensionNumbers, rank: int, indices_ndim: int, updates_ndim: int) -> list[int]:
-    """The factor of each dim of the updates, where operand dim d is factor d and indices dim i is factor rank + i."""
+    """The factor of each dim of the updates; operand dim d has factor d, and indices dim i has factor rank + i."""
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     window = iter(scatter_window_dims(numbers, rank))
     batch = iter(batching.get(i, rank + i) for i in range(indices_ndim - 1))
@@ -140,7 +140,7 @@ def _scatter_rule(ins: Types, outs: Types, params: Params) -> Rule:
     for f, n in zip(_update_dims(numbers, rank, len(indices), len(updates)), updates, strict=True):
         if n == 1:
             update_factors.append(())
-        elif f < rank and n != operand[f]:  # a partial window goes to every device, each of which keeps its own part
+        elif f < rank and n != operand[f]:  # every device receives a partial window and keeps its own part of it
             update_factors.append((len(sizes),))
             sizes.append(n)
             kinds.append(Kind.REPLICATE)
@@ -152,7 +152,7 @@ def _scatter_rule(ins: Types, outs: Types, params: Params) -> Rule:
 
 
 def _place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
-    """Tell the kernel which mesh axes split operand dims (but not the updates with them) and the updates alone."""
+    """Give the kernel the mesh axes that split operand dims but not the updates, and those that split the updates alone."""
     del out_dims
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
     operand, _, updates = in_dims
@@ -201,7 +201,7 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
 
 
 def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
-    """One scatter: with mapped indices the mapped dims run in step, else operand and windows have one more dim."""
+    """One scatter: mapped indices make the mapped dims batching dims, else operand and windows have one more dim."""
     operand, indices, updates = (
         full_in_front(size, x, d) if i != 1 else x if d is None else moved_to_front(x, d)
         for i, (x, d) in enumerate(zip(values, dims, strict=True))
@@ -307,7 +307,7 @@ def scatter_with(
     """
     parsed = GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
-        parsed = GatherScatterMode.FILL_OR_DROP  # the same values
+        parsed = GatherScatterMode.FILL_OR_DROP  # gives the same values
     return bind(
         _OPS[combine],
         as_array(operand),

@@ -1,4 +1,4 @@
-"""Derivatives of the scatters: elements that are overwritten have no influence, those that are combined have theirs."""
+"""Derivatives of the scatters: overwritten elements have zero derivative, combined ones that of the combination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwise.ops.rules.derivative import do, filled, is_linear
 
 
 def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
-    """What `x` holds where the windows of updates of this type are written; zeros where they are left out."""
+    """The elements of `x` in the windows that updates of this type write; zeros for dropped windows."""
     n: ScatterDimensionNumbers = params["dimension_numbers"]
     numbers = GatherDimensionNumbers(
         tuple(n.update_window_dims),
@@ -47,7 +47,7 @@ def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
 
 
 def _last_written(x: ShapedArray, indices: Any, updates: ShapedArray, params: Params) -> Any:
-    """True for the elements of the updates that no later one overwrites."""
+    """True for the elements of the updates that no later update overwrites."""
     order = do.reshape(
         do.iota(dtype=np.dtype(np.int32), shape=(updates.size,), dimension=0, out_sharding=None),
         new_sizes=updates.shape,
@@ -58,7 +58,7 @@ def _last_written(x: ShapedArray, indices: Any, updates: ShapedArray, params: Pa
 
 
 def put_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
-    """Operand elements that are overwritten have no influence; nor have updates that others overwrite."""
+    """Overwritten operand elements, and updates that later ones overwrite, have zero cotangent."""
     left, right = None, None
     if is_linear(operand):
         left = do.scatter(ct, indices, filled(updates.aval), **params)
@@ -70,7 +70,7 @@ def put_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: A
 
 
 def sum_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
-    """An update has the cotangent of the element that it is added to."""
+    """An update has the cotangent of the element to which it is added."""
     right = _read(ct, indices, updates.aval, params) if is_linear(updates) else None
     if right is not None and params["combine"] == "sub":
         right = do.neg(right)
@@ -78,7 +78,7 @@ def sum_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: A
 
 
 def product_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-    """The product rule; for the updates' tangents, where each element is multiplied once."""
+    """The product rule; tangents of updates are supported if each element is multiplied once."""
     operand, indices, updates = primals
     t, _, s = tangents
     out = do.scatter_mul(*primals, **params)
@@ -106,12 +106,12 @@ def extremum_jvp(name: str) -> Callable[..., Any]:
         out = getattr(do, name)(*primals, **params)
         weight = lambda mask: do.convert_element_type(mask, new_dtype=out.dtype, weak_type=False)  # noqa: E731
         adding = {**params, "combine": "add"}
-        same = do.or_(do.eq(operand, out), do.ne(operand, operand))  # NaN stays where it is
+        same = do.or_(do.eq(operand, out), do.ne(operand, operand))  # NaN stays
         stays, enters = weight(same), weight(do.eq(updates, _read(out, indices, updates.aval, params)))
         count = do.scatter_add(stays, indices, enters, **adding)
         kept = filled(operand.aval) if t is None else do.mul(t, stays)
         if s is not None:
             kept = do.scatter_add(kept, indices, do.mul(s, enters), **adding)
-        return out, do.div(kept, do.max(count, filled(count.aval, 1)))  # none enters that is NaN
+        return out, do.div(kept, do.max(count, filled(count.aval, 1)))  # no NaN enters
 
     return jvp

@@ -1,7 +1,7 @@
-"""The kernel of `scatter`: windows of updates put or combined into blocks, whole rows at once where it can be.
+"""The kernel of `scatter`: windows of updates put or combined into blocks, as whole rows where possible.
 
-Where mesh axes split the updates, each device adds what it has, all but one of them to a neutral operand, and a reduction completes
-the result. If the reduction is done in the kernel (`sum_axes`), all devices' updates go into one operand, one after the other.
+Where mesh axes split the updates, each device applies its own updates, all but one device to an identity operand, and a reduction
+completes the result. If the kernel does the reduction (`sum_axes`), it applies all devices' updates to one operand, in order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardwise.runtime.monoids import MONOIDS
 
 DimAxes = tuple[Axes, ...]
 
-# By what the devices' results are combined.
+# The reduction that combines the devices' results.
 REDUCTIONS = {"": "sum", "add": "sum", "sub": "sum", "mul": "prod", "min": "min", "max": "max"}
 _UFUNCS: dict[str, Callable[..., Any] | None] = {
     "": None,
@@ -40,7 +40,7 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
 
 
 class ScatterKernel:
-    """The kernel with its params. It writes into an operand that dies with the call, if nobody else can see it."""
+    """The kernel with its params bound. It overwrites an operand that is last used by the call, if nothing else refers to it."""
 
     def __init__(self, env: Env, params: Params) -> None:
         self._env, self._params = env, params
@@ -49,11 +49,11 @@ class ScatterKernel:
         return scatter_kernel(self._env, *blocks, **self._params)
 
     def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
+        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
         owned = 0 in free and alone(blocks, 0)
         operands = list(blocks)
         if owned:
-            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
+            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
         return scatter_kernel(self._env, *operands, **self._params, owned=owned)
 
 
@@ -80,7 +80,7 @@ def scatter_kernel(
     owned: bool = False,
     **promises: Any,
 ) -> Block:
-    """`owned`: the operand may be written over."""
+    """`owned`: the kernel may overwrite the operand."""
     del promises
     lead, numbers = env.lead, dimension_numbers
     rank = operand.ndim - lead
@@ -89,7 +89,7 @@ def scatter_kernel(
     if sum_axes:
         unique_indices = unique_indices and set(sum_axes) <= set(update_axes)
         numbers, indices, updates = _one_after_other(env, numbers, indices, updates, sum_axes, combine)
-    # Per split dim: where a device's part of it begins, of the shape of the leading dims, and how long the dim is.
+    # Per split dim: the first position of each device's part, in the shape of the leading dims, and the dim's size.
     begins: dict[int, Block] = {}
     full = list(operand.shape[lead:])
     joined = None
@@ -132,15 +132,15 @@ def scatter_kernel(
         pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
         ufunc = _UFUNCS[combine]
         out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique_indices, own, owned)
-        loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])  # differ if index vectors are empty
+        loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])  # these differ if index vectors are empty
         out = out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
     return out if joined is None or operand_axes is None else cut(env, out, operand_axes)
 
 
 def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, combine: str) -> Block:
-    """The operand as the devices begin with it: where the updates alone are split, all but the first have a neutral one.
+    """Each device's initial operand: the identity, on all but the first device along axes that split the updates alone.
 
-    Along `sum_axes` it has extent 1: what the operands of this process's devices come to together.
+    Along `sum_axes` it has extent 1: the reduction of the operands of this process's devices.
     """
     for a in sum_axes:
         if a in update_axes:
@@ -159,10 +159,10 @@ def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, c
 def _one_after_other(
     env: Env, numbers: ScatterDimensionNumbers, indices: Block, updates: Block, axes: Axes, combine: str
 ) -> tuple[ScatterDimensionNumbers, Block, Block]:
-    """The updates of all devices along `axes` as those of one: these axes are the first batch dims."""
+    """The updates of all devices along `axes` joined: these axes become the first batch dims."""
     counts = (
         MONOIDS[REDUCTIONS[combine]].repeated is not None
-    )  # updates that are the same on all devices come once from each
+    )  # updates that are the same on all devices are repeated, once per device
     for a in axes:
         d = env.dim(a)
         n = env.extent(a) if counts else max(indices.shape[d], updates.shape[d])
@@ -188,7 +188,7 @@ def _scatter_rows(
     combine: str,
     owned: bool,
 ) -> Block | None:
-    """The common case: whole rows at positions in the first dims, the same on all devices. None if it is not that."""
+    """The common case: whole rows at positions in the first dims, the same on all devices. None in other cases."""
     dims = numbers.scatter_dims_to_operand_dims
     count, batch = len(dims), indices.ndim - 1 - lead
     shape, loops = operand.shape[lead:], (1,) * lead

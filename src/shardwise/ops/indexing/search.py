@@ -1,6 +1,6 @@
-"""Where values would be inserted in a sorted array: binary search, one value at a time or all together.
+"""Binary search for insertion positions in a sorted array, one value at a time or all together.
 
-NaNs come after everything else and are equal to each other, as in `sort`.
+NaNs are last and equal to each other, as in `sort`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _search_type(a: ShapedArray, v: ShapedArray, *, right: bool) -> ShapedArray:
 
 
 def _search_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """The sorted array is needed whole; values are looked up where they are."""
+    """The sorted array must be whole; the values keep their sharding."""
     a, v = in_types[0].shape, in_types[1].shape
     last = len(v)
     factors = dim_factors(v)
@@ -53,7 +53,7 @@ def _search_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _search_partition(region: Any, eqn: Equation) -> None:
-    """The first elements of the parts say in which part a value belongs; there it is looked up. Or the array is gathered."""
+    """Find each value's part by the parts' first elements, and search it there; or gather the sorted array."""
     (a, v), (out,) = eqn.inputs, eqn.outputs
     (axes,) = region.layout(a) or ((),)
     if not axes or not v.aval.size:
@@ -103,7 +103,7 @@ def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:
 
 
 def _bisect(lead: int, a: Block, v: Block, right: bool) -> Block:
-    """The search in an array that differs between loop indices: all steps of a bisection for all values at once."""
+    """The search in an array with loop dims: each bisection step handles all values at once."""
     loops = np.broadcast_shapes(a.shape[:lead], v.shape[:lead])
     n = a.shape[-1]
     rows = np.broadcast_to(a, (*loops, n))
@@ -140,5 +140,5 @@ searchsorted_p = define_op(
 
 
 def searchsorted(a: Any, v: Any, *, right: bool = False) -> Array:
-    """For each of `v` the position in the sorted `a` before which (`right`: after whose equals) it belongs, as int32."""
+    """int32 insertion positions of `v` in the sorted `a`: before equal elements, or after them if `right`."""
     return bind(searchsorted_p, a, v, right=right)

@@ -13,20 +13,20 @@ from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
 
-FEWEST = 1 << 10  # values from which a compiled loop pays
-_CHUNK = 1 << 12  # values that a thread takes at a time
-_SHARED = 1 << 14  # from which a second thread pays
+FEWEST = 1 << 10  # values; from here on a compiled loop is faster
+_CHUNK = 1 << 12  # values per chunk of a thread
+_SHARED = 1 << 14  # values; from here on a second thread is faster
 
 
 def searched(a: Block, v: Block, right: bool) -> Block | None:
-    """int32 positions of `v` in the sorted 1-dimensional `a`, as `np.searchsorted` finds them; None if there is no code for it."""
+    """int32 positions of `v` in the sorted 1-dimensional `a`, as by `np.searchsorted`; None if no code exists."""
     if v.size < FEWEST or not 0 < a.size < 1 << 31 or a.dtype.kind not in "iuf" or a.dtype.itemsize not in (4, 8):
         return None
     if not (a.dtype.isnative and v.dtype == a.dtype and available()):
         return None
     a, v = np.ascontiguousarray(a), np.ascontiguousarray(v)
     out = pool.empty(v.shape, np.int32)
-    # Steps of the search: halving until one element is left; each looks at one element, which is always there.
+    # The search halves the range until one element is left; each step reads one element, which always exists.
     threads = thread_count() if v.size >= _SHARED else 1
     units = -(-v.size // _CHUNK)
     _loop(a.dtype.name, right)(units, (a.size, v.size, _CHUNK), (a, v, out), threads)
@@ -43,7 +43,7 @@ def _loop(dtype: str, right: bool) -> Loop:
         values, out = w.element("%v", begin, dtype), w.element("%out", begin, "int32")
 
         def comes_before(x: Lane, y: Lane) -> Lane:
-            """Whether element `x` stands before the place of value `y`; NaN is the greatest of all, and equal to itself."""
+            """Whether element `x` comes before the insertion position of value `y`; NaN is greatest and equal to itself."""
             first, second = (y, x) if right else (x, y)
             less = w.compare("lt", first, second)
             if x.floating:
@@ -61,7 +61,7 @@ def _loop(dtype: str, right: bool) -> Loop:
                 left, base = held[0], Lane(held[1], "int64")
                 half = w.value(f"lshr i64 {left}, 1")
                 middle = w.add(base, w.splat(half, "int64"))
-                # The element before the middle decides; the half that is left may be one longer than needed.
+                # The element before the middle decides; the remaining half may be one element longer than needed.
                 before = w.gather("%a", w.sub(middle, w.constant(1, "int64")), dtype)
                 next_base = w.select(comes_before(before, y), middle, base)
                 return [w.integer("sub", left, half), next_base.ref]

@@ -1,8 +1,8 @@
-"""Kernels of `dynamic_update_slice`: a window of an array written over, on each device the part of it that the device holds.
+"""Kernels of `dynamic_update_slice`: overwrite a window of an array; each device writes the part of the window that it holds.
 
-Comes in: blocks of operand, update and starts. Goes out: a block with the window written, in the operand's own memory where that dies
-with the call. Starts that are the same on all devices, which is the rule, are numbers: the window then is a slice of the block, or a
-slice of the parts of few devices. Where they differ, windows are combined row by row (`windows.write_windows`).
+Comes in: blocks of operand, update and starts. Goes out: a block with the window written, in the operand's own memory if the call
+is its last use. Starts are usually the same on all devices and then are numbers: the window is a slice of the block, or slices of
+the parts of a few devices. Where starts differ, windows are written row by row (`windows.write_windows`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.memory import alone
 
 DimAxes = tuple[Axes, ...]
-_MOST_PARTS = (
-    64  # parts of devices that are written one by one: 0.6 us each; rows at positions take 60 us before the first
-)
+_MOST_PARTS = 64  # devices' parts written one by one: 0.6 us each; writing rows at positions has 60 us of overhead
 
 
 def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
-    """`start` in 0..limit; a negative one counts from the end `n` if `wrap`."""
+    """`start` clamped to 0..limit; with `wrap` a negative one first counts from the end `n`."""
     return min(max(start + n if wrap and start < 0 else start, 0), limit)
 
 
@@ -39,14 +37,14 @@ def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
 
 
 class UpdateKernel:
-    """The kernel for operands and updates of given shapes, without loop dims. It writes into an operand that dies with the call, if
-    nobody else can see it.
+    """The kernel for operands and updates of given shapes, without loop dims. It overwrites an operand that is last used by the call,
+    if nothing else refers to it.
     """
 
     def __init__(
         self, env: Env, shape: Sequence[int], sizes: Sequence[int], wrap: Sequence[bool], axes: DimAxes | None
     ) -> None:
-        """`axes`: those that split dims of the operand, but not of the update."""
+        """`axes`: the mesh axes that split dims of the operand, but not of the update."""
         self._env, self._wrap, lead = env, wrap, env.lead
         self._split = axes or ((),) * len(shape)
         self._sizes = [math.prod(map(env.size, axes)) * n for axes, n in zip(self._split, shape, strict=True)]
@@ -58,22 +56,22 @@ class UpdateKernel:
         loops = [1] * lead
         for axis in itertools.chain(*self._split):
             loops[env.dim(axis)] = env.extent(axis)
-        self._loops = tuple(loops)  # of what is written
+        self._loops = tuple(loops)  # loop dims of the result
         self._lead = lead
 
     def __call__(self, *blocks: Block) -> Block:
         return self._updated(blocks, False)
 
     def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
+        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
         owned = 0 in free and alone(blocks, 0)
         operands = tuple(blocks)
         if owned:
-            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
+            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
         return self._updated(operands, owned)
 
     def _updated(self, blocks: tuple[Block, ...], owned: bool) -> Block:
-        """`owned`: the operand may be written over."""
+        """`owned`: the kernel may overwrite the operand."""
         lead, window = self._lead, self._whole.copy()
         operand, update = blocks[0], blocks[1]
         for k in self._others:
@@ -119,7 +117,7 @@ class UpdateKernel:
         return out
 
     def _at_places(self, blocks: Sequence[Block], owned: bool) -> Block:
-        """The result where starts differ between devices, or many of them hold parts of the window."""
+        """The result if starts differ between devices, or if many devices hold parts of the window."""
         env, lead = self._env, self._lead
         operand, update, *starts = blocks
         firsts: dict[int, Block] = {}
@@ -133,7 +131,7 @@ class UpdateKernel:
 
 
 class _Place:
-    """Where one device's part of a dim meets the window: the device's coordinates, and slices of its part and of the update."""
+    """The overlap of one device's part of a dim with the window: the device's coordinates, and slices of its part and the update."""
 
     __slots__ = ("devices", "dim", "source", "window")
 
@@ -143,13 +141,13 @@ class _Place:
 
 
 class _Part:
-    """A dim of which each device holds `part` elements along `axes`, and a window of `size` in it."""
+    """A dim with `part` elements on each device along `axes`, and a window of `size` elements in it."""
 
     def __init__(self, env: Env, dim: int, part: int, size: int, wrap: bool, axes: Axes) -> None:
         self.dim, self._part, self._size, self._wrap = dim, part, size, wrap
         counts = [env.size(a) for a in axes]
         self._whole = part * math.prod(counts)
-        self._devices: list[list[tuple[int, slice]] | None] = []  # by position: leading dims and the index there
+        self._devices: list[list[tuple[int, slice]] | None] = []  # by position: leading dims and the index along each
         for position in range(math.prod(counts)):
             held = []
             for axis, at in zip(axes, np.unravel_index(position, counts), strict=True):
@@ -159,7 +157,7 @@ class _Part:
             self._devices.append(held if len(held) == len(axes) else None)
 
     def places(self, start: int) -> list[_Place]:
-        """The parts of this process's devices that meet the window."""
+        """The overlaps of this process's devices with the window."""
         part, size = self._part, self._size
         if not part:
             return []
@@ -174,7 +172,7 @@ class _Part:
 
 
 def _local(env: Env, axis: str, at: int) -> int | None:
-    """Where a coordinate of an axis lies in this process's blocks."""
+    """The index of a coordinate of an axis in this process's blocks; None if another process owns it."""
     if env.processes is None:
         return at
     own = list(env.processes.coordinates[env.dim(axis)])

@@ -85,7 +85,7 @@ def _slice_kernel(
 
 
 def window_rule(shape: tuple[int, ...], sizes: tuple[int, ...], scalars: int) -> Rule:
-    """One factor per dim of operand and result; a cut dim is needed whole, and its split does not spread."""
+    """One factor per dim of operand and result; a cut dim must be whole, and its sharding does not propagate."""
     dims = tuple((d,) if n != 1 else () for d, n in enumerate(shape))
     outs = tuple(() if size == 1 else dim for dim, size in zip(dims, sizes, strict=True))
     cut = frozenset(d for d, (n, size) in enumerate(zip(shape, sizes, strict=True)) if n != size)
@@ -94,7 +94,7 @@ def window_rule(shape: tuple[int, ...], sizes: tuple[int, ...], scalars: int) ->
 
 
 def cut_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
-    """Specs of results that keep the first operand's: a split dim may shrink to a size that its axes still divide."""
+    """Specs of results that keep the first operand's spec: a split dim may shrink to a size that its axes still divide."""
     operand, out = in_types[0], outs[0]
     for d, axes in enumerate(operand.spec):
         if axes and out.shape[d] != operand.shape[d]:
@@ -116,7 +116,7 @@ def _slice_transpose(
 def _known_starts(
     starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int], wrap: Sequence[bool]
 ) -> tuple[int, ...] | None:
-    """Where a window begins, if all starts are literals."""
+    """The clamped starts of a window if all are literals; else None."""
     if not all(isinstance(s, Literal) for s in starts):
         return None
     given = zip(starts, shape, sizes, wrap, strict=True)
@@ -124,7 +124,7 @@ def _known_starts(
 
 
 def _static_slice(eqn: Equation) -> Equation | None:
-    """With starts that are known it is a slice, whose split dims stay split."""
+    """The equivalent `slice` if the starts are known: its split dims stay split."""
     operand, *starts = eqn.inputs
     if operand.aval.mesh is not None:
         return None
@@ -178,7 +178,7 @@ def static_starts(starts: tuple[int, ...]) -> tuple[Literal, ...]:
 def _start_values(
     name: str, starts: Any, ndim: int, negative: bool | Sequence[bool]
 ) -> tuple[Sequence[Any], tuple[bool, ...]]:
-    """The start indices as scalar values of one dtype, and which of them count from the end where negative."""
+    """The start indices as scalar values of one dtype, and for each whether negative values count from the end."""
     wrap = (negative,) * ndim if isinstance(negative, bool) else tuple(map(bool, negative))
     if len(wrap) != ndim:
         raise ValueError(f"{name}: allow_negative_indices has {len(wrap)} entries for an operand of {ndim} dims.")
@@ -198,7 +198,7 @@ def _start_values(
         return static_starts(tuple(map(int, starts))), wrap
     values = [as_value(s) for s in starts]
     strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)
-    if strong is not None:  # Python ints take the dtype of the others
+    if strong is not None:  # Python ints adopt the dtype of the others
         values = [
             literal(v.value.item(), dtype=strong)
             if not isinstance(v, Array) and v.aval.weak_type and v.dtype.kind in "iu"
@@ -218,7 +218,7 @@ def dynamic_slice(
     """The window of `slice_sizes` at `start_indices` (a list of scalars, or an int array of rank 1).
 
     Negative starts count from the end if allowed; then starts are clamped so that the window fits. Raises TypeError for
-    sizes beyond the operand's and for non-integer starts, ValueError for a wrong number of starts.
+    sizes larger than the operand's and for non-integer starts, ValueError for a wrong number of starts.
     """
     operand = as_array(operand)
     starts, wrap = _start_values("dynamic_slice", start_indices, operand.ndim, allow_negative_indices)
@@ -264,7 +264,7 @@ def _update_rule(ins: Types, outs: Types, params: Params) -> Rule:
     shape, update = ins[0].shape, ins[1].shape
     rank = len(shape)
     dims = tuple((d,) if n != 1 else () for d, n in enumerate(shape))
-    # A cut dim stays split: every device writes the part of the update that falls into its own part.
+    # A cut dim stays split: every device writes the part of the update that overlaps its own part.
     cut = [d for d in range(rank) if update[d] != shape[d]]
     own = {d: rank + i for i, d in enumerate(cut)}
     update_dims = tuple(() if update[d] == 1 else (own.get(d, d),) for d in range(rank))
@@ -282,7 +282,7 @@ def _update_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence
 def _update_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
     del params, rule
     operand, update = ins[0], ins[1]
-    if update.mesh is not None and operand.spec != update.spec:  # an update that no mesh holds adapts
+    if update.mesh is not None and operand.spec != update.spec:  # an update without a mesh adapts
         raise type_error(
             f"dynamic_update_slice: operand {operand.str_short()} and update {update.str_short()} must be split alike. "
             "Reshard the update."

@@ -1,4 +1,4 @@
-"""`sort` and `top_k` along a split dim: devices exchange what belongs to each other instead of gathering whole rows.
+"""`sort` and `top_k` along a split dim: devices exchange only misplaced elements instead of gathering whole rows.
 
 Comes in: an equation whose dim is split. Goes out: local equations and collectives, where they send less than whole rows.
 """
@@ -23,7 +23,7 @@ _INT32 = np.dtype(np.int32)
 
 
 def sort_partition(region: Any, eqn: Equation) -> None:
-    """The operands in one layout, and rows sorted where they lie; every device ends with as much of a row as before."""
+    """Bring the operands to one layout and sort rows across the devices; each device keeps the same number of elements."""
     dim = eqn.params["dimension"]
     fills = _last_ones(eqn)
     if fills is not None and missing_rows(region, eqn, dim):
@@ -46,7 +46,7 @@ def sort_partition(region: Any, eqn: Equation) -> None:
 
 
 def _last_ones(eqn: Equation) -> list[Any] | None:
-    """Elements of the operands that stay behind all others when they stand there; None if there are none."""
+    """Per operand, a value that sorts after all others if it is last in its row already; None if there is none."""
     key = eqn.inputs[0].aval.dtype
     stays = eqn.params["is_stable"] or eqn.params["num_keys"] == len(eqn.inputs)
     if key.kind not in "iu" or not stays:
@@ -58,7 +58,7 @@ def _last_ones(eqn: Equation) -> list[Any] | None:
 
 
 def top_k_partition(region: Any, eqn: Equation) -> None:
-    """Each device finds the greatest of its part; the greatest of all are among these."""
+    """Each device finds the greatest elements of its part; the result is selected from these."""
     (operand,), k, axis = eqn.inputs, eqn.params["k"], eqn.params["axis"]
     atom, have = region.read(operand)
     if not have or not have[axis] or not k or not operand.aval.size:
@@ -75,7 +75,7 @@ def top_k_partition(region: Any, eqn: Equation) -> None:
         (index,) = region.emit(axis_index_op, [], {"axes": axes})
         (start,) = region.emit(mul_p, [index, literal(part, _INT32)], {})
         (places,) = region.emit(add_p, [places, start], {})
-        # Devices' candidates stand in the order of their parts, so that of equal ones the first of all comes first.
+        # The devices' candidates are in the order of their parts, so that equal ones stay in the order of their positions.
         shape = list(operand.aval.shape)
         shape[axis] = kept * math.prod(region.sizes_of(axes))
         merged = whole(placed[0])

@@ -1,6 +1,6 @@
 """Sorting along one dim: sort of one or several operands, top_k, and their approximate forms, which are exact here.
 
-NaNs come last and are equal to each other, -0.0 equals 0.0; `top_k` ranks by the total order of floats instead
+NaNs are last and equal to each other, -0.0 equals 0.0; `top_k` ranks by the total order of floats instead
 (NaN above infinity, -NaN below -infinity, 0.0 above -0.0), as XLA does.
 """
 
@@ -59,7 +59,7 @@ def _sort_rule(ins: Types, outs: Types, params: Params) -> Rule:
 
 
 def along_rule(shape: tuple[int, ...], dim: int, inputs: int, outputs: int, out_shape: tuple[int, ...]) -> Rule:
-    """Every tensor has the same dims; `dim` is needed whole. Its split spreads to results that have all of it."""
+    """All tensors have the same dims; `dim` must be whole. Its sharding propagates to results that keep its full size."""
     dims = own_factors(shape)
     outs = tuple(dims[d] if n != 1 or shape[d] == 1 else () for d, n in enumerate(out_shape))
     kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(shape)))
@@ -75,7 +75,7 @@ def _sort_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Sp
 
 
 def _sort_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int, **params: Any) -> tuple[Any, Any]:
-    """The tangents in the order that the keys take."""
+    """The tangents in the sorted order of the keys."""
     place = do.iota(dtype=np.dtype(np.int32), shape=primals[0].shape, dimension=dimension, out_sharding=None)
     *outs, order = do.sort(*primals, place, dimension=dimension, **params)
     return outs, [None if t is None else take_along(t, order, dimension, unique=True) for t in tangents]
@@ -102,10 +102,10 @@ def _dim(dimension: int, ndim: int, name: str) -> int:
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """Sort along `dimension`. Several operands (a tuple or list) are sorted together, by the first `num_keys` of them.
+    """Sort along `dimension`. Several operands (a tuple or list) are sorted together by the first `num_keys` operands.
 
-    Returns an array, or a tuple if operands came as a sequence. NaNs come last. Raises TypeError where shapes differ or
-    nothing is given, ValueError for a bad dimension or number of keys.
+    Returns an array, or a tuple for a sequence of operands. NaNs are last. Raises TypeError if shapes differ or the sequence is
+    empty, ValueError for an invalid dimension or number of keys.
     """
     several = isinstance(operand, (list, tuple))
     values = [as_array(x) for x in operand] if several else [as_array(operand)]
@@ -151,7 +151,7 @@ def _top_k_type(x: ShapedArray, *, k: int, axis: int) -> tuple[ShapedArray, ...]
 
 
 def descending_ranks(x: Block) -> Block:
-    """Integers of the total order of `x`, the greatest values first."""
+    """Integer ranks of `x` in the total order, greatest values first."""
     if x.dtype.kind == "b":
         return (~x).view(np.int8)
     keys = comparable(x)
@@ -160,7 +160,7 @@ def descending_ranks(x: Block) -> Block:
     if keys.dtype.kind != "f":
         return ~keys
     bits = np.ascontiguousarray(keys).view(f"i{keys.dtype.itemsize}")
-    ranks = bits >> (8 * bits.itemsize - 1)  # -1 for negative floats, whose bits run backwards
+    ranks = bits >> (8 * bits.itemsize - 1)  # -1 for negative floats, whose bits are in reverse order
     ranks &= bits.dtype.type(np.iinfo(bits.dtype).max)
     ranks ^= bits
     return np.invert(ranks, out=ranks)
@@ -214,7 +214,7 @@ top_k_p = define_op(
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     """The `k` greatest elements along `axis`, greatest first, and their positions (int32); ties: lowest position first.
 
-    Raises ValueError for complex operands, a bad axis, or k outside 0..size.
+    Raises ValueError for complex operands, an invalid axis, or k outside 0..size.
     """
     x = as_array(operand)
     values, indices = bind(top_k_p, x, k=operator.index(k), axis=_dim(axis, x.ndim, "top_k"))
@@ -238,7 +238,7 @@ def _approximate(
         raise ValueError(
             f"{name}: reduction_input_size_override={override} is less than the size of dim {dim}, {x.shape[dim]}."
         )
-    # Without aggregation the candidates of all bins come back; exact search has one bin per element.
+    # Without aggregation the candidates of all bins are returned; exact search has one bin per element.
     return x, operator.index(k) if aggregate else x.shape[dim], dim
 
 
@@ -250,9 +250,9 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The `k` greatest elements and their positions; exact, so every `recall_target` is met.
+    """The `k` greatest elements and their positions; exact, so that every `recall_target` is met.
 
-    Without `aggregate_to_topk` all elements come back, in order. Raises ValueError for operands that are not floating.
+    Without `aggregate_to_topk` all elements are returned, in order. Raises ValueError for operands that are not floats.
     """
     x, count, dim = _approximate(
         "approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk

@@ -1,4 +1,4 @@
-"""Dimension numbers of `gather` and `scatter`, and what both check of them."""
+"""Dimension numbers of `gather` and `scatter`, and the checks that both share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from shardwise.ir import ShapedArray
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows that do not lie inside the operand."""
+    """The treatment of windows that are not inside the operand."""
 
-    CLIP = 1  # starts are moved until the window fits
-    FILL_OR_DROP = 2  # gather gives the fill value, scatter leaves the window out
-    PROMISE_IN_BOUNDS = 3  # the caller says there are none; as CLIP in gather and DROP in scatter
+    CLIP = 1  # starts are clamped so that the window fits
+    FILL_OR_DROP = 2  # gather gives the fill value, scatter drops the window
+    PROMISE_IN_BOUNDS = 3  # the caller promises that there are none; gather clips, scatter drops
     ONE_HOT = 4
 
     @staticmethod
     def from_any(s: str | GatherScatterMode | None) -> GatherScatterMode:
-        """The mode that a user's `mode=` argument names; ValueError if there is none."""
+        """The mode named by a user's `mode=` argument; ValueError for an unknown one."""
         if isinstance(s, GatherScatterMode):
             return s
         if s not in _MODES:
@@ -40,7 +40,7 @@ _MODES: dict[str | None, GatherScatterMode] = {
 
 
 def as_tuples(numbers: Any) -> None:
-    """Make the fields of dimension numbers tuples, so that they hash."""
+    """Convert the fields of dimension numbers to tuples, so that they are hashable."""
     for field in fields(numbers):
         object.__setattr__(numbers, field.name, tuple(getattr(numbers, field.name)))
 
@@ -88,13 +88,13 @@ class ScatterDimensionNumbers:
 
 
 def gather_window_dims(numbers: GatherDimensionNumbers, ndim: int) -> list[int]:
-    """The operand dims that the result's window has."""
+    """The operand dims of the result's window."""
     gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     return [d for d in range(ndim) if d not in gone]
 
 
 def scatter_window_dims(numbers: ScatterDimensionNumbers, ndim: int) -> list[int]:
-    """The operand dims that a window of the updates has."""
+    """The operand dims of a window of the updates."""
     gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     return [d for d in range(ndim) if d not in gone]
 
@@ -121,7 +121,7 @@ def check_batching(
     mapped: Sequence[int],
     mapped_name: str,
 ) -> None:
-    """TypeErrors that gather and scatter share: the batching dims and how indices address the operand."""
+    """The TypeErrors of gather and scatter about batching dims and the operand dims that indices address."""
     vector = indices.ndim - 1
     if len(mapped) != indices.shape[-1]:
         raise TypeError(

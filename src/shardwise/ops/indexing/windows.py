@@ -1,8 +1,8 @@
-"""Reading and writing windows of blocks at computed positions: the NumPy core of gather, scatter and dynamic slices.
+"""Reads and writes of windows of blocks at computed positions: the NumPy core of gather, scatter and dynamic slices.
 
 Comes in: blocks with `lead` loop dims (extent n or 1, differing between blocks), and per indexed dim an array of
 window starts of shape ``loops + batch``, already in bounds. Goes out: the windows, or a copy of the operand with
-windows combined into it. Dims here are counted without the loop dims.
+windows combined into it. Dim numbers in this file do not count the loop dims.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from shardwise.runtime.copies import row_major, take_positions
 
 Block = np.ndarray[Any, Any]
 Starts = Mapping[int, Block]
-Pairs = Sequence[tuple[int, int]]  # (operand dim, batch dim) that run in step
+Pairs = Sequence[tuple[int, int]]  # aligned (operand dim, batch dim)
 
-# Below this many elements a row-wise sparse product does not pay for importing SciPy's.
+# With fewer elements a row-wise sparse product is not worth importing SciPy.
 _SPARSE_ELEMENTS = 1 << 15
 _SPARSE_KINDS = "iufc"
 
 
 def in_bounds(start: Block, n: int, limit: int, wrap: bool) -> tuple[Block, Block | None]:
-    """`start` as intp clamped into 0..limit, and where it needed no clamping (None if nowhere)."""
+    """`start` as intp clamped to 0..limit, and a mask of the starts that were in bounds (None if all were)."""
     start = start.astype(np.intp, copy=False)
     if not start.size:
         return start, None
@@ -49,9 +49,9 @@ def along(n: int, axis: int, rank: int) -> Block:
 def read_windows(
     operand: Block, lead: int, starts: Starts, sizes: Sequence[int], pairs: Pairs, index_shape: tuple[int, ...]
 ) -> Block:
-    """Windows of `operand`: ``loops + batch + window``, where the window has every operand dim that is not in `pairs`.
+    """Windows of `operand`: ``loops + batch + window``; the window has every operand dim that is not in `pairs`.
 
-    `index_shape` is ``loops + batch``, to which each array of `starts` broadcasts. Dims without a start begin at 0.
+    Each array of `starts` broadcasts to `index_shape`, ``loops + batch``. Dims without a start begin at 0.
     """
     shape = operand.shape
     rank = len(index_shape)
@@ -63,7 +63,7 @@ def read_windows(
             cut[lead + d] = slice(0, size)
     view = operand[tuple(cut)]
     moving = [d for d in indexed if sizes[d] > 1]
-    if moving:  # one axis of window positions stays in place, one of offsets comes last
+    if moving:  # the axis of window positions stays in place, that of offsets is last
         view = sliding_window_view(view, [sizes[d] for d in moving], [lead + d for d in moving])  # type: ignore[call-overload]
 
     # Axes of `view`: read by an index array, kept, or (operand loops of extent 1) dropped.
@@ -106,7 +106,7 @@ def read_windows(
 
 
 def _take(view: Block, axes: list[int], index: list[Block], index_shape: tuple[int, ...]) -> tuple[Block, int]:
-    """Index `view` on `axes`; returns the result and where its index axes begin. Other axes keep their order."""
+    """Index `view` on `axes`; returns the result and the number of its first index axis. Other axes keep their order."""
     if not axes:
         out = view.reshape((1,) * len(index_shape) + view.shape)
         return np.broadcast_to(out, index_shape + view.shape), 0
@@ -151,12 +151,12 @@ def write_windows(
     own: Mapping[int, tuple[Block, int]] | None = None,
     owned: bool = False,
 ) -> Block:
-    """A copy of `operand`, or itself if it is `owned`, with windows of `updates` put (`combine` None) or combined (a ufunc)
+    """A copy of `operand`, or `operand` itself if `owned`, with windows of `updates` put (`combine` None) or combined (a ufunc)
     into it, in order.
 
     `updates` is ``loops + batch + window``; the window has every operand dim that is not in `pairs`, with `sizes`.
-    `keep` (``loops + batch``) tells which windows to write. `own` gives, for dims of which `operand` holds a part,
-    where the part begins (``loops``) and its size: elements outside it are left out.
+    `keep` (``loops + batch``) is a mask of the windows to write. `own` gives, for dims of which `operand` holds only a part,
+    the part's first position (``loops``) and its size: elements outside it are dropped.
     """
     rank_dims = operand.ndim - lead
     paired = dict(pairs)
@@ -238,7 +238,7 @@ def _as_rows(
 
 
 def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..., Any] | None, unique: bool) -> None:
-    """``flat[position[i]] = combine(flat[position[i]], rows[i])`` for i in turn, in place; repeated positions count."""
+    """``flat[position[i]] = combine(flat[position[i]], rows[i])`` for each i in order, in place, repeated positions included."""
     if not rows.size:
         return
     if combined_rows(flat, position, rows, combine):
@@ -258,11 +258,11 @@ def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..
 
 
 def _add_rows(flat: Block, position: Block, rows: Block, sign: int) -> None:
-    """Row-wise accumulation as a product with a sparse matrix, one entry per column; 8 times faster than ufunc.at."""
+    """Row-wise accumulation as a product with a sparse matrix with one entry per column: 8 times faster than ufunc.at."""
     from scipy.sparse import _sparsetools
 
     (size, columns), count = flat.shape, position.size
-    weights = np.full(count, sign).astype(flat.dtype)  # wraps to the right weight for unsigned types
+    weights = np.full(count, sign).astype(flat.dtype)  # wraps to the correct weight for unsigned types
     source = np.ascontiguousarray(rows).reshape(-1)
     position = position.astype(np.int64, copy=False)
     ends = np.arange(count + 1)  # column i has the entries from ends[i] to ends[i + 1]

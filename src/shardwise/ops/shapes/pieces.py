@@ -169,7 +169,7 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """`slice` along one dim. None stands for the dim's first or last end; negative positions count from the last."""
+    """`slice` along one dim. None means 0 as start and the dim's size as limit; negative positions count from the end."""
     x = _operand("slice_in_dim", operand)
     d = dim_index(axis, x.ndim, "slice_in_dim")
     n = x.shape[d]
