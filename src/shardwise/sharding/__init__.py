@@ -1,7 +1,6 @@
-"""Where arrays live: devices, meshes, specs, shardings, and the index arithmetic between them.
+"""The placement of arrays: devices, meshes, specs, shardings, and the index arithmetic between them.
 
-In: settings. Out: `Sharding` objects, which everything above reads through two members, `device_list` and
-`tiling(ndim)`.
+In: settings. Out: `Sharding` objects; higher layers read two of their members, `device_list` and `tiling(ndim)`.
 """
 
 from typing import Any as _Any

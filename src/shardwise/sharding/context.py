@@ -1,4 +1,4 @@
-"""Which mesh is current: two independent, thread-local registers.
+"""The current mesh: two independent, thread-local registers.
 
 The *context mesh* (an abstract mesh and, beside it, a concrete one) is set by `use_mesh` and `set_mesh`; bare specs,
 default placement and explicit types read it. The *legacy stack* is pushed by `with mesh:` and read by `pjit` and
@@ -16,7 +16,7 @@ from shardwise.sharding.mesh import EMPTY_MESH, Mesh, legacy_stack
 
 _abstract: Setting[AbstractMesh] = Setting("abstract_mesh", EMPTY_ABSTRACT_MESH)
 _concrete: Setting[Mesh] = Setting("concrete_mesh", EMPTY_MESH)
-# How many traces are being recorded in this thread; `set_mesh` has no meaning there. The tracer sets it.
+# The number of traces being recorded in this thread, inside which `set_mesh` has no meaning. The tracer sets it.
 tracing: Setting[bool] = Setting("tracing", False, traced=False)
 
 
@@ -86,10 +86,10 @@ def use_mesh(mesh: Mesh) -> _MeshContext:
 
 
 def set_mesh(mesh: Mesh | None) -> Any:
-    """Set the context mesh of this thread from now on.
+    """Set the context mesh of this thread permanently.
 
-    Under the `seed` dialect the concrete mesh that was set before is returned (None if there was none). Under
-    `latest` the returned object is a context manager whose exit restores what was there before.
+    Under the `seed` dialect it returns the previous concrete mesh (None if there was none). Under `latest` it returns a
+    context manager whose exit restores the previous meshes.
 
     Raises:
         ValueError: `mesh` is neither a `Mesh` nor None, has Manual axes, or a function is being traced.
@@ -106,7 +106,7 @@ def set_mesh(mesh: Mesh | None) -> Any:
 
 
 class _SetMesh:
-    """What `set_mesh` returns under `latest`: the mesh is set already, leaving the context restores."""
+    """The result of `set_mesh` under `latest`: the mesh is set already; leaving the context restores the previous one."""
 
     __slots__ = ("_before", "mesh")
 

@@ -1,4 +1,4 @@
-"""From a tiling back to a sharding: results get the same kind of sharding as the operand they follow."""
+"""From a tiling back to a sharding: a result gets the same kind of sharding as the operand that it follows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from shardwise.sharding.tiling import Tiling, common_refinement
 def sharding_like(like: Sharding, tiling: Tiling, *, reuse: bool = True) -> Sharding:
     """A sharding of the kind of `like`, over its devices, that places arrays as `tiling` does.
 
-    `like` itself if it places them so, unless `reuse` is False (`like` is that of an array of another rank). For a
-    `NamedSharding` the result is one on the same mesh, its spec without trailing Nones and axes of size one. If the mesh's
-    axes cannot express the tiling, and for users' shardings, it is a `GSPMDSharding`.
+    The result is `like` itself if its tiling is the same, unless `reuse` is False (`like` belongs to an array of another
+    rank). For a `NamedSharding` it is one on the same mesh, its spec without trailing Nones and axes of size one. If the
+    mesh's axes cannot express the tiling, and for users' shardings, it is a `GSPMDSharding`.
     """
     try:
         own = like.tiling(tiling.ndim)

@@ -1,8 +1,8 @@
-"""Devices: plain data that name the places of shards.
+"""Devices: plain data that identify the places of shards.
 
 A device is a number in a process; nothing runs per device, so thousands cost no more than their objects. Their
-number is fixed when the backend is created, at the first call that needs devices. A `Topology`, which a multi-process
-layer may install earlier, says which process owns which devices.
+number is fixed when the backend is created, at the first call that needs devices. A multi-process layer may install a
+`Topology` before that; it assigns devices to processes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ _ACCELERATORS = ("gpu", "tpu", "cuda", "rocm", "metal")
 
 @dataclass(frozen=True)
 class Topology:
-    """Which process this is, and how many devices each process owns.
+    """The rank of this process, and the number of devices of each process.
 
     Attributes:
         process_index: rank of this process.
         process_count: number of processes.
-        devices_per_process: one count for all processes, one per process, or None: every process owns as many
-            as the settings say.
+        devices_per_process: one count for all processes, one per process, or None: the settings give every process's count.
     """
 
     process_index: int = 0
@@ -98,7 +97,7 @@ class Device:
 
     @property
     def platform(self) -> str:
-        """`'cpu'`; in a planned run that of the machine."""
+        """`'cpu'`; in a planned run the machine's platform."""
         return self.client.platform
 
     @property
@@ -128,7 +127,7 @@ class Device:
 
     @property
     def local_index(self) -> int:
-        """Position among the devices of its process, whichever process that is."""
+        """Position among the devices of its process, which may be another one."""
         return self._local_index
 
     def memory_stats(self) -> dict[str, Any] | None:
@@ -136,7 +135,7 @@ class Device:
         return memory_stats_source(self) if memory_stats_source is not None else None
 
     def live_buffers(self) -> list[Any]:
-        """Deprecated and always empty: `live_arrays()` lists the arrays that are alive."""
+        """Deprecated and always empty: `live_arrays()` lists the live arrays."""
         warnings.warn(
             "Device.live_buffers() is deprecated and finds nothing; live_arrays() lists the arrays that are alive.",
             DeprecationWarning,
@@ -157,7 +156,7 @@ class Device:
         return list(self._memories[kinds])
 
     def default_memory(self) -> Memory:
-        """The memory of arrays for which none is requested."""
+        """The memory of arrays that request none."""
         return self.addressable_memories()[0]
 
     def memory(self, kind: str) -> Memory:
@@ -182,13 +181,13 @@ class Device:
 
 
 class CpuDevice(Device):
-    """A (virtual) CPU device; the only kind there is."""
+    """A (virtual) CPU device, the only kind of this machine's devices."""
 
     __slots__ = ()
 
 
 def unknown_memory_kind(kind: object) -> str:
-    """The error text for a memory kind that does not exist; it lists those that do."""
+    """The error text for a memory kind that does not exist; it lists the existing kinds."""
     kinds, platform = ", ".join(memory_kinds()), PLATFORM if _client is None else _client.platform
     return (
         f"Could not find memory addressable by device {platform}. "
@@ -197,7 +196,7 @@ def unknown_memory_kind(kind: object) -> str:
 
 
 def default_memory_kind() -> str:
-    """The memory kind of arrays for which none is requested."""
+    """The memory kind of arrays that request none."""
     return memory_kinds()[0]
 
 
@@ -213,7 +212,7 @@ class Client:
     device_kind = PLATFORM
     platform_version = "shardwise"
     runtime_type = "shardwise"
-    stands_for_all = False  # whether this process plays all processes: no data lies anywhere else
+    stands_for_all = False  # whether this process represents all processes (a planned run)
 
     def __init__(self, topology: Topology):
         counts = topology.counts()
@@ -265,11 +264,11 @@ class Client:
         return self.process_index_
 
     def position(self, device: Device) -> int:
-        """Place of a device in the list of all devices."""
+        """Position of a device in the list of all devices."""
         return self._starts[device.process_index] + device.local_index
 
     def first_local_device(self) -> Device:
-        """The device of results that nobody placed."""
+        """The device of uncommitted results."""
         return self._devices[self._starts[self.process_index_]]
 
 
@@ -355,7 +354,7 @@ def _check_platform() -> None:
 
 
 def install_client(client: Client | None) -> Client | None:
-    """Make `client` the backend, or have one created at the next use of devices; returns the one before."""
+    """Make `client` the backend (None: create one at the next use of devices); returns the previous backend."""
     global _client
     with _lock:
         before, _client = _client, client

@@ -17,7 +17,7 @@ _FACTOR = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class CompoundFactor(tuple[str, ...]):
-    """A dim that is made of several factors, the major one first."""
+    """A dim made of several factors, major first."""
 
     def __new__(cls, *factors: str) -> CompoundFactor:
         if len(factors) < 2:
@@ -26,7 +26,7 @@ class CompoundFactor(tuple[str, ...]):
 
 
 class ArrayMapping(tuple[Any, ...]):
-    """The factors of one array's dims: names, `CompoundFactor`s, and `BATCHING` (also with a name behind it) for leading dims."""
+    """The factors of one array's dims: names, `CompoundFactor`s, and `BATCHING` (optionally followed by a name) for leading dims."""
 
     def __new__(cls, *dims: Any) -> ArrayMapping:
         for i, dim in enumerate(dims):
@@ -43,10 +43,10 @@ class ArrayMapping(tuple[Any, ...]):
 
 
 class SdyShardingRule:
-    """How the dims of operands and results correspond.
+    """The correspondence between the dims of operands and results.
 
-    `operand_mappings` and `result_mappings` hold one `ArrayMapping` (or tuple) each; `factor_sizes` the sizes of factors that
-    stand in compound dims only. Dims with a factor in `need_replication_factors` stay whole.
+    `operand_mappings` and `result_mappings` hold one `ArrayMapping` (or tuple) per value; `factor_sizes` holds the sizes of factors
+    that occur only in compound dims. Dims with a factor in `need_replication_factors` stay whole.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SdyShardingRule:
         )
 
     def rule_for(self, in_shapes: Sequence[Shape], out_shapes: Sequence[Shape]) -> Rule:
-        """The rule for arrays of these shapes. ValueError where counts or ranks do not fit."""
+        """The rule for arrays of these shapes. ValueError if counts or ranks do not fit."""
         for what, mappings, shapes in (
             ("operands", self.operand_mappings, in_shapes),
             ("results", self.result_mappings, out_shapes),
@@ -112,10 +112,10 @@ def _dims(mapping: ArrayMapping, rank: int) -> tuple[tuple[str, ...], ...]:
 
 
 def parse_rule(text: Any, **options: Any) -> SdyShardingRule:
-    """The rule that `text` writes, ``...`` for leading batch dims and ``(i j)`` for dims of several factors.
+    """The rule in `text`, with ``...`` for leading batch dims and ``(i j)`` for dims of several factors.
 
     Raises:
-        ValueError: it has no ``->``, or is no such text.
+        ValueError: `text` has no ``->``, or is malformed.
     """
     if not isinstance(text, str):
         raise TypeError(f"a sharding rule is written as a str, got {type(text).__name__}")

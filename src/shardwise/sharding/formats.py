@@ -1,7 +1,7 @@
 """`Layout` and `Format`: the order of an array's dims in memory, and that order together with a sharding.
 
-Arrays lie in row-major order. A format with another order is refused in `device_put` and in the shardings of `jit`, where it would
-have an effect.
+Arrays are stored in row-major order. `device_put` and the shardings of `jit` refuse a format with another order, because there it
+would have an effect.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Format:
-    """How an array is laid out in memory and over devices; both None for an argument that is not used.
+    """The layout of an array in memory and over devices; both None for an unused argument.
 
     Raises:
         TypeError: `layout` is no Layout, Layout.AUTO or None, or `sharding` no Sharding or None.
@@ -91,10 +91,10 @@ class Format:
             )
 
     def resolved(self, what: str) -> Sharding | None:
-        """The sharding, of an array in row-major order.
+        """The sharding; the layout must be row-major.
 
         Raises:
-            NotImplementedError: the layout is another one; `what` names the argument.
+            NotImplementedError: the layout is not row-major; `what` names the argument.
         """
         if isinstance(self.layout, Layout) and not self.layout.is_row_major:
             raise NotImplementedError(
@@ -104,7 +104,7 @@ class Format:
         return self.sharding
 
     def check_rank(self, shape: tuple[int, ...], what: str) -> None:
-        """ValueError if the layout orders another number of dims than `shape` has."""
+        """ValueError if the layout's rank is not that of `shape`."""
         if isinstance(self.layout, Layout) and len(self.layout.major_to_minor) != len(shape):
             raise ValueError(
                 f"{what} is incompatible with its layout annotation {self.layout}: it orders {len(self.layout.major_to_minor)} dims, and "
@@ -113,5 +113,5 @@ class Format:
 
 
 def row_major(ndim: int, sharding: Sharding | None) -> Format:
-    """The format of an array of that rank; without a sharding there is no array."""
+    """The format of an array of this rank; without a sharding, of an unused argument."""
     return Format() if sharding is None else Format(Layout(tuple(range(ndim)), ()), sharding)

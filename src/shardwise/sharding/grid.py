@@ -18,7 +18,7 @@ from shardwise.base import config
 
 
 class AxisType(enum.Enum):
-    """Who decides how arrays lie along a mesh axis: the compiler, the types, or the program itself."""
+    """The authority over layouts along a mesh axis: the compiler, the types, or the program itself."""
 
     Auto = 1
     Explicit = 2
@@ -101,7 +101,7 @@ class Grid:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no axis."""
+        """Whether this is the empty mesh."""
         return self.size == 0
 
     @property

@@ -83,7 +83,7 @@ class GSPMDSharding(ImmutableSharding):
             raise ValueError(rank_text(self, self._hlo_sharding.rank, len(aval_shape)))
 
     def tiling(self, ndim: int, shape: Shape | None = None) -> Tiling | None:
-        """The placement over an anonymous grid; None if the device numbers form none.
+        """The placement over an anonymous grid; None if the device numbers form no grid.
 
         Raises:
             ValueError: arrays of this rank cannot have the sharding.

@@ -1,7 +1,7 @@
 """Tile assignments in the notation of XLA: `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`.
 
-A tile assignment is a grid of device numbers with one dim per array dim and, optionally, one more whose devices
-replicate. `OpSharding` is its mutable, field-by-field form, `HloSharding` the checked and comparable one with a text.
+A tile assignment is a grid of device numbers with one dim per array dim and, optionally, one more dim of replicas.
+`OpSharding` is its mutable form with separate fields; `HloSharding` is checked and comparable, and has a text form.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class HloSharding:
         return self.tiles.ravel().tolist()
 
     def num_devices(self) -> int:
-        """The size of the grid; 0 where there is none."""
+        """The size of the grid; 0 if there is none."""
         return self.tiles.size if self.is_tiled() else int(self.is_maximal())
 
     def num_dimensions(self) -> int:
@@ -215,12 +215,12 @@ class HloSharding:
 
     @property
     def rank(self) -> int:
-        """How many array dims the grid describes."""
+        """The number of array dims that the grid describes."""
         return self.tiles.ndim - len(self.subgroups)
 
     @property
     def ways(self) -> Shape:
-        """Into how many parts each array dim is split."""
+        """The number of parts of each array dim."""
         return self.tiles.shape[: self.rank]
 
     @property
@@ -229,7 +229,7 @@ class HloSharding:
         return not self.is_tiled() or math.prod(self.ways) == 1
 
     def coordinates(self) -> np.ndarray:
-        """Which part each device holds: int64[num_devices, rank], by device number."""
+        """The part that each device holds: int64[num_devices, rank], by device number."""
         result = np.empty((self.tiles.size, self.rank), np.int64)
         parts = np.indices(self.tiles.shape).reshape(self.tiles.ndim, -1).T
         result[self.tiles.ravel()] = parts[:, : self.rank]
@@ -290,7 +290,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _merged_iota(reshape: Shape, perm: Shape) -> tuple[Shape, Shape]:
-    """Join grid dims that stay neighbours under the permutation, so that equal assignments read alike."""
+    """Join grid dims that stay adjacent under the permutation, so that equal assignments have equal texts."""
     runs: list[list[int]] = []
     for axis in perm:
         if reshape[axis] == 1:

@@ -1,4 +1,4 @@
-"""`ManualAxisType`: what a value is along the Manual axes of a mesh."""
+"""`ManualAxisType`: the state of a value along the Manual axes of a mesh."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class ManualAxisType:
         return frozenset(mesh.manual_axes) - self.varying - self.unreduced - self.reduced
 
     def update(self, **changes: frozenset[str]) -> ManualAxisType:
-        """One with some fields replaced."""
+        """A copy with some fields replaced."""
         return ManualAxisType(**{f.name: changes.pop(f.name, getattr(self, f.name)) for f in fields(self)}, **changes)

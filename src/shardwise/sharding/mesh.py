@@ -32,7 +32,7 @@ class Mesh(Grid, ContextDecorator):
         axis_names: one name per axis; a str names one axis.
         axis_types: one type per axis; None: all Auto.
 
-    As a context manager (or decorator) it is the mesh of bare specs inside `pjit` and `with_sharding_constraint`.
+    As a context manager (or decorator) it sets the mesh for bare specs in `pjit` and `with_sharding_constraint`.
 
     Raises:
         ValueError: counts disagree, or a name is None or appears twice.
@@ -204,13 +204,13 @@ def make_mesh(
     devices: Sequence[Device] | None = None,
     axis_types: Any = None,
 ) -> Mesh:
-    """A mesh of the first `prod(axis_shapes)` devices, in row-major order, or so that each process has a block of it.
+    """A mesh of the first `prod(axis_shapes)` devices, in row-major order, or arranged so that each process has a block of it.
 
     Args:
         axis_shapes: one size per axis.
         axis_names: one name per axis; a str names one axis.
         *arguments: `axis_types`, if given by position.
-        devices: which devices to take from; None: all.
+        devices: the devices to choose from; None: all.
         axis_types: one type per axis; None: Auto under the `seed` dialect, Explicit under `latest`.
 
     Raises:

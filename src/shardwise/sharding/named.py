@@ -22,13 +22,13 @@ class NamedSharding(ImmutableSharding):
     """A mesh, and for each dim of an array the mesh axes that split it; interned.
 
     Args:
-        mesh: a `Mesh`, or an `AbstractMesh` where devices do not matter.
+        mesh: a `Mesh`, or an `AbstractMesh` if devices do not matter.
         spec: a `PartitionSpec`; under the `seed` dialect also the tuple of its entries.
         memory_kind: None for the default.
 
     Raises:
         TypeError: `spec` is None, or `mesh` is no mesh.
-        ValueError: the spec names an axis that the mesh lacks, UNCONSTRAINED stands over a mesh without Auto axes,
+        ValueError: the spec names an axis that the mesh lacks, it has UNCONSTRAINED over a mesh without Auto axes,
             an unreduced axis is not Explicit, or there is no such memory.
         DuplicateSpecError: the spec uses an axis twice.
     """
@@ -58,7 +58,7 @@ class NamedSharding(ImmutableSharding):
 
     @property
     def spec(self) -> PartitionSpec:
-        """For each dim the mesh axes that split it; of the dialect in force, whichever it was made under."""
+        """For each dim the mesh axes that split it; the spec is of the current dialect."""
         spec = self._spec
         return spec if spec.__class__ is spec_class() else spec.update()
 

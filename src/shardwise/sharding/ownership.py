@@ -1,8 +1,8 @@
-"""Ownership: the coordinates of a device grid that each process owns, for grids over several processes.
+"""Ownership: the coordinates that each process owns in a device grid over several processes.
 
-In: the ordered devices and the shape of their grid. Out: per process and axis the coordinates that it owns. A
-process's devices must form a sub-grid (the product of one set of coordinates per axis), because it keeps its part of every
-array as one block.
+In: the ordered devices and the shape of their grid. Out: the coordinates that each process owns per axis. A process's
+devices must form a sub-grid (the product of one set of coordinates per axis), because it keeps its part of every array as
+one block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Coordinates = tuple[Shape, ...]  # per axis, ascending
 
 @dataclass(frozen=True)
 class Ownership:
-    """The owners of a grid's parts: `owned[p]` are the coordinates of process p per axis; processes without devices are absent."""
+    """The owners of a grid's parts: `owned[p]` holds the coordinates of process p per axis; processes without devices are absent."""
 
     shape: Shape
     me: int
@@ -35,7 +35,7 @@ class Ownership:
 
     @property
     def extents(self) -> Shape:
-        """How many coordinates this process owns per axis."""
+        """The number of coordinates that this process owns per axis."""
         return tuple(len(c) for c in self.coordinates)
 
     @property
@@ -47,7 +47,7 @@ class Ownership:
         return hash((self.shape, self.me, tuple(self.owned.items())))
 
     def crossing(self) -> Shape:
-        """The axes (by position) of which this process does not own every coordinate."""
+        """The axes (by position) along which this process does not own every coordinate."""
         return tuple(a for a, (n, c) in enumerate(zip(self.shape, self.coordinates, strict=True)) if len(c) != n)
 
 
@@ -92,13 +92,13 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
 
 
 def own_coordinates(devices: Sequence[Device], shape: Shape) -> Coordinates:
-    """Per axis of a grid over `devices` the coordinates that this process's devices have."""
+    """The coordinates of this process's devices per axis of a grid over `devices`."""
     mine = np.array([d.is_local for d in devices]).reshape(shape)
     return tuple(tuple(np.unique(column).tolist()) for column in np.nonzero(mine))
 
 
 def _sub_grid(mine: np.ndarray) -> Coordinates | None:
-    """The coordinates per axis of which the marked places are the product, if they are one."""
+    """The coordinates per axis if the marked places are a product of such; else None."""
     axes = range(mine.ndim)
     coords = tuple(tuple(np.flatnonzero(mine.any(axis=tuple(a for a in axes if a != axis))).tolist()) for axis in axes)
     return coords if mine[np.ix_(*coords)].all() else None
@@ -107,7 +107,8 @@ def _sub_grid(mine: np.ndarray) -> Coordinates | None:
 def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
     """The devices in an array of `shape`: row-major, unless that would separate the devices of one process.
 
-    Then each process gets a block of the array, if its devices can form one: as many along the last axes as divides them.
+    In that case each process gets a block of the array, if its devices can form one. Blocks are as long as possible along
+    the last axes.
     """
     grid = np.empty(len(devices), object)
     grid[:] = list(devices)
@@ -131,7 +132,7 @@ def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
 
 
 def _block(shape: Shape, count: int) -> Shape | None:
-    """Sizes that divide those of `shape`, with the product `count`; large ones last."""
+    """Sizes that divide those of `shape`, with the product `count`; larger sizes last."""
     if not shape:
         return () if count == 1 else None
     for last in range(min(shape[-1], count), 0, -1):
@@ -143,7 +144,7 @@ def _block(shape: Shape, count: int) -> Shape | None:
 
 
 def owned_positions(dims: tuple[Shape, ...], grid: Shape, coordinates: Coordinates) -> tuple[np.ndarray | None, ...]:
-    """Per array dim which parts the coordinates select, ascending along each axis; None: all of them.
+    """The parts of each array dim that the coordinates select, ascending along each axis; None: all of them.
 
     `dims[d]` are the grid axes that split dim d, major first.
     """
@@ -160,7 +161,7 @@ def owned_positions(dims: tuple[Shape, ...], grid: Shape, coordinates: Coordinat
 
 
 def local_part(value: np.ndarray, ways: Shape, positions: Sequence[np.ndarray | None]) -> np.ndarray:
-    """The parts of a whole array at `positions` of each dim that is split in `ways`; a view if they are neighbours."""
+    """The parts of a whole array at `positions` of its dims, which are split in `ways`; a view if the parts are contiguous."""
     for d, where in enumerate(positions):
         if where is None:
             continue

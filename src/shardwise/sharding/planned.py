@@ -1,6 +1,6 @@
-"""The devices of a machine that one does not have: they name places of shards, and no data ever lies on them.
+"""The devices of a machine that is not present: they identify places of shards, and never hold data.
 
-In: what a planner knows of the machine's devices. Out: a `PlannedClient`, which `install_client` makes the backend.
+In: a planner's description of the machine's devices. Out: a `PlannedClient`, which `install_client` makes the backend.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 
 
 class Place(Protocol):
-    """Where a device of that machine is."""
+    """The place of a device in the planned machine."""
 
     @property
     def id(self) -> int: ...
@@ -32,7 +32,7 @@ class Place(Protocol):
 
 
 class PlannedDevice(Device):
-    """A device of the machine planned for."""
+    """A device of the planned machine."""
 
     __slots__ = ("_memory", "coords", "core_on_chip", "slice_index")
 
@@ -44,7 +44,7 @@ class PlannedDevice(Device):
         self._memory = client.memory
 
     def memory_stats(self) -> dict[str, Any]:
-        """Nothing is in use, whatever the plan says."""
+        """The memory statistics: nothing is ever in use."""
         return {"bytes_limit": self._memory, "bytes_in_use": 0, "peak_bytes_in_use": 0, "num_allocs": 0}
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class PlannedDevice(Device):
 
 
 class PlannedClient(Client):
-    """The backend of a planned run. This process is the first of the machine's, and stands for all of them."""
+    """The backend of a planned run. This process is the first of the machine's processes, and represents all of them."""
 
     runtime_type = "plan"
     platform_version = "plan"

@@ -41,7 +41,7 @@ class Chunked:
 
 @dataclass(frozen=True, slots=True)
 class Unstacked:
-    """The array dim, of length `size`, is taken apart; the pieces lack it."""
+    """The array dim, of length `size`, is unstacked: the pieces lack it."""
 
     size: int
 
@@ -65,7 +65,7 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ShardingSpec:
-    """How each array dim is cut (`sharding`), and what each dim of the device grid runs over (`mesh_mapping`).
+    """The cuts of each array dim (`sharding`), and the cut or replicas for each dim of the device grid (`mesh_mapping`).
 
     Raises:
         ValueError: `mesh_mapping` does not use each cut exactly once.
@@ -129,11 +129,11 @@ class ShardingSpec:
 
 
 class PmapSharding(ImmutableSharding):
-    """How `pmap` lays an array over devices: along each cut dim, every device has a slice of length one.
+    """The layout of `pmap`'s arrays over devices: along each cut dim, every device has a slice of length one.
 
     Args:
         devices: array or sequence of `Device`.
-        sharding_spec: how array dims are cut and which device runs over which piece.
+        sharding_spec: the cuts of array dims, and their assignment to dims of the device grid.
 
     Raises:
         TypeError: an entry is no `Device`, or `sharding_spec` is something else.
@@ -168,9 +168,9 @@ class PmapSharding(ImmutableSharding):
         """Slices of length one along `sharded_dim`, one per device.
 
         Args:
-            shape: of the array.
+            shape: the array's shape.
             sharded_dim: the dim to cut; None: each of `devices` holds the whole array.
-            devices: by default the first local devices, as many as the dim is long.
+            devices: by default the first local devices, one per element of the dim.
 
         Raises:
             ValueError: neither `sharded_dim` nor `devices` is given, the array has no such dim, or it is longer
@@ -191,7 +191,7 @@ class PmapSharding(ImmutableSharding):
 
     @property
     def memory_kind(self) -> str:
-        """The default memory; `pmap` knows no other."""
+        """The default memory, the only one that `pmap` supports."""
         return default_memory_kind()
 
     def with_memory_kind(self, kind: str) -> PmapSharding:
@@ -200,7 +200,7 @@ class PmapSharding(ImmutableSharding):
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether no dim is cut in more than one piece."""
+        """Whether no dim is cut into more than one piece."""
         return self.sharding_spec.tiling().is_replicated
 
     def _check_shape(self, shape: Shape) -> None:
@@ -223,11 +223,11 @@ class PmapSharding(ImmutableSharding):
                 )
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
-        """Raise ValueError if a cut dim is not as long as there are pieces."""
+        """Raise ValueError if the length of a cut dim is not its number of pieces."""
         self._check_shape(tuple(aval_shape))
 
     def tiling(self, ndim: int, shape: Shape | None = None) -> Tiling | None:
-        """The placement over the device grid; None where pieces lack a dim (`Unstacked`)."""
+        """The placement over the device grid; None if pieces lack a dim (`Unstacked`)."""
         if any(isinstance(entry, Unstacked) for entry in self.sharding_spec.sharding):
             return None
         tiling = self.sharding_spec.tiling()
@@ -248,7 +248,7 @@ class PmapSharding(ImmutableSharding):
         return dict(zip(self.device_list, spec.indices(shape).ravel(), strict=True))
 
     def shard_shape(self, global_shape: Shape) -> Shape:
-        """The shape of each device's part, which lacks the dims that are taken apart.
+        """The shape of each device's part, without the unstacked dims.
 
         Raises:
             ValueError: a cut dim is not as long as there are pieces.

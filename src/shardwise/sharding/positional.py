@@ -1,4 +1,4 @@
-"""`PositionalSharding`: a grid of device sets that has the array's own rank, without names."""
+"""`PositionalSharding`: a grid of device sets with the array's rank, without axis names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _DeviceSet:
 
 
 class PositionalSharding(ImmutableSharding):
-    """A grid of device sets: dim `d` of an array is split as many ways as dim `d` of the grid is long.
+    """A grid of device sets: the size of its dim `d` is the number of parts of dim `d` of an array.
 
     `reshape`, `transpose` and `replicate` make other grids of the same devices. A value must have the grid's rank.
 
@@ -91,7 +91,7 @@ class PositionalSharding(ImmutableSharding):
 
     @property
     def ndim(self) -> int:
-        """The rank of the grid, and of the values it is for."""
+        """The rank of the grid, and of the arrays that it places."""
         return self._positions.ndim - 1
 
     @property
@@ -123,7 +123,7 @@ class PositionalSharding(ImmutableSharding):
         return self._remake(self._positions.transpose(*order, self.ndim))
 
     def replicate(self, axis: Any = None, keepdims: bool = True) -> PositionalSharding:
-        """Merge the sets along some grid dims (None: all), whose devices then hold the same.
+        """Merge the sets along some grid dims (None: all); their devices then hold the same part.
 
         Args:
             axis: one dim or a tuple of dims.
@@ -153,7 +153,7 @@ class PositionalSharding(ImmutableSharding):
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether there is one set only."""
+        """Whether there is only one set."""
         return math.prod(self.shape) == 1
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
@@ -171,7 +171,7 @@ class PositionalSharding(ImmutableSharding):
         return coords
 
     def tiling(self, ndim: int, shape: Shape | None = None) -> Tiling | None:
-        """The placement over an anonymous grid; None if the devices, in their order, form none.
+        """The placement over an anonymous grid; None if the devices, in their order, form no grid.
 
         Raises:
             ValueError: `ndim` is not the grid's rank.

@@ -1,10 +1,10 @@
-"""The sharding rule of a reshape: which pieces of the operand's dims are pieces of the result's dims.
+"""The sharding rule of a reshape: the pieces that the operand's dims and the result's dims have in common.
 
 In: two shapes with equal element counts. Out: a `Rule` whose factors are those pieces.
 
-Both shapes are read in row-major order. Where the elements passed so far agree, the next dims share a piece of size
-gcd(rest of the operand's dim, rest of the result's dim); where that is 1 the two shapes have no common piece until
-their products meet again, and the dims in between get factors of their own, which must be replicated.
+Both shapes are read in row-major order. If both have covered the same number of elements, the next dims share a piece of
+size gcd(rest of the operand's dim, rest of the result's dim). If that is 1, the two shapes have no common piece until
+their products are equal again, and the dims in between get factors of their own, which must be replicated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardwise.sharding.rule import Kind, Rule, Shape, TensorFactors
 
 
 class _Side:
-    """One of the two shapes, read from its major end; dims of size 1 are passed over and stay without factors."""
+    """One of the two shapes, read from its major end; dims of size 1 are skipped and get no factors."""
 
     __slots__ = ("dim", "factors", "passed", "rest", "shape")
 
@@ -25,7 +25,7 @@ class _Side:
         self.factors: list[list[int]] = [[] for _ in shape]
         self.passed = 1  # elements covered by the factors so far
         self.dim = -1
-        self.rest = 1  # what is left of the current dim
+        self.rest = 1  # the rest of the current dim
         self._skip()
 
     def _skip(self) -> None:
@@ -38,7 +38,7 @@ class _Side:
         return self.dim >= len(self.shape)
 
     def take(self, factor: int, size: int) -> None:
-        """The next `size` of the current dim are this factor."""
+        """Assign the next `size` of the current dim to this factor."""
         self.factors[self.dim].append(factor)
         self.passed *= size
         self.rest //= size
@@ -52,8 +52,8 @@ class _Side:
 def reshape_rule(in_shape: Shape, out_shape: Shape) -> Rule:
     """The rule for reshaping `in_shape` to `out_shape` (equal element counts, row-major order).
 
-    A dim made of several factors lists them major first: ``(8, 4) -> (2, 16)`` has factors of the sizes 2, 4, 4, the
-    operand being ``(0 1) 2`` and the result ``0 (1 2)``. Factors of one side only are of kind REPLICATE.
+    A dim made of several factors lists them major first: ``(8, 4) -> (2, 16)`` has factors of the sizes 2, 4, 4; the
+    operand is ``(0 1) 2`` and the result ``0 (1 2)``. Factors on only one side are of kind REPLICATE.
 
     >>> reshape_rule((8, 4), (2, 16)).inputs, reshape_rule((8, 4), (2, 16)).outputs
     ((((0, 1), (2,)),), (((0,), (1, 2)),))

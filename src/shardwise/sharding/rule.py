@@ -1,4 +1,4 @@
-"""Sharding rules: how the dims of an op's operands and results correspond, as an einsum-like signature.
+"""Sharding rules: the correspondence of the dims of an op's operands and results, as an einsum-like signature.
 
 In: a signature such as ``"i k, k j -> i j"`` and the shapes it is applied to.
 Out: a `Rule`: every dim of every tensor as a list of *factors* (major first), each factor with a size and a kind.
@@ -33,8 +33,8 @@ class Rule:
     """A sharding rule for one op applied to tensors of known shapes.
 
     `inputs[t][d]` and `outputs[t][d]` are the factors of dim `d` of tensor `t`, major first; `sizes` and `kinds` are
-    indexed by factor. Factors in `blocked` shard neither forward nor backward. Of tensors of one size the first decides
-    who gets an axis that several factors want; before them the one with the index `favored`.
+    indexed by factor. Shardings of factors in `blocked` propagate neither forward nor backward. If several factors want one
+    axis, the largest tensor decides; among tensors of one size, tensor `favored` and then the first.
     """
 
     inputs: tuple[TensorFactors, ...]
@@ -96,9 +96,9 @@ def make_rule(
     """The rule that `signature` describes for tensors of these shapes.
 
     Dims are separated by spaces, tensors by commas; ``(i j)`` is a dim made of two factors, ``1`` and ``()`` a dim
-    without any. A factor that no result has is a reduction. A scalar tensor is an empty text between commas. Sizes of
-    single-factor dims are read from the shapes (the largest seen: size-1 dims broadcast and lose the factor);
-    those of grouped factors come from `sizes`.
+    without factors. A factor that no result has is a reduction. A scalar tensor is an empty text between commas. Sizes of
+    single-factor dims are read from the shapes (the largest counts: size-1 dims broadcast and lose the factor); sizes of
+    grouped factors come from `sizes`.
 
     >>> make_rule("i k, k j -> i j", [(8, 4), (4, 2)], [(8, 2)]).kinds
     (<Kind.PASS: 0>, <Kind.REDUCE: 1>, <Kind.PASS: 0>)
@@ -129,7 +129,7 @@ def rule_of_names(
     permute: frozenset[str] = frozenset(),
     blocked: frozenset[str] = frozenset(),
 ) -> Rule:
-    """`make_rule` for dims that are tuples of factor names already; `given` are the sizes of factors in grouped dims."""
+    """`make_rule` for dims given as tuples of factor names; `given` holds the sizes of factors in grouped dims."""
     if len(ins) != len(in_shapes) or len(outs) != len(out_shapes):
         raise ValueError(
             f"rule has {len(ins)} inputs and {len(outs)} outputs for {len(in_shapes)} and {len(out_shapes)}"

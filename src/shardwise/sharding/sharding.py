@@ -1,7 +1,7 @@
-"""`Sharding`: the description of how an array lies over devices.
+"""`Sharding`: the description of an array's layout over devices.
 
 Users may write subclasses: `devices_indices_map` and `device_set` are enough, the rest follows from them. The engine
-asks every sharding for two things only: `device_list`, the ordered devices, and `tiling(ndim)`, the index arithmetic
+reads only two members of every sharding: `device_list`, the ordered devices, and `tiling(ndim)`, the index arithmetic
 over them.
 """
 
@@ -16,9 +16,9 @@ from shardwise.sharding.tiling import Index, Shape, Tiling
 
 
 class Sharding:
-    """How a logical array lies over one or more devices.
+    """The layout of a logical array over one or more devices.
 
-    A subclass gives `devices_indices_map` (and `device_set`, or `_device_assignment` where order matters), or
+    A subclass gives `devices_indices_map` (and `device_set`, or `_device_assignment` if order matters), or
     `device_list` and `tiling`; either pair determines all other members.
     """
 
@@ -65,8 +65,8 @@ class Sharding:
 
         Args:
             ndim: rank of the array.
-            shape: of the array, where known. Shardings that are given by their index map alone are asked about this
-                shape, and otherwise about two made-up ones.
+            shape: the array's shape, if known. A sharding given only by its index map is evaluated for this shape, or
+                else for two invented shapes.
         """
         if type(self).devices_indices_map is Sharding.devices_indices_map:
             return None
@@ -129,8 +129,7 @@ class Sharding:
     def is_fully_replicated(self) -> bool:
         """Whether every device holds the whole array.
 
-        For a sharding given by its index map alone, the answer is known for one device only; else it is False unless a
-        subclass overrides this.
+        For a sharding given only by its index map, its parts of arrays of rank 1 decide, unless a subclass overrides this.
         """
         if len(self.device_list) == 1:
             return True

@@ -15,7 +15,7 @@ class SingleDeviceSharding(ImmutableSharding):
     """The whole array on one device; one object per device and memory kind.
 
     Args:
-        device: where.
+        device: the device.
         memory_kind: None for the default.
 
     Raises:

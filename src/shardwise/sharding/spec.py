@@ -30,15 +30,15 @@ class PartitionSpec:
     """Entries None (not split), an axis name, a tuple of names (major first) or `P.UNCONSTRAINED`; immutable.
 
     Entries are normalised: a tuple of one name is that name, an empty one is None. Nothing is checked against a mesh.
-    Under the `seed` dialect a spec is a tuple of its entries, as which it compares and adds. Under `latest` it is none: it
-    equals specs only, adding gives a spec, and one with `unreduced` or `reduced` axes is read by `partitions` only. Specs
-    of both dialects with equal parts are equal, and `isinstance(x, PartitionSpec)` holds for both. Equal specs made of
-    names are one object.
+    Under the `seed` dialect a spec is a tuple of its entries, and compares and adds as one. Under `latest` it is no tuple: it
+    equals only specs, adding gives a spec, and the entries of one with `unreduced` or `reduced` axes are read only by
+    `partitions`. Specs of both dialects with equal parts are equal, and `isinstance(x, PartitionSpec)` holds for both. Equal
+    specs made of names are one object.
 
     Args:
         *partitions: the entries, for the leading dims.
-        unreduced: axes over which the value is a sum not yet taken.
-        reduced: axes over which a value's gradient is such a sum.
+        unreduced: axes over which the value is a pending sum.
+        reduced: axes over which the value's gradient is a pending sum.
 
     Raises:
         TypeError: `unreduced` or `reduced` is no set, or (`latest`) an entry cannot be hashed.
@@ -74,7 +74,7 @@ class PartitionSpec:
             if found is not None:
                 return found
         if not plain and not is_tuple:
-            hash(entries)  # later, it would fail far from where the spec is written
+            hash(entries)  # fails here, close to the code that writes the spec
         unreduced, reduced = _checked_sets(entries, unreduced, reduced)
         self: PartitionSpec = tuple.__new__(TupleSpec, entries) if is_tuple else object.__new__(PartitionSpec)
         self.__dict__.update(partitions=entries, unreduced=unreduced, reduced=reduced)
@@ -92,7 +92,7 @@ class PartitionSpec:
         unreduced: Iterable[Any] | None = None,
         reduced: Iterable[Any] | None = None,
     ) -> PartitionSpec:
-        """A spec with some parts replaced, of the dialect in force."""
+        """A spec with some parts replaced, of the current dialect."""
         return PartitionSpec(
             *(self.partitions if partitions is None else partitions),
             unreduced=self.unreduced if unreduced is None else unreduced,
@@ -105,11 +105,11 @@ class PartitionSpec:
         return self.update(partitions=self.partitions + (None,) * missing) if missing > 0 else self
 
     def index(self, value: Any) -> int:
-        """Position of the first entry equal to `value`, which is normalised as an entry is."""
+        """Position of the first entry equal to `value`; `value` is normalised like an entry."""
         return self.partitions.index(_normalized(value))
 
     def count(self, value: Any) -> int:
-        """Number of entries equal to `value`, which is normalised as an entry is."""
+        """Number of entries equal to `value`; `value` is normalised like an entry."""
         return self.partitions.count(_normalized(value))
 
     def __eq__(self, other: object) -> bool:
@@ -122,7 +122,7 @@ class PartitionSpec:
         )
 
     def __hash__(self) -> int:
-        return hash(self.partitions)  # as the spec of the other dialect that it equals
+        return hash(self.partitions)  # equal to the hash of the equal spec of the other dialect
 
     def __len__(self) -> int:
         return len(self.partitions)
@@ -230,13 +230,13 @@ class TupleSpec(tuple[Any, ...], PartitionSpec):  # pyright: ignore[reportIncomp
 
 TupleSpec.__name__ = TupleSpec.__qualname__ = PartitionSpec.__name__
 
-# By entries, with the unreduced and reduced axes where there are any.
+# By entries, with the unreduced and reduced axes if there are any.
 _tuples: Interned[tuple[Any, ...], PartitionSpec] = Interned()
 _specs: Interned[tuple[Any, ...], PartitionSpec] = Interned()
 
 
 def spec_class() -> type[PartitionSpec]:
-    """The class of the specs that `PartitionSpec` makes under the dialect in force."""
+    """The class of the specs that `PartitionSpec` makes under the current dialect."""
     return TupleSpec if config.dialect.shardings.spec_is_tuple else PartitionSpec
 
 
@@ -260,7 +260,7 @@ def _normalized(entry: Any) -> Any:
 
 
 def _is_plain(entry: Any) -> bool:
-    """Whether equality of such entries means that they are the same in every respect (1 == True is not)."""
+    """Whether equal entries of this kind are also identical in type (1 == True are not)."""
     if entry.__class__ is tuple:
         return all(name.__class__ is str for name in entry)
     return entry is None or entry.__class__ is str or entry is UNCONSTRAINED

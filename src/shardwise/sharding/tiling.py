@@ -1,8 +1,8 @@
 """Index arithmetic: the part of an array that each device holds.
 
-A `Tiling` describes them for an array of known rank without naming devices: the devices, in the order of a sharding's
-device list, form a grid (row-major); each array dim is split over some grid axes; the other axes replicate. The
-engine needs of any sharding only its tiling and its device list.
+A `Tiling` describes the parts of an array of known rank without naming devices: the devices, in the order of a sharding's
+device list, form a grid (row-major); each array dim is split over some grid axes; the other axes replicate. The engine
+needs only the tiling and the device list of a sharding.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Index = tuple[slice, ...]
 
 
 class Tiling:
-    """How an array of rank `len(dims)` lies over a grid of devices; interned, so equality is identity.
+    """The layout of an array of rank `len(dims)` over a grid of devices; interned, so equality is identity.
 
     Attributes:
         mesh_shape: the grid; its row-major order is the device order.
         axis_names: one name per grid axis.
         dims: for each array dim the grid axes (by position) that split it, major first.
-        ways: into how many parts each array dim is split.
+        ways: the number of parts of each array dim.
         num_devices: the size of the grid.
     """
 
@@ -84,8 +84,8 @@ class Tiling:
     def layout(self) -> tuple[tuple[Shape, ...], ...]:
         """Canonical form: per dim the digits `(stride, size)` of the device number that select its part.
 
-        Two tilings over equally many devices place every shard alike exactly if their layouts are equal, whatever
-        their grids are called and however finely they are cut.
+        Two tilings over equally many devices place all shards equally exactly if their layouts are equal, regardless of
+        the names and the shapes of their grids.
         """
         known: tuple[tuple[Shape, ...], ...] | None = self._layout
         if known is None:
@@ -125,7 +125,7 @@ def _strides(shape: Shape) -> Shape:
 
 
 def _merged(digits: Any) -> tuple[Shape, ...]:
-    """Drop digits of size 1 and join a digit with the next minor one where they are one digit of the number."""
+    """Drop digits of size 1, and join digits that are contiguous in the device number."""
     merged: list[tuple[int, int]] = []
     for stride, size in digits:
         if size == 1:
@@ -156,7 +156,7 @@ def shard_shape(tiling: Tiling, shape: Shape, subject: Any = None) -> Shape:
         subject: the subject of the error, by default the tiling.
 
     Raises:
-        IndivisibleError: a dim is split in more ways than divide it.
+        IndivisibleError: a dim's number of parts does not divide it.
     """
     return divided(shape, tiling.ways, tiling if subject is None else subject)
 
@@ -176,7 +176,7 @@ def divided(shape: Shape, ways: Shape, subject: Any) -> Shape:
 
 
 def indivisible_text(subject: Any, dim: int, shape: Shape, ways: Sequence[int]) -> str:
-    """The error text for dim `dim` of `shape`, which cannot be split evenly; it tells the next size that can."""
+    """The error text for dim `dim` of `shape`, which cannot be split evenly; it gives the next size that can."""
     label = subject if isinstance(subject, str) else f"Sharding {subject}"
     good = -(-shape[dim] // ways[dim]) * ways[dim]
     return (
@@ -187,7 +187,7 @@ def indivisible_text(subject: Any, dim: int, shape: Shape, ways: Sequence[int]) 
 
 
 def coordinates(tiling: Tiling) -> np.ndarray:
-    """Which part each device holds: int64[num_devices, ndim], entry `[i, d]` counts parts of dim `d`."""
+    """The part that each device holds: int64[num_devices, ndim]; entry `[i, d]` counts parts of dim `d`."""
     numbers = np.arange(tiling.num_devices)
     result = np.zeros((tiling.num_devices, tiling.ndim), np.int64)
     strides = _strides(tiling.mesh_shape)
@@ -216,7 +216,7 @@ def devices_indices(tiling: Tiling, shape: Shape) -> tuple[Index, ...]:
 
 
 def _part_numbers(tiling: Tiling, dim: int) -> list[int]:
-    """Column `dim` of `coordinates`, made of repeated lists: a first call for few devices takes no function of NumPy."""
+    """Column `dim` of `coordinates`, built from repeated lists: for few devices this avoids NumPy calls."""
     strides = _strides(tiling.mesh_shape)
     result: list[int] = []
     for axis in tiling.dims[dim]:
@@ -244,7 +244,7 @@ def indices_of_coordinates(coords: np.ndarray, ways: Shape, shape: Shape, subjec
 
 
 def replica_ids(tiling: Tiling, shape: Shape | None = None) -> tuple[int, ...]:
-    """For each device, how many devices before it hold the same part.
+    """For each device, the number of devices before it that hold the same part.
 
     With `shape`, parts of a dim of size 0 count as the same part, as they have the same slice.
     """
@@ -301,10 +301,10 @@ def refine(tiling: Tiling, mesh_shape: Shape, parts: tuple[Shape, ...], axis_nam
 
 
 def tiling_of_coordinates(coords: np.ndarray) -> Tiling | None:
-    """Find a grid that explains which part each device holds.
+    """Find a grid that explains the parts of all devices.
 
     Args:
-        coords: int[num_devices, ndim], as `coordinates` gives.
+        coords: int[num_devices, ndim], as `coordinates` returns.
 
     Returns:
         An anonymous tiling, or None if the devices in their order form no such grid.
@@ -339,7 +339,7 @@ def tiling_of_coordinates(coords: np.ndarray) -> Tiling | None:
 
 
 def coordinates_of_indices(indices: Sequence[Any], shape: Shape) -> np.ndarray | None:
-    """Turn index tuples, one per device, into part numbers; None if the parts are no even grid of the array.
+    """Turn index tuples, one per device, into part numbers; None if the parts form no even grid of the array.
 
     Entries may be slices of step 1, or integers, which stand for parts of length one.
     """

@@ -1,1 +1,1 @@
-"""`jit`: trace, compile, call; ahead of time as well."""
+"""`jit`: trace, compile and call functions, at the call or ahead of time."""

@@ -1,6 +1,6 @@
-"""Abstract arguments: types, perhaps with a sharding, without values.
+"""Abstract arguments: types without values, possibly with a sharding.
 
-In: a call's arguments, arrays or `ShapeDtypeStruct`s. Out: a `BoundCall` with `Abstract`s among its leaves.
+In: a call's arguments, arrays or `ShapeDtypeStruct`s. Out: a `BoundCall` whose leaves include `Abstract`s.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shardwise.transforms.jit.references import ReferenceArgument, is_reference
 
 
 class Abstract(Array):
-    """An argument without a value: its type, and perhaps its sharding.
+    """An argument without a value: its type, and possibly its sharding.
 
     Attributes:
         aval: the type.
-        over: its sharding where that is over an `AbstractMesh`: the call's other arguments tell the devices.
+        over: its sharding if that is over an `AbstractMesh`; the call's other arguments determine the devices.
     """
 
     __slots__ = ("_sig", "aval", "over")
@@ -62,7 +62,7 @@ def abstract_leaf(x: Any) -> Any:
 
 
 def over_signature(x: Any, sig: Signature, devices: tuple[Device, ...] | None) -> Signature:
-    """The signature of a leaf, with its sharding over these devices if it is over an `AbstractMesh`."""
+    """The signature of a leaf; a sharding over an `AbstractMesh` is put over these devices."""
     if devices is None or not isinstance(x, Abstract) or x.over is None:
         return sig
     sharding = over_devices(x.over, devices)
@@ -70,7 +70,7 @@ def over_signature(x: Any, sig: Signature, devices: tuple[Device, ...] | None) -
 
 
 def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
-    """A type as a ShapeDtypeStruct; explicit axes show as a sharding."""
+    """A type as a ShapeDtypeStruct; explicit axes become its sharding."""
     if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
         sharding = aval.sharding
     return ShapeDtypeStruct(
@@ -79,7 +79,7 @@ def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtype
 
 
 def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
-    """The `BoundCall` of a call, with `Abstract`s where only types are given."""
+    """The `BoundCall` of a call, with `Abstract`s for arguments given as types."""
     chosen = wrapped._options.args
     static = from_beginning(chosen.static_nums, len(args))
     typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))

@@ -1,7 +1,7 @@
 """Shardings over an `AbstractMesh` in a call of `jit`: in arguments' types, in_shardings and out_shardings.
 
-In: a call's shardings. Out: the same over the devices that the call names elsewhere: by committed arguments, by shardings with devices,
-or by the mesh in context. A call that names none can be traced, and lowered for a platform.
+In: a call's shardings. Out: the same shardings over the devices that the call names by committed arguments, by shardings with devices,
+or by the mesh in context. A call that names no devices can be traced, and lowered for a platform.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shardwise.sharding.device import default_backend
 
 
 def is_abstract(sharding: Any) -> TypeGuard[NamedSharding]:
-    """Whether it is a sharding that names no devices."""
+    """Whether `sharding` is a sharding that names no devices."""
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
 def named_devices(sigs: Iterable[Signature], shardings: Iterable[Any], mesh: Mesh | None) -> tuple[Device, ...] | None:
-    """The devices of the first of these that names some; None if none does."""
+    """The devices of the first of these that names devices; None if none does."""
     for sig in sigs:
         if sig.committed:
             return sig.devices
@@ -33,7 +33,7 @@ def named_devices(sigs: Iterable[Signature], shardings: Iterable[Any], mesh: Mes
 
 
 def over_devices(sharding: Any, devices: Sequence[Device] | None) -> Any:
-    """`sharding` itself; or, if it is over an `AbstractMesh` and devices are known, over the mesh of these.
+    """`sharding`, put over a mesh of `devices` if it is over an `AbstractMesh` and devices are known.
 
     Raises:
         ValueError: the mesh has another size.
@@ -55,11 +55,11 @@ def over_devices(sharding: Any, devices: Sequence[Device] | None) -> Any:
 def platform_devices(
     platforms: Any, named: tuple[Device, ...] | None, abstract: Sequence[NamedSharding]
 ) -> tuple[Device, ...] | None:
-    """Devices to lower for when `lowering_platforms` is given; None: those that the call names, or this machine's.
+    """The devices to lower for, given `lowering_platforms`; None: the devices that the call names, or this machine's.
 
     Raises:
-        ValueError: it is no sequence of names.
-        NotImplementedError: several platforms, or another one than that of the devices that the call names.
+        ValueError: `lowering_platforms` is no sequence of names.
+        NotImplementedError: several platforms, or another platform than that of the devices that the call names.
     """
     if isinstance(platforms, str) or not all(isinstance(p, str) for p in platforms):
         raise ValueError(f"lowering_platforms={platforms!r}: give a tuple with one name, such as ('tpu',).")
@@ -85,7 +85,7 @@ def platform_devices(
 
 
 def nowhere(sharding: Any, api: str) -> ValueError:
-    """The error of a call that names no devices."""
+    """The error for a call that names no devices."""
     return ValueError(
         f"Passing lowering_platforms via jit(f).trace(*args).lower(lowering_platforms=...) is required when only AbstractMesh exists in a "
         f"jitted computation. {api} got {sharding}, and no argument or mesh in context names devices. Call under set_mesh(mesh), pass "

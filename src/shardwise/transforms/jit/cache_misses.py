@@ -10,14 +10,14 @@ from shardwise.base.tree import equality_errors, keystr, tree_unflatten
 from shardwise.ir import ShapedArray
 from shardwise.transforms.tracing import BoundCall, argument_names
 
-# The places of functions traced so far, to recognise one that is redefined for each call.
+# The source lines of functions traced so far, to recognise a function that is redefined for each call.
 _lines: dict[str, int] = {}
 
 
 def explained(fun: Callable[..., Any], call: BoundCall, key: tuple[Any, ...], seen: Iterable[tuple[Any, ...]]) -> str:
-    """The message about a call whose key is not among those seen: the kind of miss, and the differences from the closest key.
+    """The message about a call whose key is not in `seen`: the kind of miss, and the differences from the closest key.
 
-    Keys are (context token, structure of the arguments, static arguments, meshes, *types), as `JitWrapped._trace` makes them.
+    Keys are (context token, structure of the arguments, static arguments, meshes, *types); `JitWrapped._trace` makes them.
     """
     frame = user_frame()
     at = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""

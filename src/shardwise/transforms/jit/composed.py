@@ -1,7 +1,7 @@
 """`composed`: functions made of several ops that run as one compiled program on concrete arrays.
 
-Called op by op, such a function would cost one dispatch per op and the time of its own checks. While an enclosing function
-is traced, it is traced as well, and its ops become part of that function's program.
+Op by op, such a function would cost one dispatch per op and the time of its own checks. If an enclosing function is being
+traced, this one is traced too, and its ops become part of the enclosing program.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _VARIANTS = 256  # combinations of settings cached per function
 
 
 def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
-    """Decorate a function whose first `arrays` parameters are arrays (with `numbers`, Python's numbers, too) and whose others
-    are settings.
+    """Decorate a function whose first `arrays` parameters are arrays (with `numbers`, Python numbers too) and whose other
+    parameters are settings.
 
-    Calls with anything but concrete arrays, or with a setting that does not hash, run op by op.
+    Calls with values other than concrete arrays, or with a setting that does not hash, run op by op.
     """
     kinds = {ArrayImpl, float, int} if numbers else {ArrayImpl}
 
@@ -55,14 +55,14 @@ def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
 
 
 def _settings(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The settings as a key; TypeError for one that does not hash, and for numbers that are data rather than settings."""
+    """The settings as a key; TypeError for a setting that does not hash, and for numbers that are data rather than settings."""
     if any(type(a) in (float, complex) for a in (*args, *kwargs.values())):
         raise TypeError
     return exact(args), exact_items(kwargs)
 
 
 def _on_arrays(fun: Callable[..., Any], settings: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-    """`fun` as a function of its arrays alone."""
+    """`fun` as a function of its arrays only."""
     if not settings and not kwargs:
         return fun
 

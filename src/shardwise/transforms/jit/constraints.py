@@ -35,8 +35,8 @@ def _is_leaf(x: Any) -> bool:
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """The tree `x`, each leaf laid out by `shardings` (a Sharding, a spec under a mesh, or a prefix tree).
 
-    Under `jit` propagation obeys it and carries it back to the operands; eagerly the result is a copy with that layout. Dims marked
-    ``P.UNCONSTRAINED`` are left to propagation. Under `jit` a dim that its axes do not divide stays whole, with a warning.
+    Under `jit`, propagation obeys the layout and carries it back to the operands; eagerly, the result is a copy with that layout.
+    Propagation decides dims marked ``P.UNCONSTRAINED``. Under `jit`, a dim that its axes do not divide stays whole, with a warning.
 
     Raises:
         ValueError: a leaf of `shardings` is None, or does not fit its value; eagerly also if a dim is not divisible, or if
@@ -74,7 +74,7 @@ def _constrain(given: Any, target: Any) -> Array:
 
 
 def _at_once(x: ArrayImpl, sharding: Sharding) -> Array:
-    """The eager form: `x` with that layout, over its own devices if it is committed."""
+    """The eager form: `x` with this layout, over its own devices if it is committed."""
     check_placeable(sharding, x.aval, "with_sharding_constraint arguments")
     if x.committed and x._sig.devices != sharding.device_list:
         shape = f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
@@ -92,7 +92,7 @@ def _at_once(x: ArrayImpl, sharding: Sharding) -> Array:
 
 
 def _on_mesh_of(x: ArrayImpl, sharding: Any, given: Any) -> NamedSharding:
-    """A spec over an abstract mesh, on the devices of the mesh over which `x` lies."""
+    """A sharding over an abstract mesh, put on the devices of the mesh of `x`."""
     what = "The target sharding of with_sharding_constraint contains an `AbstractMesh`, which names no devices"
     shape = x.aval.str_short()
     if not isinstance(given, Array):
@@ -145,7 +145,9 @@ def _open(sharding: Sharding) -> bool:
 
 
 def _explicit(sharding: NamedSharding, x: Array) -> bool:
-    """On all-explicit meshes the constraint asserts the type where the dialect says so; naming a non-Auto axis is an error otherwise."""
+    """Whether the constraint asserts the type: on all-explicit meshes, if the dialect has this. Otherwise naming a non-Auto axis is an
+    error.
+    """
     mesh = sharding.mesh
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     dims, _ = spec_axes(sharding, x.ndim)

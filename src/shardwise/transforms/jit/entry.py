@@ -51,8 +51,8 @@ class Entry:
         wanted: Sequence[Sharding | None],
     ) -> None:
         self.executable = executable
-        self.program = program  # as it was traced
-        self.wanted = tuple(wanted)  # the results' shardings, None where propagation decides
+        self.program = program  # the traced program
+        self.wanted = tuple(wanted)  # the results' shardings, None if propagation decides
         self.consts = consts
         self.kept = kept  # leaves that the program uses
         self.placed = placed  # (position among the kept, signature) of leaves that enter under another signature
@@ -89,15 +89,15 @@ class Entry:
         return self._unflatten(outs)
 
     def elsewhere(self, moved: Sequence[int]) -> list[int]:
-        """Donated leaves that the program's call does not delete, as it gets another array for them (`moved`, positions among
-        the kept), or none.
+        """Donated leaves that the program's call does not delete, because it gets a moved copy of them (`moved`, positions among the
+        kept leaves), or does not use them.
         """
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
         return [i for i, usable in self.donated if usable and i not in direct]
 
 
 def _with_host_zeros(unflatten: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
-    """`unflatten` that first turns tangents of integers into NumPy arrays of float0, as users see them."""
+    """`unflatten`, preceded by a conversion of tangents of integers to NumPy arrays of float0, the form that users see."""
     return lambda outs: unflatten([np.zeros(x.shape, float0) if x.dtype == float0 else x for x in outs])
 
 
@@ -115,11 +115,11 @@ def usable_donations(
     used: Sequence[int],
     placed_by_user: bool,
 ) -> tuple[list[tuple[int, bool]], str]:
-    """For each donated leaf whether an output takes its buffer (each output serves once), and a warning for those without a
-    taker.
+    """For each donated leaf, whether an output takes its buffer (each output takes one), and a warning for leaves that no
+    output takes.
 
-    On several devices (`many`) a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs'
-    layouts. On one device the dialect asks for the same shape and dtype, or for as many elements, of the same bytes.
+    On several devices (`many`) the bytes of the shards must be equal, and there is no warning if propagation chose the
+    outputs' layouts. On one device the dialect requires the same shape and dtype, or the same number of elements and bytes.
     """
     free = list(outs)
     takers: dict[int, Signature] = {}

@@ -33,10 +33,10 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = ABSENT,
 ) -> Callable[..., Any]:
-    """A function of `fun`'s arguments that returns the program traced for them.
+    """A function that takes `fun`'s arguments and returns the program traced for them.
 
-    `axis_env` lists (name, size) of mesh axes that collectives in `fun` may use. With `return_shape` the result is a
-    pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed, and arguments may be
+    `axis_env` lists (name, size) of the mesh axes that collectives in `fun` may use. With `return_shape` the result is a
+    pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed; arguments may be
     ShapeDtypeStructs.
     """
     if not callable(fun):
@@ -80,11 +80,11 @@ def make_jaxpr(
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of ShapeDtypeStructs of the results of `fun(*args, **kwargs)`, without computing them.
+    """The results of `fun(*args, **kwargs)` as a tree of ShapeDtypeStructs; nothing is computed.
 
     Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
     """
-    if fun is None:  # to jit that means a decorator
+    if fun is None:  # jit would return a decorator
         raise TypeError("Expected a callable value, got None. eval_shape takes a function and its arguments.")
     wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
     knows = config.dialect.jit.eval_shape_knows_shardings

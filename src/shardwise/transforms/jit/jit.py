@@ -1,4 +1,4 @@
-"""`jit` and `pjit`: they check their options and make a `JitWrapped` of a function."""
+"""`jit` and `pjit`: they check their options and wrap a function as a `JitWrapped`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def jit(
 ) -> Any:
     """Compile `fun` per signature, partitioned automatically over the devices of its arguments.
 
-    Parameters are those of jax.jit; docs/what-differs-from-jax.md tells what differs. Returns a callable with `lower`, `trace`,
+    The parameters are those of jax.jit; docs/what-differs-from-jax.md lists the differences. Returns a callable with `lower`, `trace`,
     `eval_shape`, `clear_cache`. Without `fun` returns a decorator.
     """
     options: dict[str, Any] = dict(
@@ -72,7 +72,7 @@ def pjit(
     compiler_options: Any = None,
     **old: Any,
 ) -> JitWrapped:
-    """`jit` under its old name: bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call."""
+    """`jit` under its old name; bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call."""
     for name in ("in_axis_resources", "out_axis_resources"):
         if name in old:
             raise TypeError(f"pjit no longer takes {name}; its name is {name.replace('axis_resources', 'shardings')}.")
@@ -126,7 +126,7 @@ def make_jit(
             check_leaves(tree, option)
     target = _deprecated_target(device, backend, in_shardings, out_shardings)
     chosen = select_arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    # By the caller: grad(f), vmap(f), shard_map(f) and functions of numpy are code of ours.
+    # Decided by the caller of jit: grad(f), vmap(f), shard_map(f) and functions of numpy are our own code.
     asked_for = is_users_code(getattr(fun, "__code__", None)) or is_users_code(sys._getframe(2).f_code)
     return wrap(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline, asked_for))
 

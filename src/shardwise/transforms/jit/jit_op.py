@@ -13,7 +13,7 @@ from shardwise.sharding import Sharding
 
 
 def _jit_inline(eqn: Equation) -> Program:
-    """The called program, with its in_ and out_shardings as constraints."""
+    """The called program, with its in_shardings and out_shardings as constraints."""
     program: Program = eqn.params["program"]
     ins, outs = eqn.params["in_shardings"], eqn.params["out_shardings"]
     if not any(s is not None for s in (*ins, *outs)):
@@ -52,7 +52,7 @@ def _jit_effects(params: Any) -> bool:
 
 
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    """Only params that differ from their defaults."""
+    """The params that differ from their defaults."""
     plain = lambda v: v is False or (isinstance(v, tuple) and all(x is None or x is False for x in v))  # noqa: E731
     return {k: v for k, v in shown.items() if not plain(v)}
 

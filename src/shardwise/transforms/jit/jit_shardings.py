@@ -37,13 +37,13 @@ UNSPECIFIED = Unspecified()
 
 
 def context_mesh(api: str) -> Mesh | None:
-    """The mesh in which bare specs of `jit` or `pjit` resolve at this call, if there is one."""
+    """The mesh for bare specs of `jit` or `pjit` at this call, or None."""
     mesh = legacy_mesh() if api == "pjit" else get_concrete_mesh()
     return None if mesh.empty else mesh
 
 
 def is_spec_leaf(x: Any) -> bool:
-    """Leaves of sharding trees; None is one too."""
+    """Whether `x` is a leaf of a sharding tree; None is a leaf too."""
     return x is None or isinstance(x, (Sharding, PartitionSpec, Format, Unspecified))
 
 
@@ -78,7 +78,7 @@ def check_leaves(tree: Any, option: str) -> None:
 
 
 def check_nameable(sharding: Any, option: str) -> None:
-    """Raise ValueError for the shardings of pmap's results, which other programs take as data only."""
+    """Raise ValueError for a sharding of pmap's results, which other programs take only as plain data."""
     if isinstance(sharding, PmapSharding):
         raise ValueError(
             f"One of {option} leaf specifications got sharding {sharding} which is not allowed. Name the same split with "
@@ -115,7 +115,7 @@ def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> l
     if isinstance(tree, (Sharding, PartitionSpec, Format)) or tree is None:
         return [resolve_leaf(tree, option, api)] * len(tree_leaves(full))
     if option == "in_shardings":
-        tree = tuple(tree) if isinstance(tree, list) else tree  # as the arguments are
+        tree = tuple(tree) if isinstance(tree, list) else tree  # the arguments are a tuple
         _check_args_prefix(tree, full)
     leaves = broadcast_prefix(tree, full, is_leaf=is_spec_leaf, name=f"pjit {whole}")
     return [resolve_leaf(leaf, option, api) for leaf in leaves]
@@ -138,7 +138,7 @@ def _check_args_prefix(tree: Any, args: Any) -> None:
 
 
 def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: str) -> Signature:
-    """The signature under which an argument enters, given its in_sharding.
+    """The signature of an argument inside the program, given its in_sharding.
 
     Raises ValueError for a committed argument with another layout; results of pmap may be moved.
     """
@@ -167,14 +167,14 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
 
 
 def with_signature(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """The same value under another signature: no copy on one process."""
+    """The same value under another signature; with one process, without a copy."""
     if sig.spans and not x._sig.spans:
         return _joined(x, sig)
     return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
 
 
 def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """A value of this process as part of an array over several, all of which must have the same whole value."""
+    """An array over several processes from this process's copy of the value, which must be the same on all of them."""
     if not sig.sharding.is_fully_replicated:
         raise ValueError(
             f"Passing non-trivial shardings for numpy inputs is not allowed: {sig.aval.str_short()} lies on this process alone, but "

@@ -1,7 +1,7 @@
-"""Mutable references as arguments of compiled functions: they go in as arrays, and what becomes of them is written back.
+"""Mutable references as arguments of compiled functions: they enter as arrays, and their last values are written back.
 
-In: arguments with `Reference` leaves. Out: the same arguments with the arrays that the references hold, for a function that makes
-references of them again, calls the user's, and returns their last values beside its results.
+In: arguments with `Reference` leaves. Out: the same arguments with the arrays that the references hold, for a function that wraps
+them in references again, calls the user's function, and returns its results together with the references' last values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
 
 
 class Reference:
-    """What holds an array that functions may replace."""
+    """A holder of an array that functions may replace."""
 
     __slots__ = ()
 
@@ -30,11 +30,11 @@ class Reference:
         raise NotImplementedError
 
     def taken(self) -> Array:
-        """The array, for a function that may write over its memory: nobody else has it."""
+        """The array, for a function that may overwrite its memory: nobody else uses the array."""
         raise NotImplementedError
 
     def replace(self, value: Array) -> None:
-        """Hold `value` from now on; nobody else has it."""
+        """Hold `value` from now on; nobody else uses it."""
         raise NotImplementedError
 
 
@@ -49,7 +49,7 @@ class ReferenceArgument(NotImplementedError):
 
 
 class _Passed:
-    """A reference on its way into a function: its array, and the class to make of it there."""
+    """A reference passed into a function: its array, and the class of the reference to make inside."""
 
     __slots__ = ("kind", "value")
 
@@ -82,11 +82,11 @@ def passed(
 
     Args:
         args: all arguments by position.
-        dynamic: the positions of those that may hold references.
-        kwargs: arguments by name that may.
+        dynamic: the positions of arguments that may hold references.
+        kwargs: arguments by name, which may hold references.
 
     Raises:
-        ValueError: one reference stands at two places.
+        ValueError: one reference occurs twice.
     """
     trees = ([args[i] for i in dynamic], kwargs)
     found = [x for x in tree_leaves(trees) if is_reference(x)]
@@ -107,12 +107,12 @@ def passed(
 
 
 def committed_sharding(x: Any) -> Sharding | None:
-    """The sharding of an array that stays on its devices; None for others."""
+    """The sharding of a committed array; None for other values."""
     return x.sharding if isinstance(x, ArrayImpl) and x.committed else None
 
 
 def held_wholly(args: Sequence[Any], apart: Sequence[int]) -> tuple[int, ...]:
-    """The positions of arguments, but for those `apart`, that consist of references."""
+    """The positions of arguments, except those in `apart`, that consist only of references."""
     return tuple(
         i
         for i, a in enumerate(args)
@@ -121,7 +121,7 @@ def held_wholly(args: Sequence[Any], apart: Sequence[int]) -> tuple[int, ...]:
 
 
 def over_values(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """`fun` for what `passed` gives; returns its results and the last values of the references."""
+    """`fun` for arguments that `passed` returned; returns its results and the last values of the references."""
 
     def with_values(*args: Any, **kwargs: Any) -> tuple[Any, list[Array]]:
         made: list[Reference] = []
@@ -145,8 +145,8 @@ class OverValues:
 
     Args:
         fun: the user's function.
-        options: of its `jit`.
-        compiled: makes a compiled function of a function and options.
+        options: the options of its `jit`.
+        compiled: compiles a function with options.
     """
 
     def __init__(self, fun: Callable[..., Any], options: Any, compiled: Callable[..., Callable[..., Any]]) -> None:
@@ -156,7 +156,7 @@ class OverValues:
         self._forms: dict[Any, Callable[..., Any]] = {}
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any], static: Sequence[int], dynamic: Sequence[int]) -> Any:
-        """Pass the arrays of references, and write back what the function makes of them."""
+        """Pass the arrays of the references, and write their last values back."""
         chosen, outs = self._options.args, self._options.out_shardings
         named = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
         positional, keywords, references = passed(args, dynamic, named)

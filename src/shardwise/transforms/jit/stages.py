@@ -1,4 +1,4 @@
-"""Ahead of time: trace, lower and compile as separate steps, each with an object to inspect.
+"""Ahead-of-time compilation: trace, lower and compile as separate steps, each with an object to inspect.
 
 In: a jitted function, and arguments or their `ShapeDtypeStruct`s. Out: `Traced` (a program), `Lowered` (the
 program with layouts), `Compiled` (a callable for that one signature, with its shardings, costs and per-device program).
@@ -115,7 +115,7 @@ class Stage:
     ) -> None:
         self._avals = tuple(avals)
         self._out_avals = tuple(out_avals)
-        self._chosen = tuple(chosen)  # the out_shardings
+        self._chosen = tuple(chosen)  # the resolved out_shardings
         self.in_tree = in_tree
         self.out_tree = out_tree
         self.donate_argnums = tuple(donated)
@@ -123,7 +123,7 @@ class Stage:
 
     @property
     def in_avals(self) -> ArgsKwargs:
-        """The arguments' types, as (args, kwargs) without the static ones."""
+        """The arguments' types, as (args, kwargs) without static arguments."""
         return tree_unflatten(self.in_tree, self._avals)
 
     @property
@@ -132,7 +132,7 @@ class Stage:
         return tree_unflatten(self.out_tree, self._out_avals)
 
     def _results(self, info: Callable[[ShapedArray, Sharding | None], Any]) -> Any:
-        """The tree of `info(type, sharding)` over the results; the sharding is that of out_shardings or None."""
+        """The tree of `info(type, sharding)` over the results; the sharding comes from out_shardings or is None."""
         return tree_unflatten(self.out_tree, map(info, self._out_avals, self._chosen))
 
     @property
@@ -148,7 +148,7 @@ class Stage:
 
 
 class Traced(Stage):
-    """A function traced for one signature: its program is in `jaxpr`."""
+    """A function traced for one signature; `jaxpr` is its program."""
 
     def __init__(
         self,
@@ -180,25 +180,25 @@ class Traced(Stage):
 
     @property
     def out_info(self) -> Any:
-        """The results' types, as a tree; OutInfos have only the shardings of explicit types here."""
+        """The results' types, as a tree; OutInfos have only shardings from explicit types here."""
         structs = config.dialect.jit.out_info_is_struct
         return super().out_info if structs else self._results(lambda t, _: OutInfo.of(t))
 
     def eval_shape(self) -> Any:
-        """The same tree as the function's own `eval_shape`: ShapeDtypeStructs with the shardings of out_shardings."""
+        """The same tree as the function's own `eval_shape` returns: ShapeDtypeStructs with the shardings of out_shardings."""
         return self._results(struct_of)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Lay the program out over the devices of its arguments; raises if they disagree.
 
         Args:
-            lowering_platforms: one platform. Arguments that lie on no devices are lowered for devices of that platform, of the kind that
-                their AbstractMesh names: `compile()` then says what the program needs there, and `compile(device_assignment=...)` makes
-                one that runs.
+            lowering_platforms: one platform. Arguments without devices are lowered for devices of that platform, of the kind that their
+                AbstractMesh names: `compile()` then reports the program's needs there, and `compile(device_assignment=...)` makes a
+                program that runs.
 
         Raises:
             ValueError: only AbstractMeshes are given, and no platform.
-            NotImplementedError: several platforms, or another one than that of the arguments' devices.
+            NotImplementedError: several platforms, or another platform than that of the arguments' devices.
         """
         for leaf in self._call.leaves:
             if isinstance(leaf, Tracer):
@@ -212,12 +212,12 @@ class Traced(Stage):
         return Lowered(self, self.compiled_entry(devices))
 
     def compiled_entry(self, devices: tuple[Device, ...] | None = None) -> Entry:
-        """The call compiled for devices that AbstractMeshes mean."""
+        """The call compiled for `devices`, which replace AbstractMeshes."""
         return self._wrapped._compile(self._call, self._sigs, devices)
 
 
 class Lowered(Stage):
-    """A program laid out over devices: each value has its sharding, each needed collective is known."""
+    """A program laid out over devices: the sharding of each value and every collective are known."""
 
     def __init__(self, traced: Traced, entry: Entry) -> None:
         super().__init__(
@@ -235,13 +235,13 @@ class Lowered(Stage):
         self._has_statics = bool(traced._call.statics.given)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """The global program with the layout of every value, on the first line the mesh; `debug_info` adds source lines."""
+        """The global program with the layout of every value; the first line is the mesh. `debug_info` adds source lines."""
         self._check_dialect(dialect)
         executable = self._entry.executable
         return f"# {grid_text(executable)}\n{program_text(program_with_layouts(executable), debug_info)}"
 
     def compiler_ir(self, dialect: str | None = None) -> Program:
-        """The global program, layouts in its types."""
+        """The global program, with layouts in its types."""
         self._check_dialect(dialect)
         return program_with_layouts(self._entry.executable)
 
@@ -258,10 +258,10 @@ class Lowered(Stage):
         return cost_of(self._entry.executable.program)
 
     def explain(self, *, width: int | None = None) -> Explanation:
-        """The layout of each value, and each collective with its bytes per device, the op and the line that caused it.
+        """The layout of each value, and each collective with its bytes per device and the op and line that caused it.
 
-        The text begins with a summary, and is the data behind it as well: `collectives`, `memory`, `totals`, `table`, `diff`, `save`. Lines
-        are as wide as the terminal, or have `width` characters at most.
+        The text begins with a summary. The object also has the data: `collectives`, `memory`, `totals`, `table`, `diff`, `save`. Lines are
+        at most as wide as the terminal, or `width` characters.
         """
         return explanation_of(self._entry.executable, self._input_names(), False, width)
 
@@ -275,8 +275,8 @@ class Lowered(Stage):
         """The callable for this signature.
 
         Args:
-            compiler_options: by name; those of XLA change nothing.
-            device_assignment: the devices that AbstractMeshes mean.
+            compiler_options: options by name; those of XLA change nothing.
+            device_assignment: the devices that replace AbstractMeshes.
 
         Raises:
             ValueError: the arguments lie on other devices, or an AbstractMesh has another size.
@@ -297,8 +297,8 @@ class Lowered(Stage):
 class Compiled(Stage):
     """A function compiled for one signature. Call it without the static arguments.
 
-    Raises on call: TypeError for another tree of arguments or other types, ValueError for a committed argument with
-    another layout than compiled for; each lists every mismatch. Uncommitted arguments are moved.
+    A call raises TypeError for another tree of arguments or other types, and ValueError for a committed argument whose
+    layout is not the compiled one; each lists every mismatch. Uncommitted arguments are moved.
     """
 
     def __init__(self, lowered: Lowered) -> None:
@@ -321,11 +321,11 @@ class Compiled(Stage):
         for i, sig in zip(self._entry.kept, own, strict=True):
             self._in_shardings[i] = input_sharding(executable, sig)
 
-    # -- looking at it -----------------------------------------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------------------------------------
 
     @property
     def input_shardings(self) -> ArgsKwargs:
-        """(args, kwargs) with a sharding for each argument, None for unused ones."""
+        """(args, kwargs) with a sharding for each argument, None for unused arguments."""
         return tree_unflatten(self.in_tree, self._in_shardings)
 
     @property
@@ -372,13 +372,13 @@ class Compiled(Stage):
         return self._entry.executable
 
     def explain(self, *, width: int | None = None) -> Explanation:
-        """As `Lowered.explain`, with the time each stage of compiling took."""
+        """Like `Lowered.explain`, with the time of each stage of compilation."""
         return explanation_of(self._entry.executable, self._lowered._input_names(), True, width)
 
-    # -- calling it ---------------------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arguments of the compiled signature."""
+        """Run with arguments of the compiled signature."""
         leaves, tree = tree_flatten((args, kwargs))
         if tree != self.in_tree:
             raise self._tree_error(args, kwargs)
@@ -473,7 +473,7 @@ def _plain(aval: ShapedArray) -> str:
 
 
 def input_sharding(executable: Executable, sig: Signature) -> Sharding:
-    """The sharding of an argument of this signature: its own if committed, else replicated over the computation's devices."""
+    """The sharding of an argument of this signature: its own if committed, else replicated over the executable's devices."""
     grid = executable.grid
     if sig.devices == grid.devices and (sig.committed or len(grid.devices) == 1):
         return sig.sharding

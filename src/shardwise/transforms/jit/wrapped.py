@@ -1,7 +1,7 @@
 """`JitWrapped`, the callable that `jit` returns: trace once per signature, compile once per placement, then run.
 
-In: a function, and arguments as trees of arrays. Out: trees of Arrays. A repeated call with arrays finds its
-compiled entry by the identity of the arguments' signatures and then only runs the plan.
+In: a function, and arguments as trees of arrays. Out: trees of Arrays. A repeated call with arrays looks its compiled
+entry up by the identity of the arguments' signatures and then only runs the plan.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class JitOptions:
     device: Device | None = None
     inline: bool = False
     asked_for: bool = False
-    """Whether the user made this program; else it is part of a function of ours, as a helper of `random` is."""
+    """Whether the user made this program; otherwise it belongs to one of our own functions, such as a helper of `random`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
 
 
 class JitWrapped:
-    """A function compiled per signature. Call it like the function; see also `trace`, `lower`, `eval_shape`."""
+    """A function compiled per signature. Call it like the original function; see also `trace`, `lower`, `eval_shape`."""
 
     def __init__(self, fun: Callable[..., Any], options: JitOptions) -> None:
         copy_identity(self, fun)
@@ -144,7 +144,7 @@ class JitWrapped:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The function's, for `inspect`."""
+        """The function's signature, for `inspect`."""
         return signature_of(self._fun)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -194,7 +194,7 @@ class JitWrapped:
         return entry.call(call.leaves)
 
     def _split(self, count: int) -> tuple[list[int], list[int]]:
-        """The static and the dynamic positions among so many positional arguments."""
+        """The static and the dynamic positions among `count` positional arguments."""
         found = self._splits.get(count)
         if found is None:
             nums = {n % count if -count <= n < 0 else n for n in self._options.args.static_nums}
@@ -271,7 +271,7 @@ class JitWrapped:
     # -- tracing ---------------------------------------------------------------------------------------------------------------
 
     def _trace(self, call: BoundCall, types: Sequence[ShapedArray], meshes: tuple[Any, ...] = ()) -> TracedCall:
-        """The trace for arguments of these types that lie on these meshes."""
+        """The trace for arguments of these types on these meshes."""
         key = (context_token(), call.in_tree, call.statics, meshes, *types)
         traced = self._traces.get(key)
         if traced is None:
@@ -307,7 +307,7 @@ class JitWrapped:
         return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
 
     def _call_traced(self, call: BoundCall) -> Any:
-        """Called while tracing: a call equation in the outer program, or the body itself if `inline`."""
+        """The call inside another trace: a call equation in the outer program, or the body itself if `inline`."""
         types = [x.aval for x in call.leaves]
         traced = self._trace(call, types)
         if self._options.inline:
@@ -352,8 +352,8 @@ class JitWrapped:
         devices: tuple[Device, ...] | None = None,
         tracing: bool = True,
     ) -> tuple[TracedCall, list[Signature], list[Sharding | None]]:
-        """Resolve in_shardings, trace, and resolve out_shardings. AbstractMeshes are over `devices`, or over those that the call names;
-        where there are none they stay if this is all for `tracing`, and raise ValueError if not.
+        """Resolve in_shardings, trace, and resolve out_shardings. AbstractMeshes are put over `devices`, or over the devices that the
+        call names. Without devices they stay abstract for `tracing`, and raise ValueError otherwise.
         """
         ins = self._in_shardings(call)
         api = self._options.api
@@ -378,7 +378,7 @@ class JitWrapped:
         return traced, placed, [over_devices(s, devices) for s in outs] if abstract else outs
 
     def abstract_shardings(self, call: BoundCall, ins: Sequence[Any] | None = None) -> list[NamedSharding]:
-        """The shardings over an `AbstractMesh` that the call gives for arguments (`ins`: the resolved in_shardings) and results."""
+        """The call's shardings over an `AbstractMesh`, for arguments (`ins`: the resolved in_shardings) and results."""
         ins = self._in_shardings(call) if ins is None else ins
         given = [x.over for x in call.leaves if isinstance(x, Abstract)]
         return [s for s in (*given, *ins, *self._out_leaves()) if is_abstract(s)]
@@ -391,7 +391,7 @@ class JitWrapped:
         return tree_leaves(self._options.out_shardings, is_leaf=is_spec_leaf)
 
     def _compile(self, call: BoundCall, sigs: list[Signature], devices: tuple[Device, ...] | None = None) -> Entry:
-        """Compile for devices that AbstractMeshes mean, and that programs go to that name none."""
+        """Compile. `devices` replace AbstractMeshes, and are the devices of a program that names none."""
         traced, placed, outs = self.prepare(call, sigs, devices, tracing=False)
         program, kept = prune(traced.program, self._options.keep_unused)
         consts = [as_array_impl(c) for c in traced.consts]
@@ -462,7 +462,7 @@ class JitWrapped:
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The result's tree of ShapeDtypeStructs."""
+        """The results as a tree of ShapeDtypeStructs."""
         return self.trace(*args, **kwargs).eval_shape()
 
 
@@ -481,7 +481,7 @@ def _leaf_signature(x: Any) -> Signature:
 
 
 def _without_value(x: Any) -> Any:
-    """An argument's type and layout; numbers as they are."""
+    """An argument's type and layout; numbers are unchanged."""
     if isinstance(x, Literal):
         return x
     sharding = x._sig.sharding if x._sig.committed else None
@@ -493,7 +493,7 @@ _all_caches: weakref.WeakSet[JitWrapped] = weakref.WeakSet()
 
 
 def _shared_caches(fun: Callable[..., Any], options: JitOptions) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """jit of one function object with equal options shares traces and compiled programs."""
+    """The traces and compiled programs that all jits of one function object with equal options share."""
     if not hasattr(fun, "__code__"):
         return Bounded(), Bounded()
     try:
@@ -521,7 +521,7 @@ def _log(message: str) -> None:
 
 
 def wrap(fun: Callable[..., Any], options: JitOptions) -> JitWrapped:
-    """`fun` with these options; `clear_caches` reaches it."""
+    """The `JitWrapped` of `fun` with these options; `clear_caches` clears its caches."""
     wrapped = JitWrapped(fun, options)
     _all_caches.add(wrapped)
     return wrapped

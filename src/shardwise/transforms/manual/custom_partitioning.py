@@ -1,7 +1,7 @@
 """`custom_partitioning`: a function with its own rule for running on the parts of its arguments.
 
-In: the function, and callbacks that decide, when a program is partitioned, the layout of its results and the function
-that each device runs. Out: one op in the program; partitioning replaces it by the result of the callback `partition`.
+In: the function, and callbacks that partitioning calls to get the layout of the results and the function that each device
+runs. Out: one op in the program; partitioning replaces it by the result of the callback `partition`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DimAxes = tuple[tuple[str, ...], ...]
 
 
 class custom_partitioning:
-    """`fun` as one op whose partitioning `def_partition` defines; arguments `static_argnums` go to the callbacks as they are.
+    """`fun` as one op whose partitioning `def_partition` defines; arguments `static_argnums` go to the callbacks unchanged.
 
     >>> @custom_partitioning
     ... def f(x): ...
@@ -63,7 +63,7 @@ class custom_partitioning:
         permutation_factors: Sequence[str] | None = None,
         **factor_sizes: int,
     ) -> Callable[..., Any]:
-        """Define the layout of results and the function that devices run.
+        """Define the layout of the results and the function that each device runs.
 
         Args:
             partition: ``(*static, mesh, arg_shapes, result_shape) -> (mesh, lower_fn, result_shardings, arg_shardings)``. The
@@ -71,11 +71,11 @@ class custom_partitioning:
                 the mesh's axes.
             infer_sharding_from_operands: ``(*static, mesh, arg_shapes, result_shape) -> result shardings``, used without a
                 `sharding_rule`.
-            propagate_user_sharding: ``(*static, mesh, user_shape) -> sharding`` of a result that was asked to lie as
-                `user_shape` does; for what has no `sharding_rule`.
+            propagate_user_sharding: ``(*static, mesh, user_shape) -> sharding`` of a result whose user wants the sharding of
+                `user_shape`; used without a `sharding_rule`.
             decode_shardings: True: the callbacks get NamedShardings; False: GSPMDShardings.
-            sharding_rule: a text such as ``"i j, j k -> i k"``, an `SdyShardingRule`, or
-                ``(*static, mesh, arg_shapes, result_shape)`` giving one (or a text and a dict of options).
+            sharding_rule: a text such as ``"i j, j k -> i k"``, an `SdyShardingRule`, or a function
+                ``(*static, mesh, arg_shapes, result_shape)`` that returns one (or a text and a dict of options).
             reduction_factors: with the next two and `factor_sizes`, the options of a rule given as text.
             need_replication_factors: factors that must not be split.
             permutation_factors: factors along which neighbouring parts are exchanged.
@@ -134,7 +134,7 @@ class custom_partitioning:
 
 
 class _Call:
-    """One call's structure; equal to itself alone."""
+    """One call's structure; equal only to itself."""
 
     __slots__ = ("in_tree", "out_tree", "owner", "static")
 
@@ -144,7 +144,7 @@ class _Call:
         self.owner, self.static, self.in_tree, self.out_tree = owner, static, in_tree, out_tree
 
     def rule_for(self, mesh: Mesh | None, ins: Types, outs: Types) -> Rule | None:
-        """The sharding rule; None if the op was given none."""
+        """The sharding rule; None if the user gave none."""
         rule = self.owner.rule
         if rule is None:
             return None
@@ -173,7 +173,7 @@ def _type(*types: ShapedArray, program: Program, call: _Call, **on_grid: Any) ->
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """The user's rule; without one a rule from the results' inferred layouts."""
+    """The user's rule; without one, a rule from the results' inferred layouts."""
     return params["call"].rule_for(params.get("mesh"), in_types, out_types) or no_rule(in_types, out_types, params)
 
 
@@ -183,7 +183,7 @@ def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Pa
 
 
 def _partition(region: Any, eqn: Equation) -> None:
-    """The equations of `lower_fn` on the parts; those of the function itself where there are none."""
+    """The equations of `lower_fn` on the parts; without parts, the equations of the function itself."""
     call: _Call = eqn.params["call"]
     grid, owner = region.grid, call.owner
     read = [region.read(a) for a in eqn.inputs]
@@ -235,7 +235,7 @@ def _told(mesh: Mesh, decode: bool, dims: DimAxes) -> NamedSharding | GSPMDShard
 def _inferred(
     call: _Call, mesh: Mesh, args: Any, types: Sequence[ShapedArray], asked: Sequence[DimAxes], grid: Any
 ) -> list[DimAxes]:
-    """The layouts of results without a rule: from a user of them, or from the operands."""
+    """The layouts of results without a rule: from an equation that uses them, or from the operands."""
     owner = call.owner
     if len(types) == 1 and any(asked[0]) and owner.follow is not None:
         wish = ShapeDtypeStruct(types[0].shape, types[0].dtype, sharding=_told(mesh, owner.decode, asked[0]))
@@ -288,7 +288,7 @@ def _inlined(
     inputs: Sequence[tuple[Any, DimAxes]],
     out_dims: Sequence[DimAxes] | None = None,
 ) -> None:
-    """The equations of `program`, on values that are whole or parts for it, and its outputs as the results of `eqn`."""
+    """Append the equations of `program`, on whole values or parts as it needs, with its outputs as the results of `eqn`."""
     names = frozenset(region.grid.names)
     body = region.sub({}, scope={**region.scope, **{a: (a,) for a in names}}, manual=names)
     for var, (atom, dims) in zip(program.inputs, inputs, strict=True):

@@ -37,7 +37,7 @@ def _is_target(x: Any) -> bool:
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """The tree `xs` with each leaf's explicit sharding changed to `out_shardings` (a NamedSharding, a spec, or a prefix tree).
 
-    Specs may name Explicit axes only and need a mesh in context. Differentiable; moves data, never computes.
+    Specs may name only Explicit axes and need a mesh in context. Differentiable; moves data and computes nothing.
     """
     leaves, tree = tree_flatten(xs)
     targets = (
@@ -80,9 +80,9 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
 
 
 def _check_devices(value: ArrayImpl, target: NamedSharding | None, named: bool, typed: NamedSharding) -> None:
-    """Raise ValueError for a committed value on other devices: reshard moves data among those it lies on.
+    """Raise ValueError for a committed value on other devices: reshard moves data only between the value's own devices.
 
-    A concrete sharding may name others if the dialect allows it, over a mesh of the same axes.
+    A concrete sharding may name other devices if the dialect allows it, over a mesh of the same axes.
     """
     if target is None or not value.committed or value._sig.devices == target.device_list:
         return
@@ -134,7 +134,7 @@ def _keyword(old: dict[str, Any], spellings: tuple[str, ...], given: Any, api: s
 
 
 def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
-    """`f` with the mesh axes `axes` (default all but Manual ones) automatic inside, its results resharded to `out_sharding`.
+    """`f` with the mesh axes `axes` (default: all except Manual ones) automatic inside, its results resharded to `out_sharding`.
 
     `out_sharding` (a spec, NamedSharding or prefix tree) is given here or at the call; without either: TypeError.
     """
@@ -190,7 +190,7 @@ def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh) -> Any:
 
 
 def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
-    """`f` with the mesh axes `axes` (default all) explicit inside: arguments enter resharded to `in_sharding`."""
+    """`f` with the mesh axes `axes` (default: all) explicit inside; arguments are resharded to `in_sharding` on entry."""
     given = _keyword(old, config.dialect.explicit.in_sharding_keywords, in_sharding, "explicit_axes")
     if f is None:
         return lambda g: explicit_axes(g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
@@ -240,5 +240,5 @@ def _typed(leaf: Any, target: Any, mesh: AbstractMesh) -> Array:
 
 
 def _run(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Modes switch inside a traced program; elsewhere (eagerly, under grad or vmap) the body is traced for this call."""
+    """Run the body with the modes switched, inside a traced program; otherwise (eagerly, under grad or vmap) trace it for this call."""
     return body(*args, **kwargs) if type(current_trace()) is ProgramTrace else jit(body)(*args, **kwargs)

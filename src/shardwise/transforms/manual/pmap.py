@@ -1,4 +1,4 @@
-"""`pmap`: one call per device on a slice of its arguments, as `shard_map` over a hidden mesh of one axis.
+"""`pmap`: one call per device on a slice of the arguments, as a `shard_map` over a hidden mesh of one axis.
 
 In: a function and the mapped dims of its arguments. Out: results with a new dim over the devices.
 New programs should use `shard_map`; `pmap` serves existing ones.
@@ -57,7 +57,7 @@ HIDDEN_AXIS = "_internal_pmap_axis_name"
 
 @dataclass(frozen=True)
 class MappedBody(ShardMap):
-    """A shard_map over the hidden mesh whatever mesh is in context, with out_specs found while the body is traced."""
+    """A shard_map over the hidden mesh, regardless of the mesh in context; tracing the body determines out_specs."""
 
     out_axes: list[PartitionSpec] = field(default_factory=list)
 
@@ -67,7 +67,7 @@ class MappedBody(ShardMap):
         return self.mesh
 
     def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
-        """One spec per result, as the body left them."""
+        """One spec per result, as tracing the body determined them."""
         return self.out_axes
 
 
@@ -250,7 +250,7 @@ class PmapWrapped:
         return Mesh(np.array(chosen[:size], object), (self._options.name,), axis_types=(AxisType.Auto,))
 
     def _mesh_of_processes(self, chosen: tuple[Device, ...], size: int) -> Mesh:
-        """All processes map together: each brings, and gets, a row for each of its own devices."""
+        """The mesh of all processes, which map together: each passes, and gets back, a row for each of its own devices."""
         own = sum(d.is_local for d in chosen)
         if size != own or not own:
             raise ValueError(
@@ -263,7 +263,7 @@ class PmapWrapped:
     # -- the mapped function ---------------------------------------------------------------------------------------------------
 
     def _nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside another pmap: the results of all devices, computed on the devices of the outer axis."""
+        """The results inside another pmap: computed for all inner devices on the devices of the outer axis."""
         if not config.dialect.shard_map.pmap_nests:
             raise ValueError(
                 f"pmap of {self._fun!r} is called inside another pmap or shard_map, over {', '.join(map(str, around))}: pmaps do not "
@@ -337,7 +337,7 @@ class PmapWrapped:
         return whole
 
     def _stacked(self, result: Any, outs: Sequence[Any]) -> tuple[list[Array], list[PartitionSpec]]:
-        """The results with a dim of size 1 at the place of the mapped axis, and the specs that join them there."""
+        """The results with a dim of size 1 in place of the mapped axis, and the specs that join them along it."""
         blocks, specs = [], []
         for x, axis in zip(outs, self._flat_out_axes(result), strict=True):
             value = as_array(x)
@@ -385,7 +385,7 @@ class PmapWrapped:
         x = _shaped(x)
         shape = list(x.shape)
         if axis is not None:
-            shape[axis] = mesh.size  # each of several processes has some rows
+            shape[axis] = mesh.size  # each process has some of the rows
         if isinstance(x, ShapeDtypeStruct):
             return struct_of(ShapedArray(shape, x.dtype, x.weak_type), sharding)
         assert isinstance(x, ArrayImpl)
@@ -394,7 +394,7 @@ class PmapWrapped:
 
 
 class Ready:
-    """A compiled function with the layouts that its arguments take and its results get."""
+    """A compiled function with the layouts of its arguments and results."""
 
     def __init__(self, entry: Entry, in_sigs: Sequence[Signature], out_sigs: Sequence[Signature]) -> None:
         self.entry = entry
@@ -413,7 +413,7 @@ class Ready:
 
 
 def _check_count(wanted: int, available: int) -> None:
-    """Every slice needs a device of its own."""
+    """Raise unless there is a device for every slice."""
     if wanted > available:
         raise ValueError(
             f"compiling computation that requires {wanted} logical devices, but only {available} devices are available: the mapped "
@@ -453,9 +453,9 @@ def pmap(
 ) -> PmapWrapped:
     """Map `fun` over the first dim of its arguments, one slice per device.
 
-    `in_axes` says per argument which dim to take apart (None: the whole value goes everywhere; keyword arguments are
-    always split along dim 0), `out_axes` where results get their new dim (None: the first device's value). Collectives
-    in `fun` name `axis_name`. The mapped size may not exceed the number of local devices, or of `devices`.
+    `in_axes` gives the dim along which each argument is split (None: every device gets the whole value; keyword arguments
+    are always split along dim 0), `out_axes` the position of the results' new dim (None: the first device's value).
+    Collectives in `fun` name `axis_name`. The mapped size may not exceed the number of local devices, or of `devices`.
 
     Results are committed: under the seed dialect with PmapSharding, under `latest` with a NamedSharding on a 1-D mesh.
     """

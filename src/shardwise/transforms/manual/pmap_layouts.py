@@ -28,7 +28,7 @@ Axis = int | None
 
 
 def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """An argument laid out over the devices; over those of several processes it is this one's part."""
+    """An argument laid out over the devices; with several processes it is this process's part."""
     if not sig.spans:
         return with_signature(x, sig)
     if x._sig.spans:
@@ -47,7 +47,9 @@ def resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
 
 
 def out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
-    """The dialect says whether results carry a PmapSharding. Over several processes each gets its own rows, on its own devices."""
+    """The signature of a result. The dialect decides whether it has a PmapSharding. Each of several processes gets its own rows, on its
+    own devices.
+    """
     aval = sig.aval
     if sig.spans:
         own = [d for d in mesh.devices.flat if d.is_local]

@@ -60,7 +60,7 @@ INFER = Infer()
 
 
 def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
-    """The spec that a type has over the manual axes."""
+    """The spec of a type over the manual axes."""
     dims = [tuple(a for a in axes if a in manual) for axes in aval.spec]
     return PartitionSpec(
         *[None if not axes else axes[0] if len(axes) == 1 else axes for axes in dims],
@@ -70,7 +70,7 @@ def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
 
 
 def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
-    """`x` with its manual axes on the dims given by `dims`, if its type has them elsewhere; other axes stay."""
+    """`x` resharded to have its manual axes on the dims given by `dims`, if its type has them on others; other axes stay."""
     if x.aval.mesh is None:
         return x
     typed = x.aval.mesh.explicit_axes
@@ -85,7 +85,7 @@ def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
 
 
 def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
-    """`x`, a result outside of jit, with the spec as written in out_specs if that is the same layout."""
+    """`x`, a result outside of jit, with the spec written in out_specs if that is the same layout."""
     if not isinstance(x, ArrayImpl) or not isinstance(mesh, Mesh):
         return x
     own, written = x.sharding, NamedSharding(mesh, spec)
@@ -101,7 +101,7 @@ def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
 
 
 def is_spec(x: Any) -> bool:
-    """Leaves of spec trees."""
+    """Whether `x` is a leaf of a spec tree."""
     return isinstance(x, PartitionSpec) or x is None
 
 
@@ -113,12 +113,12 @@ class ShardMap:
     mesh: Mesh | AbstractMesh | None
     in_specs: Any
     out_specs: Any
-    manual: frozenset[str] | None  # None: all axes of the mesh that are not manual already
+    manual: frozenset[str] | None  # None: all axes of the mesh that are not yet manual
     check: bool
     own_derivatives: bool = field(default=False, kw_only=True)  # derivatives in the body are per device
     moves: bool = field(
         default=False, kw_only=True
-    )  # arguments split otherwise over Explicit axes are resharded, as smap does
+    )  # arguments with another split over Explicit axes are resharded, as in smap
 
     @property
     def name(self) -> str:
@@ -215,7 +215,7 @@ class ShardMap:
         return tree_unflatten(out_tree, outs)
 
     def resolve_mesh(self) -> Mesh | AbstractMesh:
-        """The mesh given, or the one in context; ValueError if both exist and differ, or neither does."""
+        """The given mesh, or the mesh in context; ValueError if both exist and differ, or neither exists."""
         context = get_abstract_mesh()
         mesh = self.mesh
         if mesh is None:
@@ -240,7 +240,7 @@ class ShardMap:
         return self.broadcast(self.out_specs, tree_unflatten(out_tree, [0] * out_tree.num_leaves), "out_specs")
 
     def broadcast(self, specs: Any, tree: Any, option: str) -> list[Any]:
-        """`specs` as a prefix of `tree`, one per leaf; None in in_specs is for values that stay as they are."""
+        """`specs`, a prefix of `tree`, as one spec per leaf; None in in_specs leaves a value unchanged."""
         errors.check_leaves(self, specs, option)
         is_leaf = is_spec if option == "in_specs" else lambda x: isinstance(x, PartitionSpec)
         return broadcast_prefix(specs, tree, is_leaf=is_leaf, name=f"shard_map {option}")
@@ -286,7 +286,7 @@ def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Pa
 
 
 def joined_dims(manual: DimAxes, auto: DimAxes) -> DimAxes:
-    """Manual axes are major to automatic ones on every dim."""
+    """The joined axes of each dim: manual axes are major to automatic ones."""
     return tuple(m + a for m, a in zip(manual, auto, strict=True))
 
 
@@ -419,8 +419,8 @@ def experimental_shard_map(
 ) -> Any:
     """`shard_map` with the seed era's arguments: `check_rep`, and `auto` for the axes that stay automatic.
 
-    In the seed dialect derivatives that `f` itself takes are those of each device: the gradient of a loss at parameters that
-    all devices share is the device's own part of it, for `f` to sum.
+    In the seed dialect, derivatives taken inside `f` are per device: the gradient of a loss with respect to replicated
+    parameters is the device's own part of it, and `f` must sum the parts.
     """
     own = config.dialect.shard_map.experimental_grad_is_local and "check_vma" not in new
     check = new.pop("check_vma", check_rep)
@@ -444,7 +444,7 @@ def experimental_shard_map(
 
 
 def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: Any) -> Any:
-    """`shard_map` over one mesh axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None none.
+    """`shard_map` over one axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None splits no dim.
 
     Without `in_axes` the types of the arguments determine the split; the axis must be Explicit.
     """

@@ -1,7 +1,7 @@
 """Blocks with values: in a shard_map called outside of jit, the body can print blocks and branch on values that all devices share.
 
-The body is traced as usual. Only when a traced block is printed, or converted to a bool or number, are the equations that
-compute it run, once for all devices.
+The body is traced as usual. When a traced block is printed, or converted to a bool or number, the equations that compute it
+run, once for all devices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope
 
 
 class BlockTracer(ProgramTracer):
-    """A block. If it is the same on all devices, by its checked type, Python may ask for its value."""
+    """A traced block. If its checked type says that it is the same on all devices, Python can get its value."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class BlockTracer(ProgramTracer):
 
 
 class BlockTrace(ProgramTrace):
-    """Records a body whose arguments have values; all axes of its mesh are manual. `check`: whether types are checked."""
+    """The trace of a body whose arguments have values and whose mesh axes are all manual. `check`: whether types are checked."""
 
     __slots__ = ("call", "check", "in_dims", "mesh", "values")
 
@@ -92,7 +92,7 @@ class BlockTrace(ProgramTrace):
         return outs if op.multiple_results else outs[0]
 
     def agreed(self, x: ProgramTracer) -> np.ndarray[Any, Any] | None:
-        """The value that all devices share; None if they may differ or the body has ended."""
+        """The value that all devices share; None if their values may differ or the body has ended."""
         if x.aval.vma or not self.check or self.closed:
             return None
         return next(block for _, block in self._blocks(x))
@@ -149,7 +149,7 @@ def block_trace(
     call: Any,
     check: bool,
 ) -> ProgramTrace:
-    """The trace of a body: its blocks have values if the arguments are concrete and every axis is manual."""
+    """The trace of a body; its blocks have values if the arguments are concrete and every axis is manual."""
     shows = (
         isinstance(mesh, Mesh) and manual == frozenset(mesh.axis_names) and all(type(v) is ArrayImpl for v in values)
     )

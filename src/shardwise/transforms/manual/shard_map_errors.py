@@ -17,7 +17,7 @@ DimAxes = tuple[tuple[str, ...], ...]
 
 
 def check_leaves(call: Any, specs: Any, option: str) -> None:
-    """Spec trees hold PartitionSpecs; None is an empty tree, in in_specs also for arguments that stay as they are."""
+    """Spec trees hold PartitionSpecs; None is an empty tree, and in in_specs also leaves an argument unchanged."""
     if specs is None and option == "in_specs" and not config.dialect.shard_map.in_specs_may_be_none:
         raise TypeError(
             f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but it was None. "
@@ -54,7 +54,7 @@ def check_devices(mesh: Any, values: Sequence[Array]) -> None:
 
 
 def check_inferable(call: Any, mesh: Any, manual: frozenset[str]) -> None:
-    """Types say how arguments are split over Explicit axes only."""
+    """Specs can be inferred only over Explicit axes, as types name no others."""
     others = [a for a in mesh.axis_names if a in manual and a not in mesh.explicit_axes]
     if others and not getattr(mesh, "empty", False):
         raise TypeError(
@@ -169,8 +169,8 @@ def check_divisible(
 
 
 def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes], values: Sequence[Array]) -> None:
-    """Where all axes of the mesh are Explicit and become manual, in_specs repeat the arguments' types; an array that no one has
-    placed is typed as whole.
+    """If all axes of the mesh are Explicit and become manual, in_specs must repeat the arguments' types; the type of an uncommitted
+    array is whole.
     """
     for spec, axes_of, value in zip(specs, dims, values, strict=True):
         if value.aval.spec != axes_of or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):

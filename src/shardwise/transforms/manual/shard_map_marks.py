@@ -1,8 +1,8 @@
 """`unreduced` and `reduced` axes of in_specs and out_specs.
 
-Outside a body a value that is unreduced over an axis is held as the whole sum; its type alone says that the sum is still to be
-taken. Inside, each device has a part of it: on the way in the first device gets all and the others zeros, on the way out the
-parts are summed. A `reduced` value is the same on all devices, inside and outside; its cotangent is unreduced.
+Outside a body, a value that is unreduced over an axis is stored as the finished sum; only its type says that the sum is pending.
+Inside, each device has a part of it: on entry the first device gets the whole value and the others get zeros; on exit the parts
+are summed. A `reduced` value is the same on all devices, inside and outside; its cotangent is unreduced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Marks(NamedTuple):
-    """The axes of a spec, or of a type, that split no dim."""
+    """The unreduced and reduced axes of a spec or type: those that split no dim."""
 
     unreduced: frozenset[str] = _NONE
     reduced: frozenset[str] = _NONE
@@ -41,7 +41,7 @@ def marks_of(spec: PartitionSpec | ShapedArray) -> Marks:
 
 
 def check_marks(mesh: Any, manual: frozenset[str], side: str, specs: Sequence[PartitionSpec]) -> None:
-    """ValueError unless marked axes are Explicit; NotImplementedError where some axes of the mesh stay automatic."""
+    """ValueError unless marked axes are Explicit; NotImplementedError if some axes of the mesh stay automatic."""
     for spec in specs:
         marks = marks_of(spec)
         if not any(marks):
@@ -63,7 +63,7 @@ def check_marks(mesh: Any, manual: frozenset[str], side: str, specs: Sequence[Pa
 
 
 def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Array]) -> None:
-    """ValueError if a checked result is a partial sum and its out_spec does not mark it, or the other way round."""
+    """ValueError if a checked result is a partial sum and its out_spec does not mark it so, or the reverse."""
     for spec, value in zip(specs, values, strict=True):
         if value.aval.unreduced != marks_of(spec).unreduced:
             raise ValueError(
@@ -73,7 +73,7 @@ def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Ar
 
 
 def entered(x: Array, spec: PartitionSpec, check: bool) -> Array:
-    """A block as it enters the body."""
+    """A block on entry to the body."""
     marks = marks_of(spec)
     if marks.unreduced:
         axes = tuple(sorted(marks.unreduced))
@@ -85,7 +85,7 @@ def entered(x: Array, spec: PartitionSpec, check: bool) -> Array:
 
 
 def left(x: Array, spec: PartitionSpec) -> Array:
-    """A result of the body outside of it."""
+    """A result of the body on exit."""
     marks = marks_of(spec)
     if marks.unreduced:
         x = bind(all_reduce, x, axes=tuple(sorted(marks.unreduced)), kind="sum", groups=None)

@@ -47,7 +47,7 @@ def _bind(
     out_dims: Sequence[DimAxes],
     out_marks: Sequence[Marks],
 ) -> list[Any]:
-    """A shard_map of another body, which may have captured values of the surrounding trace."""
+    """A shard_map of another body; the body may capture values of the surrounding trace."""
     captured = tuple(_whole(c.aval.ndim) for c in consts)
     return bind(
         find_op("shard_map"),
@@ -181,8 +181,8 @@ def shard_map_linearize(
 def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     """A shard_map from the blocks of cotangents of the results to those of the linear operands.
 
-    Without checked types each device's cotangent of a replicated result is its share of the whole, and those of replicated
-    operands are summed over the devices.
+    Without checked types each device's cotangent of a replicated result is its share of the whole, and cotangents of
+    replicated operands are summed over the devices.
     """
     program, in_dims, out_dims, mesh, manual = (params[k] for k in ("program", "in_dims", "out_dims", "mesh", "manual"))
     live = [i for i, c in enumerate(cts) if c is not None]
@@ -217,13 +217,13 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
 
 
 def _unmentioned(dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> tuple[str, ...]:
-    """The manual axes over which a value is whole by its spec, without those that split a vmap's dim."""
+    """The manual axes that a value's spec does not mention, except axes that split a vmap's dim."""
     named = {a for axes in dims for a in axes} | _split_by_vmaps()
     return tuple(a for a in mesh.axis_names if a in manual and a not in named)
 
 
 def _split_by_vmaps() -> frozenset[str]:
-    """The mesh axes over which the vmaps around split their dims."""
+    """The mesh axes over which surrounding vmaps split their dims."""
     found: set[str] = set()
     trace: Any = current_trace()
     while trace is not None:
@@ -248,7 +248,7 @@ def _total(ct: Any, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[
 def shard_map_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
-    """A shard_map of blocks with one more dim, split over the axes of `spmd_axis_name` if vmap names some."""
+    """A shard_map of blocks with one more dim, split over the axes of `spmd_axis_name` if vmap gives it."""
     program, in_dims, out_dims, manual = (params[k] for k in ("program", "in_dims", "out_dims", "manual"))
     spmd = SPMD_AXES.get() or _split_already(values, dims)
     for axes in (*in_dims, *out_dims):

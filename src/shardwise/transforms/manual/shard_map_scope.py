@@ -15,7 +15,7 @@ DimAxes = tuple[tuple[str, ...], ...]
 
 @contextmanager
 def body_scope(mesh: Mesh | AbstractMesh, manual: frozenset[str], check: bool) -> Generator[None]:
-    """The context in which a body is traced, for the first time or to transform it."""
+    """The context for tracing a body, for the first time or to transform it."""
     inner = manual_mesh(mesh, manual | frozenset(get_abstract_mesh().manual_axes))
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
     with use_abstract_mesh(inner), AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(check):
@@ -23,14 +23,14 @@ def body_scope(mesh: Mesh | AbstractMesh, manual: frozenset[str], check: bool) -
 
 
 def manual_mesh(mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> AbstractMesh:
-    """The abstract mesh as the body sees it: manual axes marked so."""
+    """The abstract mesh inside the body: its manual axes have the type Manual."""
     types = tuple(AxisType.Manual if a in manual else t for a, t in zip(mesh.axis_names, mesh.axis_types, strict=True))
     device = mesh.abstract_mesh.abstract_device if isinstance(mesh, Mesh) else mesh.abstract_device
     return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types, abstract_device=device)
 
 
 def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
-    """Per dim the axes that split it."""
+    """The axes that split each dim."""
     dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec.partitions)
     return dims + ((),) * (ndim - len(dims))
 

@@ -1,8 +1,8 @@
-"""Stepping: the body of a shard_map as plain Python, once per device, on that device's own concrete arrays.
+"""Stepping: running the body of a shard_map as plain Python, once per device, on that device's own concrete arrays.
 
-Under `disable_jit` each device gets a thread, named after it, and exactly one of them runs at a time. A device runs until
-it calls a collective; there it waits, the next one runs, and when the last of a group arrives the values are exchanged.
-So `if`, `print`, `float()`, NumPy and `breakpoint()` work inside, in an order that is always the same.
+Under `disable_jit` each device gets a thread, named after it, and exactly one thread runs at a time. A device runs until it
+calls a collective and waits there while the next one runs; when the last device of a group arrives, they exchange values.
+So `if`, `print`, `float()`, NumPy and `breakpoint()` work inside, always in the same order.
 
 In: a `ShardMap` and its arguments. Out: the joined results, or the first exception that a device raised. All
 threads end before the call does. Devices that call different collectives get an error that names two of them.
@@ -81,7 +81,7 @@ def wanted() -> bool:
 
 
 class Worker(Runner):
-    """One device (or, where some mesh axes stay automatic, one sub-mesh of devices) and its thread."""
+    """One device (or, if some mesh axes stay automatic, one sub-mesh of devices) and its thread."""
 
     def __init__(
         self, call: ShardMap, crew: Crew, group: Group, number: int, place: Place, mesh: Mesh, body: Callable[[], Any]
@@ -180,7 +180,7 @@ class Worker(Runner):
         return sig
 
     def signature_like(self, aval: ShapedArray, operands: Sequence[Any]) -> Signature:
-        """The signature of a collective's result: over automatic axes it lies as an operand of its shape does."""
+        """The signature of a collective's result: over automatic axes it has the layout of an operand of equal shape."""
         if self.mesh.axis_names:
             for x in operands:
                 if isinstance(x, ArrayImpl) and x.shape == aval.shape and x._sig.devices == self.devices:
@@ -189,7 +189,7 @@ class Worker(Runner):
         return self.signature_of(aval)
 
     def own(self, x: Any) -> Any:
-        """An operand on this device: a captured array that lies elsewhere is whole on every device."""
+        """An operand on this device; a captured array on other devices becomes whole on every device."""
         if isinstance(x, ArrayImpl) and x.committed and x._sig.devices != self.devices:
             errors.check_captured(self.call, [x], self.mesh)
             return ArrayImpl(
@@ -211,7 +211,7 @@ class Worker(Runner):
 
 
 class SteppedTrace(Trace):
-    """Runs ops at once on one device's arrays; collectives wait for the other devices."""
+    """Runs ops immediately on one device's arrays; collectives wait for the other devices."""
 
     __slots__ = ("worker",)
 
@@ -242,7 +242,7 @@ class SteppedTrace(Trace):
         return out
 
     def _together(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
-        """An op that exchanges values with other devices, or holds a program that does."""
+        """Run an op that exchanges values with other devices, itself or in an inner program."""
         worker = self.worker
         source = user_source()
         types = infer_types(op, tuple(a.aval for a in args), params)
@@ -284,7 +284,7 @@ def _default(device: Device) -> SingleDeviceSharding:
 
 
 def _needs_others(params: Mapping[str, Any]) -> bool:
-    """Whether a program inside of an equation exchanges values over axes that the equation does not bind itself."""
+    """Whether an inner program exchanges values over axes that the equation itself does not bind."""
     bound = params.get("manual") or frozenset()
     return any(axes_used(p) - bound for _, p in subprograms(params))
 
@@ -350,7 +350,7 @@ def _wait(crew: Crew, group: Group, outer: Worker | None) -> None:
 def _body(
     call: ShardMap, mesh: Mesh, manual: frozenset[str], sub_mesh: Mesh, in_tree: PyTreeDef, blocks: Sequence[Array]
 ) -> Any:
-    """What one device runs."""
+    """The body that one device's thread runs."""
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
     context = use_mesh(sub_mesh if sub_mesh.axis_names else EMPTY_MESH)
     named, checked = AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(call.check)
@@ -380,7 +380,7 @@ def _concrete(mesh: Mesh | AbstractMesh) -> Mesh:
 
 
 def _sub_meshes(mesh: Mesh, axes: tuple[str, ...]) -> np.ndarray:
-    """For each position along `axes` the mesh over the other axes there."""
+    """For each position along `axes`, the mesh over the other axes."""
     order = [mesh.axis_names.index(a) for a in axes]
     rest = [i for i in range(len(mesh.axis_names)) if i not in order]
     grid = np.transpose(mesh.devices, (*order, *rest))
@@ -404,7 +404,7 @@ def _split(value: Array, dims: DimAxes, axes: tuple[str, ...], sizes: tuple[int,
 
 
 def _automatic(value: Array, mesh: Mesh, manual: frozenset[str]) -> DimAxes:
-    """How the other axes of the mesh split the value."""
+    """The axes of the mesh, other than manual ones, that split each dim of the value."""
     sharding = getattr(value, "sharding", None)
     if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_names != mesh.axis_names:
         return ((),) * value.ndim
@@ -447,7 +447,7 @@ def _joined(
     leaves: Sequence[Sequence[ArrayImpl]],
     outer: Worker | None,
 ) -> list[ArrayImpl]:
-    """The results as arrays over the whole mesh, after the checks that the traced form has as well."""
+    """The results as arrays over the whole mesh, after the same checks as in the traced form."""
     specs = call.flat_out_specs(out_tree)
     errors.check_specs(call, mesh, manual, "out", specs)
     blocks = [np.stack([x.dense for x in xs]).reshape(sizes + xs[0].shape) for xs in leaves]
@@ -464,7 +464,7 @@ def _joined(
 
 
 def _differing(block: Ndarray, axes: tuple[str, ...]) -> frozenset[str]:
-    """The axes along which devices hold different values, whatever the types say."""
+    """The axes along which devices actually hold different values."""
     found = set()
     for d, axis in enumerate(axes):
         first = np.broadcast_to(block.take([0], d), block.shape)

@@ -1,4 +1,4 @@
-"""Static and donated arguments: from the user's numbers and names to positions and names of the function."""
+"""Static and donated arguments: from the user's numbers and names to the function's positions and names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_compiler_options(options: Any) -> None:
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature, or None where the function has none (builtins)."""
+    """The signature, or None if the function has none (builtins)."""
     try:
         return inspect.signature(fun)
     except (ValueError, TypeError):
@@ -71,7 +71,7 @@ def as_nums(value: Any, option: str) -> Nums:
 def from_beginning(nums: Iterable[int], count: int) -> set[int]:
     """The positions `nums` of `count` arguments, negative ones counted from the end; positions beyond the last are dropped.
 
-    ValueError for one before the first.
+    ValueError for a position before the first argument.
     """
     for n in nums:
         if n < -count:
@@ -100,7 +100,7 @@ def select_arguments(
     Raises ValueError for positions or names that the function does not have, and for static arguments that are donated.
     """
     if static_argnums is static_argnames is donate_argnums is donate_argnames is None:
-        return ArgSelection()  # without the signature, which takes longer than all else that jit does
+        return ArgSelection()  # avoids reading the signature, which takes longer than the rest of jit
     sig = signature_of(fun)
     static_nums, static_names = _pair(sig, static_argnums, static_argnames, "static")
     donate_nums, donate_names = _pair(sig, donate_argnums, donate_argnames, "donate")

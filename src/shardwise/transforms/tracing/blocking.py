@@ -1,4 +1,4 @@
-"""Waiting: for results, for effects, and computing at once while a function is traced."""
+"""Waiting for results and effects, and computing immediately while a function is traced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def block_until_ready(x: Any) -> Any:
     if type(x) is ArrayImpl:
         return x.block_until_ready()
     for leaf in tree_leaves(x):
-        if type(leaf) is ArrayImpl and leaf._block is not None:  # neither deleted nor anything to wait for
+        if type(leaf) is ArrayImpl and leaf._block is not None:  # not deleted, and nothing to wait for
             continue
         wait = getattr(leaf, "block_until_ready", None)
         if wait is not None:
@@ -27,12 +27,12 @@ def block_until_ready(x: Any) -> Any:
 
 
 def effects_barrier() -> None:
-    """Wait for side effects (printing, callbacks) of what was called before: they happen in the call, so there are none."""
+    """Wait for the side effects (printing, callbacks) of earlier calls. Returns at once: effects happen during the call."""
 
 
 def ensure_compile_time_eval() -> AbstractContextManager[Any]:
     """A context manager and decorator: ops in it run eagerly, on concrete values, even while a function is traced.
 
-    Ops on traced values are traced there as elsewhere.
+    Ops on traced values are still traced.
     """
     return eagerly()

@@ -101,10 +101,10 @@ def keyed(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
 
 
 def keyed_tree(tree: Any, values: list[Any], keys: list[Any]) -> Any:
-    """Append the leaves of a tree to `values`, and to `keys` what a call depends on of each, as `keyed`; the tree's form, to be
-    part of a key. TypeError if a leaf is no array or number.
+    """Append the leaves of a tree to `values`, and their keys (see `keyed`) to `keys`; returns the tree's structure, to be part of
+    a key. TypeError if a leaf is no array or number.
 
-    Containers of arrays, as parameters come in, are taken apart here in a third of the time that a walk for any class takes.
+    Built-in containers of arrays, the usual form of parameters, take a third of the time of the general tree walk.
     """
     kind = type(tree)
     if kind is ArrayImpl:

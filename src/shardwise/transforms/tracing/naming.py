@@ -14,7 +14,7 @@ SCOPES: Setting[tuple[str, ...]] = Setting("named_scopes", (), traced=False)
 
 
 def described(wrapped: Callable[..., Any], sentence: str) -> Callable[..., Any]:
-    """`wrapped`, a transformed function, with a docstring: `sentence`, whose {} is the function's name, then the function's own."""
+    """`wrapped`, a transformed function, with a docstring: `sentence` (its {} is the function's name), then the function's docstring."""
     own = wrapped.__doc__
     wrapped.__doc__ = sentence.format(getattr(wrapped, "__name__", "the function")) + (
         f"\n\nOriginal documentation:\n\n{own}" if own else ""

@@ -17,7 +17,7 @@ from shardwise.ops.rules.derivative import filled
 from shardwise.sharding import Mesh, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 
-# Whether a traced function may return types instead of values, as only types are needed.
+# Whether a traced function may return types instead of values, because only types are needed.
 TYPES_SUFFICE: Setting[bool] = Setting("types_suffice", False)
 
 
@@ -52,7 +52,7 @@ def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
 
 
 def as_constant(x: ArrayImpl) -> ArrayImpl:
-    """A captured array is a constant: its value counts, not where it lies. Explicit axes stay, as they are part of its type."""
+    """A captured array as a constant, without its placement. Explicit axes stay, as they are part of its type."""
     if x.aval.mesh is not None:
         return x
     sig = signature(x.aval, SingleDeviceSharding(default_device()), False)
@@ -60,7 +60,7 @@ def as_constant(x: ArrayImpl) -> ArrayImpl:
 
 
 def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
-    """The program without inputs that nothing reads (unless `keep_unused`), and the positions of those that stay."""
+    """The program without unused inputs (unless `keep_unused`), and the positions of the inputs that remain."""
     if keep_unused:
         return program, list(range(len(program.inputs)))
     used: set[Var] = {a for a in program.outputs if isinstance(a, Var)}
