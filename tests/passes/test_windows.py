@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import shardwise as sw
@@ -92,6 +92,10 @@ def test_only_rims_are_sent_and_values_stay(f):
     st.integers(17, 48),
     st.sampled_from([P(None, "x", "y"), P(None, ("x", "y")), P(None, None, "x")]),
 )
+@example(
+    "max", 4, 2, (1, 0), 42, P(None, ("x", "y"))
+)  # a frame of an operand's own size, over other axes than the other's
+@example("add", 2, 4, (1, 2), 29, P(None, "x", "y"))  # gathered along one dim, windows along the other
 def test_windows_of_any_size_see_what_they_saw(kind, window, stride, pads, size, spec):
     def f(x):
         cut = jnp.pad(x, ((0, 0), pads, pads, (0, 0)))[:, : x.shape[1] + sum(pads) - 1]

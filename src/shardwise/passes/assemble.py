@@ -183,8 +183,10 @@ class Assembler:
                 rows = sum(length for s, _, _, length in pieces if s == k)
                 n = operand.view.shape[d]
                 if operand.axes and (operand.axes != split or 2 * rows > n):  # most of it is needed everywhere
-                    have = _at(dims, d, operand.axes)
-                    operand.atom = self.region.reshard(operand.atom, have, dims, self._type(operand.view.shape))
+                    # Of the other dims each device goes on holding its part, or its windows.
+                    nothing: DimAxes = ((),) * len(dims)
+                    held = self._type(_at(operand.atom.aval.shape, d, n))
+                    operand.atom = self.region.reshard(operand.atom, _at(nothing, d, operand.axes), nothing, held)
                     operand.axes = ()
             split = next((o.axes for o in operands if o.axes), ())
         over = dims[d] or split

@@ -52,7 +52,7 @@ def in_frames(region: Region, eqn: Equation) -> bool:
     inputs: list[Atom] = []
     for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
         aval = framed_type(atom.aval, tensor, frames)
-        if aval is atom.aval:
+        if aval is atom.aval and not _lies_unevenly(view, tensor, frames, region.grid.axis_sizes):
             inputs.append(atom)
             continue
         sums = any(rule.kinds[f] is Kind.REDUCE for fs in tensor for f in fs if f in frames)
@@ -103,6 +103,12 @@ def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[s
                 frames[f] = _frame(f, n, axes, rule, views, sizes)
     used = [a for frame in frames.values() for a in frame.axes]
     return frames if len(used) == len(set(used)) else None
+
+
+def _lies_unevenly(view: View, tensor: TensorFactors, frames: Frames, sizes: Mapping[str, int]) -> bool:
+    """Whether other axes than its frame's, which do not divide it, split the view along a framed dim."""
+    framed = [d for d, fs in enumerate(tensor) if fs and fs[0] in frames]
+    return any(view.shape[d] % ways(view.axes(d), sizes) for d in framed)
 
 
 def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
