@@ -217,8 +217,11 @@ def test_primitives_bind():
     assert scan.primitive is lax.scan_p
 
 
-def test_interpreters_bind_what_equations_hold():
-    """Those that pass params on as they found them, programs and rules among them."""
+@pytest.mark.parametrize(
+    "params_of", [lambda eqn: eqn.params, lambda eqn: dict(eqn.params.items())], ids=["as is", "copied"]
+)
+def test_interpreters_bind_what_equations_hold(params_of):
+    """Those that pass params on as they found them, programs and rules among them, or copy them by the names that they show."""
     tripled = jax.custom_jvp(jnp.sin)
     tripled.defjvp(lambda primals, tangents: (tripled(*primals), 3 * tangents[0]))
     fived = jax.custom_vjp(jnp.sin)
@@ -234,7 +237,7 @@ def test_interpreters_bind_what_equations_hold():
     def again(x):
         env = dict(zip(closed.jaxpr.invars, [x], strict=True))
         for eqn in closed.jaxpr.eqns:
-            functions, params = eqn.primitive.get_bind_params(eqn.params)
+            functions, params = eqn.primitive.get_bind_params(params_of(eqn))
             outs = eqn.primitive.bind(
                 *functions, *[v.val if hasattr(v, "val") else env[v] for v in eqn.invars], **params
             )

@@ -95,7 +95,9 @@ class Primitive:
         op = self.own_op()
         values = [as_value(a) for a in args]
         if self.is_ours:
-            params = {name: as_program(value) for name, value in params.items()}
+            # Interpreters that copy an equation's params have them by the names that it shows.
+            ours = {theirs: name for name, theirs in op.shown.renamed.items()}
+            params = {ours.get(name, name): as_program(value) for name, value in params.items()}
         if self.is_ours or not is_eager() or any(isinstance(v, Tracer) for v in values):
             return bind(op, *values, **params)
         if self.impl is None:
