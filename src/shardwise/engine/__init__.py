@@ -1,1 +1,1 @@
-"""From signatures to results: concrete arrays, where they lie, compiled programs, single ops, moves between layouts."""
+"""From signatures to results: concrete arrays and their placement, compiled programs, single ops, moves between layouts."""

@@ -189,7 +189,7 @@ class Region:
     def collectives(
         self, op: Op, atoms: Sequence[Atom], axes: Axes, aval: ShapedArray, params: dict[str, Any]
     ) -> tuple[Var, ...]:
-        """Append a collective inserted by the partitioner; `aval` is the global type of what moves."""
+        """Append a collective inserted by the partitioner; `aval` is the global type of the value that moves."""
         need = Need(self.current.op.name if self.current else "output", aval.str_short(), implicit=True)
         return self.emit(op, atoms, {"axes": axes, **params}, need=need)
 

@@ -86,7 +86,7 @@ class _Graph:
         self.wishes: list[int] = []  # nodes for the layouts that the caller wishes for outputs
         self.uses: dict[Var, int] = {}
         self.targets: set[int] = set()  # values at the far end of a data-flow edge
-        self.nothing = self._new((), frozenset())  # stands for literals
+        self.nothing = self._new((), frozenset())  # the value of every literal
         self.edges: dict[Equation, list[tuple[dict[Var, int], dict[Var, int]]]] = {}  # sources and targets
         self._survey(program, set())
 

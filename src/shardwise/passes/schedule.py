@@ -25,7 +25,7 @@ from shardwise.runtime.machine import TYPES, available
 
 
 def schedule(program: Program, env: Env) -> Program:
-    """`program` with its groups of fusable equations fused, where they are large enough and can be compiled."""
+    """`program` with those groups of fusable equations fused that are large enough and can be compiled."""
     program = map_equations(live_equations(program), lambda e: _with_groups_inside(e, env))
     kinds = _kinds(program, env)
     if not any(k is not None for k in kinds):

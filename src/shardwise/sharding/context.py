@@ -134,7 +134,7 @@ def _checked(mesh: Any, who: str) -> Mesh:
 
 
 def use_abstract_mesh(mesh: Any) -> _MeshContext:
-    """A context manager that sets the abstract context mesh alone, as traced bodies do.
+    """A context manager that sets only the abstract context mesh, as traced bodies do.
 
     Raises:
         ValueError: `mesh` is no `AbstractMesh`, or (`latest`) its size differs from that of the mesh in context.

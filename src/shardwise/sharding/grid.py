@@ -1,6 +1,6 @@
 """Grids with named, typed axes: the base of every mesh, and the mesh without devices.
 
-An `AbstractMesh` is what types carry. It is interned, so equality is identity and hashing is free.
+Types carry an `AbstractMesh`. It is interned, so equality is identity and hashing is free.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def rule_of_names(
 
 @recent(4096)
 def own_factors(shape: Shape) -> TensorFactors:
-    """Factor d for dim d, dims of size 1 included: those may be split over axes of size 1."""
+    """Factor d for dim d, dims of size 1 included, because axes of size 1 may split them."""
     return tuple((d,) for d in range(len(shape)))
 
 

@@ -200,7 +200,7 @@ def _shape_of_index(index: Any, shape: Shape) -> Shape:
 
 
 def checked_memory_kind(kind: str | None) -> str | None:
-    """The kind as shardings store it: None stands for the default, so that the default follows the dialect.
+    """The kind in the form that shardings store: None means the default, so that the default follows the dialect.
 
     Raises:
         ValueError: there is no such memory.

@@ -126,7 +126,7 @@ def make_jit(
             check_leaves(tree, option)
     target = _deprecated_target(device, backend, in_shardings, out_shardings)
     chosen = select_arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    # Decided by the caller of jit: grad(f), vmap(f), shard_map(f) and functions of numpy are our own code.
+    # The caller of jit counts too: grad(f), vmap(f), shard_map(f) and functions of numpy are our own code.
     asked_for = is_users_code(getattr(fun, "__code__", None)) or is_users_code(sys._getframe(2).f_code)
     return wrap(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline, asked_for))
 

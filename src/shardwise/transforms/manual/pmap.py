@@ -337,7 +337,7 @@ class PmapWrapped:
         return whole
 
     def _stacked(self, result: Any, outs: Sequence[Any]) -> tuple[list[Array], list[PartitionSpec]]:
-        """The results with a dim of size 1 in place of the mapped axis, and the specs that join them along it."""
+        """The results with a dim of size 1 at the position of the mapped axis, and the specs that join them along it."""
         blocks, specs = [], []
         for x, axis in zip(outs, self._flat_out_axes(result), strict=True):
             value = as_array(x)
