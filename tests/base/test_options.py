@@ -164,6 +164,7 @@ ELSEWHERE = {
     "shardwise_check_replicas": "distributed",
     "shardwise_shared_memory": "distributed",
     "shardwise_fused": "runtime/test_fused.py",
+    "shardwise_collective_matmul": "passes/test_collective_matmul.py",
     "shardwise_cache": "runtime",
     "shardwise_cache_dir": "runtime",
     "jax_enable_compilation_cache": "runtime",

@@ -43,6 +43,7 @@ def launch(
         "idle.py",
         "halos.py",
         "along.py",
+        "rings.py",
     ],
 )
 def test_same_results(program, processes):

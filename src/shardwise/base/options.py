@@ -149,6 +149,8 @@ _ACTIVE = (
     # whether processes of one node exchange data through shared memory, when their links are made
     Option("shardwise_shared_memory", True, traced=False),
     Option("shardwise_fused", "auto", _choice("auto", "off")),
+    # gathers and scatters beside products as rings: auto between processes where that saves memory, on wherever possible
+    Option("shardwise_collective_matmul", "off", _choice("off", "auto", "on")),
     # compiled kernels on disk: whether, and in which folder (None: JAX's, or the user's cache folder)
     Option("shardwise_cache", True, traced=False),
     Option("shardwise_cache_dir", None, _text, traced=False),

@@ -1,12 +1,13 @@
 """The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
-    on_grid -> propagate -> partition -> simplify -> join_reductions -> fold_reductions    `PARTITIONING`
+    on_grid -> propagate -> partition -> simplify -> join_reductions
+            -> collective_matmul -> fold_reductions                        `PARTITIONING`
     wide_products -> cut_pieces -> crossing_reductions
                   -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
-and changes neither input. `join_reductions` returns the device program, in which every collective is an equation; the record of
+and changes neither input. `collective_matmul` returns the device program, in which every collective is an equation; the record of
 communication (`transfers_of`) is made from it. Later passes are for devices of one process. `FUSING` and `JOINING` import the loop
 compiler and decide which equations run together. `run_passes` times each pass, and verifies its result if `jax_enable_checks` is set.
 """
@@ -16,11 +17,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 
 from shardwise.base import config
 from shardwise.ir import Program, Var, subprograms, verify
 from shardwise.passes import grid_params
+from shardwise.passes.collective_matmul import collective_matmul, pays_between
 from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import DimAxes, Grid
 from shardwise.passes.join_reductions import join_reductions
@@ -49,6 +52,12 @@ class Context:
     def env(self) -> Env:
         """The grid in the form that kernels use."""
         return Env(self.grid.names, self.grid.sizes, processes=self.grid.processes)
+
+    @property
+    def crossing(self) -> frozenset[str]:
+        """The axes between whose devices processes talk."""
+        owners = self.grid.processes
+        return frozenset() if owners is None else frozenset(self.grid.names[a] for a in owners.crossing())
 
     @property
     def devices(self) -> int:
@@ -149,10 +158,20 @@ def _join_reductions(module: Module, context: Context) -> Module:
     return replace(module, program=program, device_program=join_reductions(module.device_program))
 
 
+def _collective_matmul(module: Module, context: Context) -> Module:
+    """Rings, unless moves that no one asked for are refused: those of a ring would be such, the scatter that it replaces is none."""
+    choice = config.shardwise_collective_matmul
+    crossing = context.crossing
+    if choice == "off" or config.shardwise_on_reshard == "raise" or (choice == "auto" and not crossing):
+        return module
+    change = collective_matmul if choice == "on" else partial(collective_matmul, pays=pays_between(crossing))
+    same = module.program is module.device_program
+    device_program = change(module.device_program)
+    return replace(module, program=device_program if same else change(module.program), device_program=device_program)
+
+
 def _fold_reductions(module: Module, context: Context) -> Module:
-    owners = context.grid.processes
-    crossing = frozenset() if owners is None else frozenset(context.grid.names[a] for a in owners.crossing())
-    return replace(module, program=fold_reductions(module.program, crossing))
+    return replace(module, program=fold_reductions(module.program, context.crossing))
 
 
 def _later(name: str, function: str) -> tuple[str, Pass]:
@@ -195,6 +214,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("partition", _partition),
     ("simplify", _simplify),
     ("join_reductions", _join_reductions),
+    ("collective_matmul", _collective_matmul),
     ("fold_reductions", _fold_reductions),
 )
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines

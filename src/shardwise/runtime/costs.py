@@ -183,5 +183,13 @@ RESHARD_LAYOUTS: Final = 4000
 RESHARD_ORDERED_AXES: Final = 4
 # Bytes sent by a device from which other splits of an op are looked at: half of what a link of 10 GB/s sends in the 3 us of a message.
 RESHARD_WORTH: Final = 1 << 14
+# Devices of a ring of products and transfers, whose steps are equations each.
+RING_DEVICES: Final = 32
+# Bytes of memory of a device that are worth a ring of products and transfers, which takes longer than a gather and one product: 39 ms of
+# processor time and 34 for 2048 rows and columns on four processes, 12 and 9 for 512 rows.
+RING_BYTES: Final = 1 << 20
+# Additions and multiplications of the product for each of these bytes: then its parts, which write the result one by one, are
+# products of 64 rows or more beside a message each.
+RING_OPERATIONS_PER_BYTE: Final = 32
 # How many times fewer bytes another split must move: XLA's partitioner and ours then choose alike where little is at stake.
 RESHARD_GAIN: Final = 2
