@@ -1,9 +1,9 @@
 """Collective matmuls: a product beside a gather or a scatter as a ring of small products and transfers.
 
 Comes in: a device program. Goes out: the program in which a product of a gathered operand multiplies the part that a device has, then the
-next one, which `ppermute` brings from its neighbour, and in which a product whose result is scattered passes partial sums on likewise. Two
-parts are stored, never the whole gathered operand or partial result. The bytes sent stay the same. Integers stay equal; floats are sums in
-another order, over a free dim only as far as small products add in another order than large ones.
+next one, which `ppermute` brings from its neighbour, and in which a product whose result is scattered passes partial sums on likewise.
+Two parts are stored, never the whole gathered operand or partial result. A device sends as many bytes as before. Integers stay equal;
+floats are sums in another order, over a free dim only as far as small products add in another order than large ones.
 
 The data would allow a transfer beside each product, but an exchange ends before the next equation begins: rings save memory and no time,
 and the option `shardwise_collective_matmul` is "off" unless it is set. Only collectives that the partitioner inserted become rings, never
