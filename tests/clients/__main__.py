@@ -63,7 +63,7 @@ def make_environment(folder: Path) -> Path:
         venv.create(folder, with_pip=True)
         packages = sorted({library.package for library in libraries().values() if library.package})
         subprocess.run([python, "-m", "pip", "install", "-q", f"jax=={_JAX}", *packages, "pytest", "hypothesis", "absl-py",
-                        "pytest-json-report", "ndindex", "cloudpickle", "scikit-learn", "tqdm"], check=True)  # fmt: skip
+                        "pytest-json-report", "ndindex", "cloudpickle", "scikit-learn", "tqdm", "mock"], check=True)  # fmt: skip
         # Libraries ask for two packages that write the same folder; only the later one knows this JAX.
         subprocess.run(
             [python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", "tfp-nightly"], check=True

@@ -180,3 +180,15 @@ def test_what_is_no_mask_or_loses_a_part() -> None:
         assert float(jnp.sum(jnp.asarray([1 + 2j, 3]), dtype=np.float32)) == 4
     assert jnp.median(jnp.zeros((0, 3)), axis=1).shape == (0,)
     assert jnp.cumsum(jnp.asarray([2, 0, -2]), dtype=bool).tolist() == [True, True, True]
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "mean", "any", "std", "nansum", "count_nonzero", "flip"])
+def test_axes_may_be_a_range(name):
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    got = getattr(jnp, name)(jnp.asarray(x), axis=range(1, 3))
+    np.testing.assert_allclose(got, getattr(np, name)(x, axis=(1, 2)), rtol=1e-6)
+
+
+def test_a_range_of_axes_is_checked():
+    with pytest.raises(ValueError, match="out of bounds"):
+        jnp.sum(jnp.ones((2, 3)), axis=range(3))

@@ -181,7 +181,7 @@ def canonical_axes(axis: Axis, ndim: int, name: str = "axis") -> tuple[int, ...]
     """`axis` as a tuple counted from the front, None meaning all; ValueError for repeated or missing ones."""
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, tuple | list):
+    if isinstance(axis, tuple | list | range):
         axes = tuple(canonical_axis(a, ndim, name) for a in axis)
         if len(set(axes)) != len(axes):
             raise ValueError(f"duplicate value in {name}: {axis} for an array of dimension {ndim}.")

@@ -189,3 +189,9 @@ def test_trees_of_all_kinds_find_their_program():
     assert len(traces) == before
     with pytest.raises(TypeError, match="abstract array"):
         f({"a": x, "b": "text"})
+
+
+def test_arguments_by_name_where_in_shardings_are_none():
+    f = jax.jit(lambda a, *, b: a + b["c"], in_shardings=None)
+    assert float(f(1.0, b={"c": 2.0})) == 3.0
+    assert float(f.lower(1.0, b={"c": 2.0}).compile()(1.0, b={"c": 3.0})) == 4.0

@@ -233,7 +233,7 @@ class JitWrapped:
 
     def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
         options = self._options
-        if kwargs and options.in_shardings is not UNSPECIFIED:
+        if kwargs and options.in_shardings is not UNSPECIFIED and options.in_shardings is not None:
             raise ValueError(
                 "pjit does not support kwargs when in_shardings is specified. Pass the arguments by position."
             )
