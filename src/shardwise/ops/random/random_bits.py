@@ -1,7 +1,8 @@
 """Random bits as ops: keys made, split, folded and turned into bits, each device making its own block alone.
 
-Keys are values of dtype `KeyDtype`; those of threefry are stored as one uint64 each, and those of `wide_keys` go their own way. Where an op adds dims to those of its keys, every new dim
-is free to be split over devices: the local form makes the same elements that a single device would have made there.
+Keys are values of dtype `KeyDtype`; threefry's are stored as one uint64 each, those of four words are `wide_keys`. Where an op
+adds dims to those of its keys, every new dim is free to be split over devices: the local form makes the same elements that a
+single device would have made there.
 """
 
 from __future__ import annotations
