@@ -59,7 +59,6 @@ EXCUSED = {
         random.choice(k, v, (2,)) | random.choice(k, a=m, shape=(2,), replace=False, axis=1)""",
     "JAX's op has no rule for a number beside an array, and fails by accident": "lax.random_gamma_grad(w, 0.5)",
     "it draws from a hidden state, so it is refused": "lax.rng_uniform(0.0, 1.0, (2,))",
-    "the bits of rbg are the backend's": 'random.key_dtype("rbg")',
     "SciPy's value, to an ulp; JAX's series is off by up to 400 near the zeros of the function": """
         scipy.special.gammaln | scipy.special.loggamma | scipy.special.log_ndtr | scipy.special.wofz(n)""",
     "JAX gives NaN for these": "scipy.special.bessel_jn(w, v=2)",

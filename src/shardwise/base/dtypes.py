@@ -21,6 +21,7 @@ import numpy as np
 
 from shardwise.base.config import config, context_token
 from shardwise.base.element_types import BOOL, BY_NAME, CANONICAL_32, CANONICAL_64, CATEGORIES
+from shardwise.base.element_types import KEY_DTYPES as KEY_DTYPES
 from shardwise.base.element_types import SCALAR_ALIASES as SCALAR_ALIASES
 from shardwise.base.element_types import SCALAR_TYPES as SCALAR_TYPES
 from shardwise.base.element_types import DType as DType
@@ -214,7 +215,9 @@ def _operand_of(dtype: Any, weak: bool) -> _Operand:
 
 
 _SCALAR_OPERANDS = {typ: _operand_of(dt, typ in _WEAK_PYTHON_TYPES) for typ, dt in _PYTHON_TYPES.items()}
-_STRONG_OPERANDS: dict[Any, _Operand] = {dt: _operand_of(dt, False) for dt in (*BY_NAME.values(), float0, key_dtype)}
+_STRONG_OPERANDS: dict[Any, _Operand] = {
+    dt: _operand_of(dt, False) for dt in (*BY_NAME.values(), float0, *KEY_DTYPES.values())
+}
 
 
 def _operand(x: Any) -> _Operand:
@@ -432,7 +435,7 @@ def supports_inf(dtype: Any) -> bool:
 
 
 def physical(dtype: Any) -> np.dtype[Any]:
-    """The NumPy dtype whose elements store `dtype`: uint64 for PRNG keys, else the type itself."""
+    """The NumPy dtype whose elements store `dtype`: uint64 or 16 bytes for PRNG keys, else the type itself."""
     return dtype.physical if isinstance(dtype, KeyDtype) else as_dtype(dtype)  # type: ignore[return-value]
 
 

@@ -26,12 +26,13 @@ class prng_key(extended):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class KeyDtype:
-    """Element type of a typed PRNG key array: one threefry key, stored as ONE uint64.
+    """Element type of a typed PRNG key array: a key of so many uint32 words, stored as ONE element of NumPy's.
 
-    The two uint32 words of the key lie in it in memory order, so `block.view(np.uint32)` shows them.
+    The words of the key lie in it in memory order, so `block.view(np.uint32)` shows them.
     """
 
     tag: str = "fry"
+    words: int = 2
 
     @property
     def name(self) -> str:
@@ -43,11 +44,11 @@ class KeyDtype:
 
     @property
     def physical(self) -> np.dtype[Any]:
-        return _UINT64
+        return _UINT64 if self.words == 2 else _FOUR_WORDS
 
     @property
     def itemsize(self) -> int:
-        return 8
+        return 4 * self.words
 
     @property
     def kind(self) -> str:
@@ -60,6 +61,8 @@ class KeyDtype:
 DType: TypeAlias = "np.dtype[Any] | KeyDtype"
 
 key_dtype = KeyDtype()
+# The key types by the names of their generators.
+KEY_DTYPES = {"threefry2x32": key_dtype, "rbg": KeyDtype("rbg", 4), "unsafe_rbg": KeyDtype("urbg", 4)}
 
 
 def is_key_dtype(dtype: object) -> TypeGuard[KeyDtype]:
@@ -71,6 +74,7 @@ def is_key_dtype(dtype: object) -> TypeGuard[KeyDtype]:
 float0 = np.dtype([("float0", np.void, 0)])
 
 _UINT64 = np.dtype(np.uint64)
+_FOUR_WORDS = np.dtype((np.void, 16))  # moved as it is: no number, so nothing computes with it
 BOOL = np.dtype(np.bool_)
 
 _SIGNED_NAMES = ("int1", "int2", "int4", "int8", "int16", "int32", "int64")

@@ -352,11 +352,7 @@ class ArrayImpl(Array):
             weak = ", weak_type=True" if self.weak_type else ""
             return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak})"
         if is_key_dtype(self.dtype):
-            words = (
-                self.dense.view(np.uint32).reshape(*self.shape, 2)
-                if self.ndim
-                else self.dense.reshape(1).view(np.uint32)
-            )
+            words = np.ascontiguousarray(self.dense).reshape(*self.shape, 1).view(np.uint32)
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{words}"
         value = self._value
         weak = ", weak_type=True" if self.weak_type else ""

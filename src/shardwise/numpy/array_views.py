@@ -8,7 +8,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear
-from shardwise.base.dtypes import key_dtype
+from shardwise.base.dtypes import is_key_dtype
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array
@@ -40,7 +40,7 @@ def pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
 
 def is_watched(x: Array) -> bool:
     """Whether `x` holds keys whose reuse is checked: then parts must come from ops that name them."""
-    return x.dtype is key_dtype and config.jax_debug_key_reuse
+    return is_key_dtype(x.dtype) and config.jax_debug_key_reuse
 
 
 def basic_view(x: ArrayImpl, index: Any) -> Array | None:

@@ -31,7 +31,7 @@ from shardwise.random.arguments import (
     sampled,
     sampler,
 )
-from shardwise.random.keys import checked_key
+from shardwise.random.keys import checked_key, key_impl
 from shardwise.random.permute import rows_at
 from shardwise.random.uniform import subkeys, unit
 from shardwise.sharding import NamedSharding
@@ -123,6 +123,9 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
         out_sharding: how the result is split over Explicit axes.
     """
     checked, found = checked_key("poisson", key), int_dtype("poisson", dtype, TypeError)
+    generator = key_impl(checked)
+    if generator != "threefry2x32":
+        raise NotImplementedError(f"`poisson` is only implemented for the threefry2x32 RNG, not {generator}")
     wanted = sample_shape("poisson", shape, lam)
     return sampled(
         "poisson",

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import KeyDtype, is_key_dtype
-from shardwise.base.dtypes import key_dtype as _fry
+from shardwise.base.dtypes import KEY_DTYPES, KeyDtype, is_key_dtype
 from shardwise.ir import Array, Literal, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.elementwise.casts import convert
@@ -32,7 +31,7 @@ from shardwise.random.compiled import compiled
 
 _UINT32 = np.dtype(np.uint32)
 _THREEFRY = "threefry2x32"
-_OTHERS = ("rbg", "unsafe_rbg", "threefry4x32", "philox2x32", "philox4x32")
+_OTHERS = ("threefry4x32", "philox2x32", "philox4x32")
 
 
 class PRNGSpec:
@@ -70,14 +69,14 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
     Raises:
         ValueError: no generator has that name.
         TypeError: `spec` is nothing that names one.
-        NotImplementedError: a generator other than threefry2x32.
+        NotImplementedError: a generator that is known by name only.
     """
     if spec is None:
         name = _default_impl()
     elif isinstance(spec, PRNGSpec):
         name = spec.name
     elif isinstance(spec, KeyDtype):
-        name = _THREEFRY
+        name = _name_of(spec)
     elif isinstance(spec, str):
         name = spec
     else:
@@ -85,26 +84,26 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
             f"unrecognized type {type(spec)} for specifying PRNG implementation; expected a name such as "
             f"{_THREEFRY!r}, a key dtype or a PRNGSpec."
         )
-    if name == _THREEFRY:
+    if name in KEY_DTYPES:
         return PRNGSpec(name)
     if name in _OTHERS:
-        raise NotImplementedError(
-            f"the PRNG implementation {name!r} is not available: its bits depend on the backend or on how "
-            f"arrays are sharded. Use {_THREEFRY!r}, whose bits do not."
-        )
+        raise NotImplementedError(f"the PRNG implementation {name!r} is not available. Use {_THREEFRY!r}.")
     raise ValueError(f'unrecognized PRNG implementation "{name}". Did you mean "{_THREEFRY}"?')
 
 
 def key_dtype(impl_spec: Any = None) -> KeyDtype:
     """The dtype of typed keys of a generator."""
-    resolve_prng_impl(impl_spec)
-    return _fry
+    return KEY_DTYPES[resolve_prng_impl(impl_spec).name]
 
 
-def _impl_of(impl: Any, dtype: Any, function: str) -> PRNGSpec:
+def _name_of(dtype: KeyDtype) -> str:
+    return next(name for name, one in KEY_DTYPES.items() if one == dtype)
+
+
+def _impl_of(impl: Any, dtype: Any, function: str) -> KeyDtype:
     if impl is not None and dtype is not None:
         raise ValueError(f"random.{function} takes one of impl= and dtype=, got {impl!r} and {dtype!r}.")
-    return resolve_prng_impl(impl if dtype is None else dtype)
+    return key_dtype(impl if dtype is None else dtype)
 
 
 # -- making keys ------------------------------------------------------------------------------------------------------------------
@@ -125,11 +124,11 @@ def _seed_value(seed: Any, function: str) -> Array | Literal:
     return value
 
 
-def _seeded(seed: Array | Literal) -> Array:
+def _seeded(seed: Array | Literal, dtype: KeyDtype) -> Array:
     offset = _seed_offset()
     if offset and np.issubdtype(seed.dtype, np.integer):
         seed = lax.add(as_array(seed), literal(offset, seed.dtype))
-    return random_seed(seed)
+    return random_seed(seed, dtype)
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
@@ -137,41 +136,41 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
     Args:
         seed: an integer scalar, traced or not; 32 bits count unless 64-bit types are enabled.
-        impl, dtype: the generator, by name or by key dtype; give at most one. Only threefry2x32 exists.
+        impl, dtype: the generator, by name or by key dtype; give at most one. threefry2x32, rbg or unsafe_rbg.
 
     Raises:
         TypeError: `seed` is no integer scalar.
         ValueError: both `impl` and `dtype` are given, or the name is unknown.
     """
-    _impl_of(impl, dtype, "key")
-    return _seeded(_seed_value(seed, "key"))
+    made_of = _impl_of(impl, dtype, "key")
+    return _seeded(_seed_value(seed, "key"), made_of)
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     """The raw key of an integer seed: two uint32 words. A typed key if ``jax_enable_custom_prng`` is set; see `key`."""
-    _impl_of(impl, None, "PRNGKey")
-    made = _seeded(_seed_value(seed, "PRNGKey"))
+    dtype = _impl_of(impl, None, "PRNGKey")
+    made = _seeded(_seed_value(seed, "PRNGKey"), dtype)
     return made if config.jax_enable_custom_prng else random_unwrap(made)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys from their words: u32[..., 2] -> key[...]. TypeError for other dtypes and shapes."""
-    _impl_of(impl, dtype, "wrap_key_data")
+    """Typed keys from their words: u32[..., 2] (rbg: 4) -> key[...]. TypeError for other dtypes and shapes."""
+    made_of = _impl_of(impl, dtype, "wrap_key_data")
     value = as_value(key_bits_array)
-    _check_words(value)
-    return random_wrap(value)
+    _check_words(value, made_of)
+    return random_wrap(value, made_of)
 
 
 def key_data(keys: Any) -> Array:
-    """The words of keys: key[...] -> u32[..., 2]. Raw keys come back as they are."""
+    """The words of keys: key[...] -> u32[..., 2] (rbg: 4). Raw keys come back as they are."""
     value = checked_key("key_data", keys, batched=True)
     return random_unwrap(value) if is_typed(value) else value
 
 
 def key_impl(keys: Any) -> str:
     """The name of the generator that keys belong to."""
-    checked_key("key_impl", keys, batched=True)
-    return _THREEFRY
+    value = checked_key("key_impl", keys, batched=True)
+    return _name_of(value.dtype) if is_key_dtype(value.dtype) else _default_impl()
 
 
 def clone(key: Any) -> Array:
@@ -189,13 +188,13 @@ def is_typed(key: Array) -> bool:
 
 def typed(key: Array) -> Array:
     """A key in typed form."""
-    return key if is_typed(key) else random_wrap(key)
+    return key if is_typed(key) else random_wrap(key, key_dtype())
 
 
-def _check_words(value: Any) -> None:
-    if value.dtype != _UINT32 or value.shape[-1:] != (2,):
+def _check_words(value: Any, dtype: KeyDtype) -> None:
+    if value.dtype != _UINT32 or value.shape[-1:] != (dtype.words,):
         raise TypeError(
-            f"JAX encountered invalid PRNG key data: expected uint32 with a shape that ends in (2,), got "
+            f"JAX encountered invalid PRNG key data: expected uint32 with a shape that ends in ({dtype.words},), got "
             f"{value.aval.str_short()}. Make keys with random.key or random.PRNGKey."
         )
 
@@ -227,13 +226,14 @@ def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
     if is_key_dtype(value.dtype):
         shape = value.shape
     else:
-        _check_words(value)
+        _check_words(value, key_dtype())
         shape = value.shape[:-1]
         if _words_allowed() != "allow":
             _refuse_words(name)
         elif config.jax_enable_custom_prng:
             warnings.warn(
-                "Raw arrays as random keys to jax.random functions are deprecated. Assuming valid threefry2x32 key for "
+                "Raw arrays as random keys to jax.random functions are deprecated. Assuming valid "
+                f"{_default_impl()} key for "
                 "now.",
                 FutureWarning,
                 stacklevel=3,

@@ -19,6 +19,8 @@ def read_only(x: Ndarray) -> Ndarray:
     dtype = x.dtype
     if dtype.isbuiltin == 1:
         return _shown(x)
+    if dtype.type is np.void and not dtype.names:  # bytes, of which a buffer tells only how many
+        return _shown(x).view(dtype)
     return _shown(x.view(f"u{dtype.itemsize}")).view(dtype)  # others are no buffers
 
 

@@ -105,7 +105,7 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
         reduction = {"axes": params["sum_axes"], "kind": op.reduction_of(params), "groups": None}
         return [(yield Call(op.absorbs, (part,), reduction, eqn.source))]
     if op.ufunc is not None:
-        return [op.ufunc(*operands)]
+        return [op.ufunc_for([a.aval.dtype for a in eqn.inputs])(*operands)]  # type: ignore[misc]
     if op.kernel is None:
         return _on_grid(eqn, operands, env)
     try:

@@ -170,7 +170,7 @@ def _argument(block: Ndarray, dtype: Any) -> Array:
     """What a callback is given: an array, for PRNG keys that of their words."""
     with eagerly():
         if isinstance(dtype, KeyDtype):
-            return as_array(np.ascontiguousarray(block).view(np.uint32).reshape(*block.shape, 2))
+            return as_array(np.ascontiguousarray(block).reshape(*block.shape, 1).view(np.uint32))
         return as_array(np.asarray(block))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import as_dtype, canonicalize
+from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, key_dtype
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.key_uses import LEAVES
 from shardwise.ops.elementwise import complex_loops
@@ -254,8 +256,32 @@ shift_right_arithmetic_p = elementwise_op(
     "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", emit=ir.SHIFT_RIGHT_ARITHMETIC
 )
 
-eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", emit=ir.EQ, result=lambda d: _BOOL, keys=LEAVES)
-ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", emit=ir.NE, result=lambda d: _BOOL, keys=LEAVES)
+
+def _comparison_of(ufunc: np.ufunc, compare: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The elements that store keys of four words have no ufuncs; Python's operators compare their bytes."""
+    return lambda *dtypes: compare if isinstance(dtypes[0], KeyDtype) and dtypes[0] != key_dtype else ufunc
+
+
+eq_p = elementwise_op(
+    "eq",
+    np.equal,
+    "biufck",
+    "biufck",
+    emit=ir.EQ,
+    result=lambda d: _BOOL,
+    ufunc_of=_comparison_of(np.equal, operator.eq),
+    keys=LEAVES,
+)
+ne_p = elementwise_op(
+    "ne",
+    np.not_equal,
+    "biufck",
+    "biufck",
+    emit=ir.NE,
+    result=lambda d: _BOOL,
+    ufunc_of=_comparison_of(np.not_equal, operator.ne),
+    keys=LEAVES,
+)
 lt_p = elementwise_op("lt", np.less, "biuf", "biuf", emit=ir.LT, result=lambda d: _BOOL)
 le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", emit=ir.LE, result=lambda d: _BOOL)
 gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", emit=ir.GT, result=lambda d: _BOOL)

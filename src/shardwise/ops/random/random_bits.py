@@ -1,7 +1,8 @@
 """Random bits as ops: keys made, split, folded and turned into bits, each device making its own block alone.
 
-Keys are values of dtype `KeyDtype`, stored as one uint64 each. Where an op adds dims to those of its keys, every new dim
-is free to be split over devices: the local form makes the same elements that a single device would have made there.
+Keys are values of dtype `KeyDtype`; threefry's are stored as one uint64 each, those of four words are `wide_keys`. Where an op
+adds dims to those of its keys, every new dim is free to be split over devices: the local form makes the same elements that a
+single device would have made there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.caches import recent
-from shardwise.base.dtypes import is_key_dtype, key_dtype
+from shardwise.base.dtypes import KeyDtype, is_key_dtype, key_dtype
 from shardwise.ir import (
     Array,
     Equation,
@@ -34,6 +35,16 @@ from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.random import threefry, threefry_halves
 from shardwise.ops.random.counted_bits import BITS, HASH_CALLS, bits_by_counters, small_form
+from shardwise.ops.random.wide_keys import (
+    doubled,
+    is_wide,
+    wide_bits,
+    wide_fold_in,
+    wide_split,
+    wide_unwrap,
+    wide_wrap,
+    word_rule,
+)
 from shardwise.ops.rules.operands import Block, aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
@@ -77,18 +88,10 @@ random_seed_p = define_op(
 )
 
 
-def random_seed(seeds: Any) -> Array:
+def random_seed(seeds: Any, dtype: KeyDtype = key_dtype) -> Array:
     """A key from each integer: int[...] -> key[...]. TypeError for other dtypes."""
-    return bind(random_seed_p, seeds)
-
-
-def _word_rule(words: Shape, keys: Shape, into_words: bool) -> Rule:
-    """Dims of keys pass; the dim of the two words must be whole."""
-    shared = tuple((d,) if n != 1 else () for d, n in enumerate(keys))
-    with_words = (*shared, (len(keys),))
-    kinds = (*(Kind.PASS,) * len(keys), Kind.REPLICATE)
-    sides = ((shared,), (with_words,)) if into_words else ((with_words,), (shared,))
-    return Rule(*sides, words, kinds)
+    made = bind(random_seed_p, seeds)
+    return made if dtype is key_dtype else doubled(bind(random_unwrap_p, made), dtype)
 
 
 def _wrap_type(words: ShapedArray) -> ShapedArray:
@@ -105,14 +108,14 @@ random_wrap_p = define_op(
     small=small_form("wrap"),
     type_rule=_wrap_type,
     kernel=lambda env, words: threefry.key_from_words(words),
-    rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False),
+    rule=lambda ins, outs, params: word_rule(ins[0].shape, outs[0].shape, into_words=False),
     keys=MAKES,
 )
 
 
-def random_wrap(words: Any) -> Array:
-    """Keys from their words: u32[..., 2] -> key[...]. TypeError for other dtypes and shapes."""
-    return bind(random_wrap_p, words)
+def random_wrap(words: Any, dtype: KeyDtype = key_dtype) -> Array:
+    """Keys from their words: u32[..., 2], or u32[..., 4] for wide keys -> key[...]. TypeError for other dtypes and shapes."""
+    return bind(random_wrap_p, words) if dtype is key_dtype else wide_wrap(words, dtype)
 
 
 def _unwrap_type(keys: ShapedArray) -> ShapedArray:
@@ -125,14 +128,14 @@ random_unwrap_p = define_op(
     small=small_form("unwrap"),
     type_rule=_unwrap_type,
     kernel=lambda env, keys: threefry.key_words(keys),
-    rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True),
+    rule=lambda ins, outs, params: word_rule(outs[0].shape, ins[0].shape, into_words=True),
     keys=LEAVES,
 )
 
 
 def random_unwrap(keys: Any) -> Array:
-    """The words of keys: key[...] -> u32[..., 2]."""
-    return bind(random_unwrap_p, keys)
+    """The words of keys: key[...] -> u32[..., 2], or u32[..., 4] of wide keys."""
+    return bind(random_unwrap_p, keys) if keys.dtype is key_dtype else wide_unwrap(keys)
 
 
 def _clone_type(keys: ShapedArray) -> ShapedArray:
@@ -182,6 +185,8 @@ random_fold_in_p = define_op(
 
 def random_fold_in(keys: Any, data: Any) -> Array:
     """New keys from keys and numbers, elementwise: key[...], u32[...] -> key[...]."""
+    if is_wide(keys):
+        return wide_fold_in(keys, data, random_wrap, random_fold_in, random_unwrap, random_seed)
     return bind(random_fold_in_p, keys, data)
 
 
@@ -283,6 +288,8 @@ random_split_p = define_op(
 
 def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """`shape` new keys from each key: key[...] -> key[..., *shape]."""
+    if is_wide(keys):
+        return _laid_out(wide_split(keys, shape, random_wrap, random_split, random_unwrap), out_sharding)
     if not _partitionable():
         return _laid_out(bind(random_split_halves_p, keys, shape=shape), out_sharding)
     return bind(random_split_p, keys, shape=shape, out_sharding=out_sharding)
@@ -378,6 +385,8 @@ random_bits_p = define_op(
 
 def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """Random unsigned integers of 8, 16, 32 or 64 bits from each key: key[...] -> uint[..., *shape]."""
+    if is_wide(keys):
+        return wide_bits(keys, bit_width, shape, out_sharding)
     if not _partitionable():
         return _laid_out(bind(random_bits_halves_p, keys, bit_width=bit_width, shape=shape), out_sharding)
     return bind(random_bits_p, keys, bit_width=bit_width, shape=shape, out_sharding=out_sharding)

@@ -19,6 +19,7 @@ from shardwise.ops.elementwise.special import random_gamma_grad
 from shardwise.ops.elementwise.transcendental import exp
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
+from shardwise.ops.random.wide_keys import is_wide
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind
 from shardwise.runtime.env import Env
 
@@ -127,5 +128,9 @@ random_gamma_p = define_op(
 
 def random_gamma(keys: Any, alpha: Any, *, log_space: bool) -> Array:
     """A gamma sample (or its logarithm) from each key and parameter: key[...], f[...] -> f[...]."""
+    if is_wide(keys):
+        raise NotImplementedError(
+            f"gamma numbers, and those made of them, are not drawn with keys of type {keys.dtype.name}. Use a key of threefry2x32."
+        )
     partitionable = config.jax_threefry_partitionable
     return bind(random_gamma_p, keys, alpha, log_space=log_space, partitionable=partitionable)

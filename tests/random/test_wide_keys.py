@@ -1,0 +1,127 @@
+"""Keys of rbg and unsafe_rbg: the same words and bits as JAX's on a CPU, everywhere that threefry keys may be."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import P, random
+
+IMPLS = ["rbg", "unsafe_rbg"]
+
+
+@pytest.fixture(scope="module")
+def jax():
+    return pytest.importorskip("jax")
+
+
+def plain(library, x):
+    """What `x` holds, keys as their words."""
+    if library.numpy.issubdtype(x.dtype, library.dtypes.prng_key):
+        return np.asarray(library.random.key_data(x))
+    return np.asarray(x)
+
+
+def both(jax, impl, call):
+    ours, theirs = (call(library, library.random.key(7, impl=impl)) for library in (sw, jax))
+    assert str(ours.dtype) == str(theirs.dtype) and ours.shape == theirs.shape
+    np.testing.assert_array_equal(plain(sw, ours), plain(jax, theirs))
+
+
+CALLS = {
+    "key": lambda lib, key: key,
+    "split": lambda lib, key: lib.random.split(key, (2, 3)),
+    "fold_in": lambda lib, key: lib.random.fold_in(key, 3),
+    "bits of 8": lambda lib, key: lib.random.bits(key, (5,), "uint8"),
+    "uniform": lambda lib, key: lib.random.uniform(key, (3, 4)),
+    "randint": lambda lib, key: lib.random.randint(key, (5,), 0, 10),
+    "permutation": lambda lib, key: lib.random.permutation(key, 9),
+    "bernoulli": lambda lib, key: lib.random.bernoulli(key, 0.4, (7,)),
+    "choice": lambda lib, key: lib.random.choice(key, 9, (3,)),
+    "vmap of split": lambda lib, key: lib.vmap(lambda k: lib.random.split(k, 2))(lib.random.split(key, 4)),
+    "vmap of fold_in": lambda lib, key: lib.vmap(lib.random.fold_in)(lib.random.split(key, 4), np.arange(4)),
+    "vmap over data": lambda lib, key: lib.vmap(lambda n: lib.random.fold_in(key, n))(np.arange(4)),
+    "vmap of bits": lambda lib, key: lib.vmap(lib.vmap(lambda k: lib.random.bits(k, (2,))))(
+        lib.random.split(key, (3, 2))
+    ),
+    "equal": lambda lib, key: lib.random.split(key, 3) == lib.random.split(key, 3)[::-1],
+    "unequal": lambda lib, key: lib.jit(lambda a, b: a != b)(*lib.random.split(key, (2, 3))[:, None]),
+    "where": lambda lib, key: lib.numpy.where(np.arange(4) > 1, lib.random.split(key, 4), key),
+    "set": lambda lib, key: lib.random.split(key, 4).at[1].set(key),
+    "take": lambda lib, key: lib.jit(lambda ks, i: ks[i])(lib.random.split(key, 4), 2),
+    "stack": lambda lib, key: lib.jit(lambda k: lib.numpy.stack([k, lib.random.clone(k)]))(key),
+    "scan": lambda lib, key: lib.jit(
+        lambda k: lib.lax.scan(lambda k, _: (lib.random.split(k)[0], lib.random.uniform(k, (2,))), k, None, length=3)[1]
+    )(key),
+    "loop": lambda lib, key: lib.jit(lambda k: lib.lax.fori_loop(0, 3, lambda i, k: lib.random.fold_in(k, i), k))(key),
+}
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("name", CALLS)
+def test_as_in_jax(jax, name, impl):
+    both(jax, impl, CALLS[name])
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_names_and_forms(impl):
+    key = random.key(3, impl=impl)
+    assert random.key_impl(key) == impl and key.dtype == random.key_dtype(impl) != random.key_dtype()
+    words = random.key_data(key)
+    assert words.shape == (4,) and (random.wrap_key_data(words, impl=impl) == key).item()
+    restored = pickle.loads(pickle.dumps(random.split(key, 2)))
+    assert (restored == random.split(key, 2)).all()
+    with sw.default_prng_impl(impl):
+        raw = random.PRNGKey(3)
+        assert (np.asarray(raw) == np.asarray(words)).all() and random.key_impl(raw) == impl
+        assert (np.asarray(random.split(raw)) == np.asarray(random.key_data(random.split(key)))).all()
+        assert (np.asarray(random.normal(raw, (5,))) == np.asarray(random.normal(key, (5,)))).all()
+        with pytest.raises(TypeError, match=r"ends in \(4,\)"):
+            random.split(np.zeros(2, np.uint32))
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_devices_hold_parts_of_the_same_bits(impl):
+    mesh = sw.make_mesh((4, 2), ("x", "y"), axis_types=(sw.sharding.AxisType.Auto,) * 2)
+    key = random.key(7, impl=impl)
+    keys = random.split(key, 8)
+    split = sw.device_put(keys, sw.NamedSharding(mesh, P("x")))
+
+    def draw(key):
+        return random.uniform(key, (8, 6)) * 2
+
+    made = sw.jit(draw, out_shardings=sw.NamedSharding(mesh, P("x", "y")))(key)
+    np.testing.assert_array_equal(np.asarray(made), np.asarray(sw.jit(draw)(key)))
+    for call in (lambda ks: sw.vmap(lambda k: random.bits(k, (6,)))(ks), lambda ks: sw.vmap(random.split)(ks)):
+        np.testing.assert_array_equal(plain(sw, sw.jit(call)(split)), plain(sw, call(keys)))
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_in_shard_map_each_device_draws_with_its_own_key(impl):
+    mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
+    keys = random.split(random.key(7, impl=impl), 4)
+
+    def body(keys):
+        return random.bits(random.fold_in(keys[0], sw.lax.axis_index("x")), (1, 3))
+
+    made = sw.jit(sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(keys)
+    expected = jnp.stack([random.bits(random.fold_in(keys[i], i), (3,)) for i in range(4)])
+    np.testing.assert_array_equal(np.asarray(made), np.asarray(expected))
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_reuse_is_found(impl):
+    with sw.debug_key_reuse(True), pytest.raises(sw.errors.KeyReuseError):
+        key = random.key(0, impl=impl)
+        random.uniform(key)
+        random.uniform(key)
+
+
+def test_what_is_refused_by_name():
+    key = random.key(0, impl="rbg")
+    with pytest.raises(NotImplementedError, match="poisson"):
+        random.poisson(key, 2.0)
+    with pytest.raises(NotImplementedError, match=r"gamma.*key<rbg>"):
+        random.gamma(key, 2.0)
