@@ -1,6 +1,6 @@
 """`shardwise.typing`: names for annotations, as in jax.typing."""
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Union
 
 import numpy as np
 
@@ -8,5 +8,6 @@ from shardwise.ir import Array
 
 __all__ = ["ArrayLike", "DTypeLike"]
 
-ArrayLike: TypeAlias = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
-DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any]
+# Unlike those of `|`, unions of typing join texts that stand for classes: `"State" | ArrayLike`.
+ArrayLike: TypeAlias = Union[Array, np.ndarray, np.bool_, np.number, bool, int, float, complex]  # noqa: UP007
+DTypeLike: TypeAlias = Union[str, type[Any], np.dtype[Any]]  # noqa: UP007

@@ -190,3 +190,10 @@ def test_functions_of_numpy_by_their_module_in_jax():
 def test_functions_of_elements_by_their_module_in_jax():
     assert isinstance(ufuncs.add, ufuncs.ufunc)
     assert ufuncs.ufunc is jnp.ufunc
+
+
+def test_annotations_join_names_of_classes():
+    theirs = pytest.importorskip("jax.typing")
+    for module in (jax.typing, theirs):
+        for union in (module.ArrayLike, module.DTypeLike):
+            assert "Later" in str("Later" | union) and "Later" in str(union | "Later")
