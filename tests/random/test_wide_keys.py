@@ -94,7 +94,11 @@ def test_devices_hold_parts_of_the_same_bits(impl):
 
     made = sw.jit(draw, out_shardings=sw.NamedSharding(mesh, P("x", "y")))(key)
     np.testing.assert_array_equal(np.asarray(made), np.asarray(sw.jit(draw)(key)))
-    for call in (lambda ks: sw.vmap(lambda k: random.bits(k, (6,)))(ks), lambda ks: sw.vmap(random.split)(ks)):
+    for call in (
+        lambda ks: sw.vmap(lambda k: random.bits(k, (6,)))(ks),
+        lambda ks: sw.vmap(random.split)(ks),
+        lambda ks: ks[::-1],
+    ):
         np.testing.assert_array_equal(plain(sw, sw.jit(call)(split)), plain(sw, call(keys)))
 
 

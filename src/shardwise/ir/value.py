@@ -187,7 +187,8 @@ def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Lit
     else:
         weak = False
     if isinstance(dtype, KeyDtype):
-        return Literal(np.asarray(value, physical(dtype)), ShapedArray((), dtype))
+        stored = physical(dtype)  # bytes of four words are made from no number: 0, which fills gaps, is all zeros
+        return Literal(np.asarray(value, stored) if value else np.zeros((), stored), ShapedArray((), dtype))
     data = np.asarray(value).astype(dtype, copy=False) if not isinstance(value, int) else _int_scalar(value, dtype)
     return Literal(data, ShapedArray((), dtype, weak if weak_type is None else weak_type))
 
