@@ -297,3 +297,11 @@ def test_repeated_indices_without_arrays(kind):
         x[1, 2, 3, 4]
     small = x[2, 1]
     assert not np.shares_memory(np.asarray(small), np.asarray(x))  # or it would keep all of x
+
+
+@pytest.mark.parametrize(
+    "read", [lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x.at[i].set(7), lambda x, i: x[i - 1]]
+)
+def test_arrays_may_hold_indices_beyond_int32(read):
+    x, i = jnp.arange(9).reshape(3, 3), jnp.asarray(2**32 - 1, dtype="uint32")
+    np.testing.assert_array_equal(read(x, i), shardwise.jit(read)(x, i))

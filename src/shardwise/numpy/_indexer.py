@@ -61,6 +61,12 @@ NEW = None
 Item: TypeAlias = "Cut | Pick | Lookup | None"
 
 
+class HeldInt(int):
+    """An index that an array holds. Any value is allowed, as in a traced array; a Python int must be an int32."""
+
+    __slots__ = ()
+
+
 def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
     """`index` read against `shape`.
 
@@ -136,7 +142,7 @@ def _entry(e: Any) -> Any:
     if not isdtype(array.dtype, ("integral", "bool")):
         raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {array.dtype.name}")
     if not isinstance(array, Tracer) and not array.ndim and array.dtype != np.bool_:
-        return int(np.asarray(array))
+        return HeldInt(np.asarray(array))
     return array
 
 
@@ -253,12 +259,12 @@ def clamps(mode: GatherScatterMode) -> bool:
 def settled(item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: bool) -> Item:
     """`item`; a static int is counted from the front and, out of bounds, clamped or left to the mode of a gather.
 
-    OverflowError if it is no int32 (as a traced one would have to be).
+    OverflowError if it is a Python int beyond int32, which no traced index can be.
     """
     if not isinstance(item, Pick):
         return item
     n = shape[item.dim]
-    if not -(2**31) <= item.index < 2**31 and n < 2**31:
+    if not -(2**31) <= item.index < 2**31 and n < 2**31 and not isinstance(item.index, HeldInt):
         raise OverflowError(f"Python int {item.index} too large to convert to int32; the dim has size {n}.")
     at = item.index + n if wrap and item.index < 0 else item.index
     if 0 <= at < n:
