@@ -84,6 +84,7 @@ _REASONS = {
     "JAX has no such name in both eras, or it is another name of one that is here": """lax.regularized_incomplete_beta nn.hard_swish
         nn.normalize nn.swish nn.tanh special.sph_harm""",
     "takes integers of degree and order": "special.bernoulli special.sph_harm_y",
+    "takes the state of a generator of bits": "lax.rng_bit_generator",
     "takes functions or matrices": "jnp.piecewise nn.dot_product_attention",
 }
 SKIPPED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
