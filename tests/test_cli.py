@@ -338,3 +338,24 @@ def test_children_run_shardwise(run, tmp_path):
     show = "import subprocess, sys, os\nsubprocess.run([sys.executable, '-c', 'print(chained); import jax; print(jax.__name__)'])"
     chained = run(show, PYTHONPATH=os.pathsep.join([str(SOURCE), str(site)]))
     assert (chained.stdout, chained.stderr) == ("sitecustomize\nshardwise\n", "")
+
+
+@pytest.mark.parametrize("command, options", [("explain", ()), ("plan", ("--on", "v5e-8"))])
+def test_children_of_other_commands_run_shardwise(shell, tmp_path, command, options):
+    program = (
+        "import jax, subprocess, sys\n"
+        "jax.jit(lambda x: x * 2)(jax.numpy.ones(3))\n"
+        "show = 'import jax; print(jax.__name__, jax.__version__)'\n"
+        "print(subprocess.run([sys.executable, '-c', show], capture_output=True, text=True).stdout, end='')\n"
+    )
+    done = shell("-m", "shardwise", command, *options, "--dialect", "latest", "-c", program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "shardwise 0.10.2\n" in done.stdout
+
+
+@pytest.mark.parametrize("command, options", [("explain", ()), ("plan", ("--on", "v5e-8"))])
+def test_an_interrupted_program_is_told_of_so_far(shell, tmp_path, command, options):
+    program = "import jax\njax.jit(lambda x: x * 2)(jax.numpy.ones(3))\nraise KeyboardInterrupt"
+    done = shell("-m", "shardwise", command, *options, "-c", program, cwd=tmp_path)
+    assert f"shardwise {command}: interrupted" in done.stderr and "Traceback" not in done.stderr
+    assert "<lambda> on" in done.stdout

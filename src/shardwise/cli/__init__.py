@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -18,7 +18,6 @@ from shardwise.cli.info import print_environment_info as print_environment_info
 from shardwise.cli.program import UsageError as UsageError
 
 _COMMANDS: tuple[ModuleType, ...] = (run, explain, plan, info, completion)
-_WITH_PROGRAM = {command.NAME: command for command in (run, explain, plan)}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,21 +35,23 @@ class _Parser(argparse.ArgumentParser):
         super().error(message + (f"; did you mean {near[0]}?" if near else ""))
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def _make_parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser of the whole command line, and those of the commands by name."""
     parser = _Parser(prog="shardwise", description="JAX's array and sharding API on NumPy kernels.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"shardwise {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         command.register(commands)
-    return parser
+    return parser, commands.choices
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line (`sys.argv` if none is given) and return the exit status."""
     words, rest = list(sys.argv[1:] if arguments is None else arguments), []
-    if words and words[0] in _WITH_PROGRAM:
-        words[1:], rest = _WITH_PROGRAM[words[0]].split_words(words[1:])
-    parser = _make_parser()
+    parser, commands = _make_parser()
+    command = commands.get(words[0]) if words else None
+    if command is not None and (split_words := command.get_default("split_words")):
+        words[1:], rest = split_words(words[1:], command)
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=rest, whole=parser))
     if unknown:
         options.parser.error("unrecognized arguments: " + " ".join(unknown))

@@ -7,18 +7,12 @@ that each kernel took beside the prediction.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from shardwise import alias
-from shardwise.base import config
 from shardwise.cli import plan
-from shardwise.cli.program import Program, UsageError, add_program, own_words, report, set_dialect
-from shardwise.cli.run import device_count
+from shardwise.cli.program import Program, UsageError, add_devices, add_program, own_words, prepare
 
 NAME = "explain"
-_OPTIONS = ("--on", "--steps", "--devices", "--json", "--html", "--trace", "--dialect")
-_FLAGS = ("--measure",)
 
 
 def register(commands: Any) -> None:
@@ -33,21 +27,14 @@ def register(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_program(parser)
-    parser.add_argument("--devices", type=device_count, metavar="N", help="number of virtual CPU devices")
+    add_devices(parser)
     parser.add_argument(
         "--measure", action="store_true", help="time each kernel of a call beside what is predicted of it"
     )
     parser.add_argument("--on", metavar="MACHINE", help="plan for this machine instead, without running anything")
     parser.add_argument("--steps", type=int, metavar="N", help="with --on: end after N calls of the largest program")
-    parser.add_argument("--json", metavar="FILE", help="write the page of the largest program as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
-    parser.add_argument("--trace", metavar="FILE", help="write its predicted schedule for Perfetto")
-    parser.set_defaults(carry_out=_carry_out, parser=parser, **plan.UNSAID)
-
-
-def split_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of this command and those of the program."""
-    return own_words(words, _OPTIONS, _FLAGS)
+    plan.add_files(parser)
+    parser.set_defaults(carry_out=_carry_out, split_words=own_words, parser=parser, **plan.UNSAID)
 
 
 def _carry_out(options: argparse.Namespace) -> int:
@@ -60,14 +47,11 @@ def _carry_out(options: argparse.Namespace) -> int:
         raise UsageError("--steps ends planned runs; name a machine by --on, or leave it out")
     program = Program.of(options)
     plan.check_writable(options)
-    set_dialect(options)
-    if options.devices is not None:
-        config.update("jax_num_cpu_devices", options.devices)
-    alias.install()
+    prepare(options.dialect, options.devices)
     from shardwise.plan import watched_run  # start-up time: it brings the whole engine
 
     with watched_run(options.measure) as run:
-        status = _execute(program)
+        status = plan.run_observed(program, "explain")
     plans = run.plans()
     if plans:
         plan.show_plans(plans, options)
@@ -76,20 +60,3 @@ def _carry_out(options: argparse.Namespace) -> int:
             f"{program.name} calls no jitted function. Compiled programs are explained: decorate the function with jax.jit, and call it."
         )
     return status
-
-
-def _execute(program: Program) -> int:
-    """Run the program to its end, or to its failure; the exit status. What it has compiled by then is explained."""
-    try:
-        program.execute()
-    except UsageError:
-        raise
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
-    except Exception as error:
-        report(error)
-        return 1
-    return 0

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shardwise import alias
-from shardwise.cli.program import Program, UsageError, add_program, own_words, report, set_dialect
+from shardwise.cli.program import Program, UsageError, add_program, own_words, prepare, run_to_end
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import free_memory
 from shardwise.planner import Machine, Plan
@@ -22,18 +21,10 @@ except ImportError:  # not on this platform
     resource = None
 
 NAME = "plan"
-_OPTIONS = (
-    "--on",
-    "--read",
-    "--steps",
-    "--layouts",
-    "--json",
-    "--html",
-    "--trace",
-    "--chakra",
-    "--dialect",
+_NO_MEMORY = (
+    "shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of its data in "
+    "place of values."
 )
-_FLAGS = ("--advise", "--search")
 # The options of planning that `shardwise explain --on` does not have.
 UNSAID = {"read": "zeros", "advise": False, "search": False, "layouts": None, "chakra": None}
 
@@ -75,18 +66,23 @@ def register(commands: Any) -> None:
         help="plan the largest program in other layouts, too: mesh shapes, specs, policies, batches; print the best",
     )
     parser.add_argument("--layouts", type=int, metavar="N", help="how many layouts a search plans at most (200)")
-    parser.add_argument("--json", metavar="FILE", help="write the plan of the largest program as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
-    parser.add_argument("--trace", metavar="FILE", help="write its schedule for Perfetto")
+    add_files(parser)
     parser.add_argument(
         "--chakra", metavar="DIR", help="write its execution traces, one per device, as Chakra has them"
     )
-    parser.set_defaults(carry_out=carry_out, parser=parser)
+    parser.set_defaults(carry_out=carry_out, split_words=_split_words, parser=parser)
 
 
-def split_words(words: list[str]) -> tuple[list[str], list[str]]:
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name files for the plan of the largest program."""
+    parser.add_argument("--json", metavar="FILE", help="write the page of the largest program as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
+    parser.add_argument("--trace", metavar="FILE", help="write its predicted schedule for Perfetto")
+
+
+def _split_words(words: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
     """The words of this command and those of the program; ours may also begin with ``--on`` behind the program's."""
-    own, rest = own_words(words, _OPTIONS, _FLAGS)
+    own, rest = own_words(words, parser)
     named = any(w.partition("=")[0] == "--on" for w in own)
     end = words.index("--") if "--" in words else len(words)
     at = next(
@@ -103,8 +99,7 @@ def carry_out(options: argparse.Namespace) -> int:
     check_writable(options)
     if options.layouts is not None and (not options.search or options.layouts < 1):
         raise UsageError(f"--layouts {options.layouts}: give --search and a number of layouts, at least one")
-    set_dialect(options)
-    alias.install()
+    prepare(options.dialect)
     from shardwise.plan import on  # start-up time: it brings the whole engine
     from shardwise.plan.advise import advised  # start-up time: as above
 
@@ -117,7 +112,7 @@ def carry_out(options: argparse.Namespace) -> int:
     found = ""
     plans: list[Plan] = []
     try:
-        status = _execute(program)
+        status = run_observed(program, "plan")
         try:
             plans += run.plans()
         except ValueError as error:
@@ -163,32 +158,17 @@ def _spare_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def _execute(program: Program) -> int:
-    """Run the program to its end, or for as many steps as are asked for; the exit status."""
+def run_observed(program: Program, command: str) -> int:
+    """Run the program to its end, or for as many steps as are asked for, or until it is interrupted; the exit status."""
     from shardwise.plan import StepsDone  # start-up time: it brings the whole engine
 
     try:
-        program.execute()
+        return run_to_end(program, {MemoryError: _NO_MEMORY} if command == NAME else None)
     except StepsDone:
         return 0
-    except UsageError:
-        raise
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
-        print("shardwise plan: interrupted; this is the plan so far", file=sys.stderr)
-    except MemoryError as error:
-        report(error)
-        print("shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of "
-              "its data in place of values.", file=sys.stderr)  # fmt: skip
-        return 1
-    except Exception as error:
-        report(error)
-        return 1
-    return 0
+        print(f"shardwise {command}: interrupted; this is what was seen so far", file=sys.stderr)
+        return 0
 
 
 def check_writable(options: argparse.Namespace) -> None:

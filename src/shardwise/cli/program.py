@@ -1,6 +1,7 @@
 """The program that a command line names: a file, a notebook, a module, code, or standard input.
 
-In: the words of the command line. Out: the program run as ``__main__``, seeing the interpreter's state that `python` would give it.
+In: the words of the command line. Out: the program run as ``__main__``, seeing the interpreter's state that `python` would give it;
+there and in the processes that it starts `import jax` means shardwise.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Literal
 
+from shardwise import alias
 from shardwise.base import config
 from shardwise.base.dialect import DIALECTS
 from shardwise.cli import notebook
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_CHILDREN = os.path.join(_HERE, "children")  # found by the Python that a child runs
 
 
 class UsageError(Exception):
@@ -133,21 +136,71 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def set_dialect(options: argparse.Namespace) -> None:
-    """Let programs have the dialect that the options name, if they do."""
-    if options.dialect is not None:
-        config.update("shardwise_dialect", options.dialect)
+def add_devices(parser: argparse.ArgumentParser) -> None:
+    """Add the option --devices."""
+    parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual CPU devices")
 
 
-def own_words(
-    words: Sequence[str], options: Collection[str], flags: Collection[str] = ()
-) -> tuple[list[str], list[str]]:
-    """Split the words behind a command into its own and those of the program. `options` are its own, which take a value each, `flags`
-    those that take none.
+def _device_count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of devices; give an integer of at least 1")
+    return count
+
+
+def prepare(dialect: str | None, devices: int | None = None) -> None:
+    """Let `jax` mean shardwise, in this dialect and with so many devices, as far as they are given.
+
+    Processes that the program starts with this Python inherit it with the environment: a child that is given another PYTHONPATH, or
+    ignores it (`python -I`), does not.
+    """
+    environment = os.environ
+    if dialect is not None:
+        config.update("shardwise_dialect", dialect)
+        environment["SHARDWISE_DIALECT"] = dialect
+    if devices is not None:
+        config.update("jax_num_cpu_devices", devices)
+        environment["JAX_NUM_CPU_DEVICES"] = str(devices)
+    alias.install()
+    before = environment.get("PYTHONPATH")
+    paths = [entry for entry in before.split(os.pathsep) if entry != _CHILDREN] if before else []
+    environment["PYTHONPATH"] = os.pathsep.join([_CHILDREN, *paths])
+    environment["SHARDWISE_RUN_PREFIX"] = sys.prefix
+
+
+def run_to_end(program: Program, advice: Mapping[type[Exception], str] | None = None) -> int:
+    """Run the program to its end or to its failure, which is shown; the exit status. `advice` is printed behind errors of a type."""
+    try:
+        program.execute()
+    except UsageError:
+        raise
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except Exception as error:
+        _report(error)
+        for kind, text in (advice or {}).items():
+            if isinstance(error, kind):
+                print(text, file=sys.stderr)
+        return 1
+    return 0
+
+
+def own_words(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Split the words behind a command into its own, which its parser knows, and those of the program.
 
     Argparse cannot: our options may stand before PROGRAM and right behind it, while a program may have options of the
     same names further on.
     """
+    ours = {
+        name: action.nargs != 0 for action in parser._actions for name in action.option_strings
+    }  # whether a value follows
+    behind = ours.keys() - {"-h", "--help", "-m", "-c"}  # of the program's own words these are none
     own: list[str] = []
     rest, program_seen = list(words), False
     while rest:
@@ -156,8 +209,8 @@ def own_words(
         option = word.startswith("-") and word not in ("-", "--")
         if option and not program_seen and word[:2] in ("-m", "-c"):
             program_seen, width = True, 2 if len(word) == 2 else 1
-        elif option and (not program_seen or name in options or word in flags):
-            width = 2 if word in options else 1
+        elif option and (not program_seen or name in behind):
+            width = 2 if ours.get(word) else 1
         elif program_seen:
             break
         else:
@@ -167,7 +220,7 @@ def own_words(
     return own, rest[1:] if rest[:1] == ["--"] else rest
 
 
-def report(error: BaseException) -> None:
+def _report(error: Exception) -> None:
     """Show the program's failure as Python would, without the frames of this command."""
     error.__traceback__ = _from_program(error.__traceback__)
     if sys.excepthook is sys.__excepthook__:
