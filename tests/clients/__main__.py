@@ -1,12 +1,12 @@
 """Run libraries' own tests under JAX and under shardwise, and write docs/clients.md of what passes.
 
-    python -m tests.clients --checkouts DIR [--environment DIR] [--sample N] [--write] [NAME ...]
+    python -m tests.clients --checkouts DIR [--environment DIR] [--sample N] [--kept] [--write] [NAME ...]
 
 DIR holds one checkout per library, in folders of the names in libraries.toml, at the version that pip installs. The
 environment, with every library and JAX 0.10.2, is made at the first call. Libraries run one after the other: their tests once under
 JAX, and those that passed there once more by `shardwise run --dialect latest -m pytest`. Seconds are the processor's, within the
 tests; memory is the most that a process of tests held. What a run found is kept in the environment's folder, so that libraries can
-be tried at different times.
+be tried at different times; with `--kept` only what runs here is run again, beside what JAX gave before.
 """
 
 from __future__ import annotations
@@ -108,18 +108,23 @@ def run_suite(
             )
         except subprocess.TimeoutExpired:
             log.write(f"\nended after {_SUITE_SECONDS} s\n")
+    return read_results(out)
+
+
+def read_results(out: Path) -> list[dict[str, Any]]:
+    """What became of each test of a run."""
     rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     return list({row["id"]: row for row in rows}.values())
 
 
-def compare(library: Library, python: Path, checkouts: Path, results: Path, sample: int) -> dict[str, Any]:
-    """Run a library under both, and return the row of the page."""
+def compare(library: Library, python: Path, checkouts: Path, results: Path, sample: int, kept: bool) -> dict[str, Any]:
+    """Run a library under both, or take what is known of JAX's run, and return the row of the page."""
     checkout = packages_of(python) if library.checkout is None else checkouts / library.checkout
     if not checkout.is_dir():
         raise SystemExit(f"there is no {checkout}; put the checkout of {library.name} there")
-    theirs = run_suite(
-        library, python, checkout, results / f"{library.name}.jax", False, {"CLIENTS_SAMPLE": str(sample)}
-    )
+    known = results / f"{library.name}.jax"
+    settings = {"CLIENTS_SAMPLE": str(sample)}
+    theirs = read_results(known) if kept else run_suite(library, python, checkout, known, False, settings)
     passed = [row for row in theirs if row["outcome"] == "passed"]
     ids = results / f"{library.name}.ids"
     ids.write_text("\n".join(row["id"] for row in passed))
@@ -204,6 +209,7 @@ def main() -> None:
         help="where the environment is made",
     )
     parser.add_argument("--sample", type=int, default=80, help="tests of each library; 0 means all")
+    parser.add_argument("--kept", action="store_true", help="take what earlier runs under JAX gave")
     parser.add_argument("--write", action="store_true", help="write docs/clients.md of what is known")
     options = parser.parse_args()
     known = libraries()
@@ -216,7 +222,9 @@ def main() -> None:
         n for n, library in known.items() if library.checkout is None or (options.checkouts / library.checkout).is_dir()
     ]
     for name in names:
-        row = compare(known[name], python, options.checkouts.resolve(), results.resolve(), options.sample or 10**9)
+        row = compare(
+            known[name], python, options.checkouts.resolve(), results.resolve(), options.sample or 10**9, options.kept
+        )
         print(
             f"{name}: {row['ours']} of {row['passed']} (of {row['tried']} tried), {row['seconds'][0]:.1f} / {row['seconds'][1]:.1f} s",
             flush=True,

@@ -60,7 +60,8 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 def _reason(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    return " ".join((crash.message if crash is not None else str(report.longrepr)).split())[:300]
+    text = (crash.message if crash is not None else str(report.longrepr)).strip()
+    return text.partition("\n")[0][:300]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
