@@ -123,3 +123,14 @@ def test_static_and_named_arguments_stay_what_they_are():
         found = step.plan(Layout(mesh(4, 4), batch=Fraction(2)))
     larger = struct(over, (128, WIDTH), P("data"))
     assert figures(found) == figures(plan(f, 3, {"w": w}, x=larger, twice=True, on="v5e-16"))
+
+
+def test_a_static_position_that_is_given_by_name_makes_no_other_static():
+    """`f(x, w, power=3)` with static_argnums=2: the call has no position 2, and 0 is not meant."""
+    over = AbstractMesh((4, 4), ("data", "model"))
+    f = jax.jit(lambda x, w, power: jnp.sum(x @ w) ** power, static_argnums=2)
+    x, w = struct(over, (64, WIDTH), P("data")), struct(over, (WIDTH, WIDTH), P("model"))
+    with on("v5e-16") as run:
+        step = Step(executable_of(f, (x, w), {"power": 3}, run.machine), run.machine)
+        found = step.plan(Layout(mesh(4, 4), batch=Fraction(2)))
+    assert figures(found) == figures(plan(f, struct(over, (128, WIDTH), P("data")), w, power=3, on="v5e-16"))

@@ -31,6 +31,7 @@ from shardwise.planner.machines import find
 from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies
 from shardwise.transforms.derivatives.other_policy import every_policy
+from shardwise.transforms.tracing import from_beginning
 
 DimAxes = tuple[tuple[str, ...], ...]
 Sizes = tuple[tuple[str, int], ...]
@@ -245,8 +246,8 @@ class Step:
         """The positions of the arguments that are not static."""
         call = self.executable.user_call
         assert call is not None
-        static = call.wrapped._options.args.static_nums
-        return [i for i in range(len(call.args)) if i not in {n % len(call.args) for n in static}]
+        static = from_beginning(call.wrapped._options.args.static_nums, len(call.args))
+        return [i for i in range(len(call.args)) if i not in static]
 
     def dims_of_tree(self, tree: Any) -> tuple[tuple[int, DimAxes], ...]:
         """The layouts that a tree of PartitionSpecs gives: one like the arguments, or a prefix of it. None: as written.
