@@ -10,6 +10,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.plan import advise, plan, search
 from shardwise.plan.report import layouts
+from shardwise.plan.step import Step
 from shardwise.sharding import AbstractMesh, P
 from shardwise.sharding import NamedSharding as NS
 from tests.plan.steps import made
@@ -70,6 +71,27 @@ def test_given_choices_are_the_only_ones():
     assert "2 shapes" in found.varied[0] and "2 given" in found.varied[1]
 
 
+def test_given_specs_are_tried_on_the_own_mesh_where_no_other_is_given():
+    f, args = made((4, 4))
+    specs = [(None, P(("data", "model")))]
+    found = search(f, args, on="v5e-16", meshes=(), specs=specs, remat=(), batch=(), machines=(), processes=1)
+    assert found.planned == 2 and found.kept == ("the mesh: none is given",)
+    (varied,) = found.varied
+    assert "1 given" in varied
+    found = search(f, args, on="v5e-16", meshes=(), remat=(), batch=(), machines=(), processes=1, layouts=20)
+    assert {p.layout.mesh for p in found.front} == {found.own.layout.mesh}
+
+
+def test_a_mesh_of_one_device_has_one_on_half_the_machine_too():
+    mesh = AbstractMesh((1,), ("data",))
+    at = lambda shape: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NS(mesh, P("data")))  # noqa: E731
+    f = lambda w, x: jnp.sum(x @ w)  # noqa: E731
+    found = search(f, (at((64, 64)), at((32, 64))), on="v5e-16", processes=1, layouts=20, batch=())
+    assert {(p.layout.machine, p.layout.mesh) for p in found.others} == {
+        ("v5e-8", (("data", 1),)), ("v5e-32", (("data", 2),)),
+    }  # fmt: skip
+
+
 @pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, if a test before imported it
 def test_two_processes_find_what_one_finds():
     f, args = made((4, 4))
@@ -113,11 +135,17 @@ def test_what_cannot_be_varied_is_said():
         ({"remat": ["dots"]}, "remat='dots': no such policy; give names of nothing_saveable"),
         ({"specs": [(None, P("rows"))]}, r"names the axes \['rows'\]; the mesh has {'data': 4, 'model': 4}"),
         ({"specs": [(None, P("data", None, "model"))]}, "is no PartitionSpec of x, which has 2 dims"),
+        ({"meshes": [(0, 4)]}, r"the mesh {'data': 0, 'model': 4} has an axis of no devices"),
+        ({"meshes": [(-4, -4)]}, "has an axis of no devices"),
+        ({"batch": [2, 0]}, r"batch=0: give positive multiples of the program's own batch, at least 1/4096"),
+        ({"batch": [-1]}, "batch=-1: give positive multiples"),
+        ({"machines": ["v5e-8", "v0-16"]}, "No machine is called 'v0-16'"),
         ({"layouts": 0}, "a search plans at least one"),
         ({"processes": 0}, "there has to be one"),
     ],
 )
-def test_choices_that_are_none(choices, message):
+def test_choices_that_are_none(choices, message, monkeypatch):
+    monkeypatch.setattr(Step, "plan", lambda *_: pytest.fail("a layout is planned before the choices are checked"))
     f, args = made((4, 4))
     with pytest.raises(ValueError, match=message):
         search(f, args, on="v5e-16", **{"processes": 1, **choices})

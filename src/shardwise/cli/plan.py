@@ -139,9 +139,9 @@ def carry_out(options: argparse.Namespace) -> int:
 def _search(executable: DataFree, machine: Machine, options: argparse.Namespace) -> str:
     """The page of a search for better layouts."""
     from shardwise.plan.report import layouts  # start-up time: searches are rare
-    from shardwise.plan.search import LAYOUTS, search_step  # start-up time: as above
+    from shardwise.plan.search import LAYOUTS, Choices, search_step  # start-up time: as above
 
-    return layouts.text(search_step(executable, machine, layouts=options.layouts or LAYOUTS))
+    return layouts.text(search_step(executable, machine, Choices(layouts=options.layouts or LAYOUTS)))
 
 
 def _spare_memory() -> None:

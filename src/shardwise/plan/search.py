@@ -31,8 +31,22 @@ LAYOUTS = 200  # planned, if the caller does not say how many
 BEST = 4  # layouts that a round begins with
 SMALL = 0.003  # of the bytes of all arguments: what is smaller keeps its layout
 LARGEST = 64  # multiple of the batch
+FINEST = 4096  # denominator of a multiple of the batch
 WORTH = 0.02  # of memory and time: what saves less is no other choice
 STARTS = 12  # layouts whose single arguments are changed, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The arguments of `search` that say what it may vary; None: what it thinks of itself."""
+
+    meshes: Iterable[Mapping[str, int] | Sequence[int]] | None = None
+    specs: Iterable[Any] | None = None
+    remat: Iterable[str] | Mapping[str, Callable[..., Any]] | None = None
+    batch: Iterable[float | Fraction] | None = None
+    machines: Iterable[str] | None = None
+    layouts: int = LAYOUTS
+    processes: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,55 +101,32 @@ def search(
         args: arrays or ShapeDtypeStructs with shardings over one mesh.
         on: the machine's name, such as ``v5p-256``, or a `Machine`.
         kwargs: arguments by name.
-        meshes: sizes of the mesh's axes to try, ``{"data": 16, "model": 8}`` or ``(16, 8)``; left out: all that give as many devices.
+        meshes: sizes of the mesh's axes to try, ``{"data": 16, "model": 8}`` or ``(16, 8)``; left out: all that give as many devices;
+            empty: the program's own only.
         specs: trees like `args` (or prefixes of it) of PartitionSpecs to try, None where the layout stays; left out: those that the search
             thinks of; empty: none.
         remat: policies for all checkpointed functions: names in jax.checkpoint_policies, or functions by a name of your own.
             Left out: four usual ones; empty: none.
         batch: sizes to try, as multiples of the batch in `args`; left out: doubled while it fits, halved until it does; empty: none.
-        machines: names of other machines to look at; left out: those of half and of twice the size.
+        machines: names of other machines to look at; left out: those of half and of twice the size; empty: none.
         layouts: how many are planned at most.
         processes: that plan at the same time.
 
     Raises:
-        ValueError: there is no such machine, policy or mesh axis, or the mesh of `args` does not fit.
+        ValueError: there is no such machine, policy or mesh axis, a size or a batch is not positive, or the mesh of `args` does not fit.
     """
+    choices = Choices(meshes, specs, remat, batch, machines, layouts, processes)
     with planned_run(on) as run:
-        executable = executable_of(f, args, dict(kwargs or {}), run.machine)
-        return search_step(
-            executable,
-            run.machine,
-            meshes=meshes,
-            specs=specs,
-            remat=remat,
-            batch=batch,
-            machines=machines,
-            layouts=layouts,
-            processes=processes,
-        )
+        return search_step(executable_of(f, args, kwargs or {}, run.machine), run.machine, choices)
 
 
-def search_step(
-    executable: DataFree,
-    machine: Machine,
-    *,
-    meshes: Iterable[Mapping[str, int] | Sequence[int]] | None = None,
-    specs: Iterable[Any] | None = None,
-    remat: Iterable[str] | Mapping[str, Callable[..., Any]] | None = None,
-    batch: Iterable[float | Fraction] | None = None,
-    machines: Iterable[str] | None = None,
-    layouts: int = LAYOUTS,
-    processes: int = 2,
-) -> Found:
+def search_step(executable: DataFree, machine: Machine, choices: Choices) -> Found:
     """`search` of a step that a planned run compiled; to be called within that run."""
-    if layouts < 1:
-        raise ValueError(f"layouts={layouts}: a search plans at least one.")
     start = time.perf_counter()
-    own = dict(remat) if isinstance(remat, Mapping) else {}
-    step = Step(executable, machine, own)
-    names = None if remat is None else tuple(remat)
-    with Pool(step, processes) as pool:
-        run = _Search(step, pool, layouts, meshes, specs, names, batch, machines)
+    remat = choices.remat
+    step = Step(executable, machine, dict(remat) if isinstance(remat, Mapping) else {})
+    with Pool(step, choices.processes) as pool:
+        run = _Search(step, pool, choices)
         run.run()
     points = run.points
     done = [p for p in points.values() if not p.error]
@@ -169,29 +160,22 @@ def front_of(points: Iterable[Point]) -> tuple[Point, ...]:
 class _Search:
     """The state of one search: the layouts planned so far, and how many may follow."""
 
-    def __init__(
-        self,
-        step: Step,
-        pool: Pool,
-        layouts: int,
-        meshes: Iterable[Mapping[str, int] | Sequence[int]] | None,
-        specs: Iterable[Any] | None,
-        remat: tuple[str, ...] | None,
-        batch: Iterable[float | Fraction] | None,
-        machines: Iterable[str] | None,
-    ) -> None:
-        self.step, self.pool, self.left = step, pool, layouts
+    def __init__(self, step: Step, pool: Pool, choices: Choices) -> None:
+        if choices.layouts < 1:
+            raise ValueError(f"layouts={choices.layouts}: a search plans at least one.")
+        self.step, self.pool, self.left = step, pool, choices.layouts
         self.held = 0  # layouts for later rounds
-        self.given_meshes = None if meshes is None else [_sizes(m, step.sizes) for m in meshes]
-        self.given_specs = None if specs is None else [step.dims_of_tree(tree) for tree in specs]
-        self.given_remat = remat
-        self.given_batch = None if batch is None else [Fraction(b).limit_denominator(4096) for b in batch]
-        self.machines = neighbours(step.machine.name) if machines is None else tuple(machines)
+        self.given_meshes = None if choices.meshes is None else [_sizes(m, step.sizes) for m in choices.meshes]
+        self.given_specs = None if choices.specs is None else [step.dims_of_tree(tree) for tree in choices.specs]
+        self.given_remat = None if choices.remat is None else tuple(choices.remat)
+        self.given_batch = None if choices.batch is None else [_multiple(b) for b in choices.batch]
+        names = neighbours(step.machine.name) if choices.machines is None else tuple(choices.machines)
+        self.machines = {name: find(name).devices for name in names}
         self.points: dict[Layout, Point] = {}
         self.varied: list[str] = []
         self.kept: list[str] = []
         self.own = Layout(step.sizes)
-        for name in remat or ():
+        for name in self.given_remat or ():
             if name not in step.policies:
                 raise ValueError(
                     f"remat={name!r}: no such policy; give names of {', '.join(step.policies)}, or functions by name."
@@ -236,8 +220,8 @@ class _Search:
 
     def _meshes(self) -> None:
         step = self.step
-        meshes = self.given_meshes
-        if meshes is None:
+        meshes = self.given_meshes or [step.sizes]
+        if self.given_meshes is None:
             meshes = sorted(
                 shapes(step.sizes, math.prod(n for _, n in step.sizes)), key=lambda m: distance(m, step.sizes)
             )
@@ -249,7 +233,9 @@ class _Search:
             names = ", ".join(name for name, _ in step.sizes)
             self.varied.append(f"the sizes of the mesh's axes {names} ({len(meshes)} shapes)")
         else:
-            self.kept.append("the mesh: its axes have no other sizes")
+            self.kept.append(
+                f"the mesh: {'its axes have no other sizes' if self.given_meshes is None else 'none is given'}"
+            )
         if self.given_specs is not None:
             if self.given_specs:
                 self.varied.append(f"the specs of the arguments ({len(self.given_specs)} given)")
@@ -346,9 +332,9 @@ class _Search:
         )
         starts = [p for p in self._best(len(self.points)) if p.layout.batch == 1][:2] or self._best(2)
         wanted: list[list[Layout]] = []
-        for name in self.machines:
-            factor = Fraction(find(name).devices, step.machine.devices)
-            sizes = list(shapes(step.sizes, int(count * factor)))
+        for name, devices in self.machines.items():
+            factor = Fraction(devices, step.machine.devices)
+            sizes = list(shapes(step.sizes, max(int(count * factor), 1)))
             there: list[Layout] = []
             for p in starts:
                 near = sorted(sizes, key=lambda m: distance(m, p.layout.mesh))[: len(step.sizes)]
@@ -365,7 +351,8 @@ class _Search:
         for p in sorted(self.points.values(), key=_rank):
             if p.layout.machine and not p.error:
                 found.setdefault((p.layout.machine, p.layout.batch), p)
-        return tuple(sorted(found.values(), key=lambda p: (self.machines.index(p.layout.machine), p.layout.batch)))
+        order = list(self.machines)
+        return tuple(sorted(found.values(), key=lambda p: (order.index(p.layout.machine), p.layout.batch)))
 
 
 def _rank(p: Point) -> tuple[bool, float, int]:
@@ -394,9 +381,20 @@ def _sizes(given: Mapping[str, int] | Sequence[int], own: Sizes) -> Sizes:
     if isinstance(given, Mapping):
         if set(given) != set(names):
             raise ValueError(f"the mesh {dict(given)} has other axes than the program's: {', '.join(names)}.")
-        return tuple((name, given[name]) for name in names)
-    if len(given) != len(names):
+        sizes = tuple((name, given[name]) for name in names)
+    elif len(given) == len(names):
+        sizes = tuple(zip(names, given, strict=True))
+    else:
         raise ValueError(
             f"the mesh {tuple(given)} has {len(given)} axes, the program's {len(names)}: {', '.join(names)}."
         )
-    return tuple(zip(names, given, strict=True))
+    if any(n < 1 for _, n in sizes):
+        raise ValueError(f"the mesh {dict(sizes)} has an axis of no devices; sizes are 1 or more.")
+    return sizes
+
+
+def _multiple(batch: float | Fraction) -> Fraction:
+    multiple = Fraction(batch).limit_denominator(FINEST)
+    if multiple <= 0:
+        raise ValueError(f"batch={batch}: give positive multiples of the program's own batch, at least 1/{FINEST}.")
+    return multiple
