@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.plan import advise, plan, search
+from shardwise.plan import advise, on, plan, search
 from shardwise.plan.report import layouts
 from shardwise.plan.step import Step
 from shardwise.sharding import AbstractMesh, P
@@ -16,11 +14,11 @@ from shardwise.sharding import NamedSharding as NS
 from tests.plan.steps import made
 
 WIDE = 28672
+LINE = AbstractMesh((16,), ("data",))
 
 
-def replicated(sizes=(16,), w=None, x=None):
+def replicated(mesh=LINE, w=None, x=None):
     """A step whose weights lie whole on every device: its float32 weights and gradients do not fit a v5e."""
-    mesh = AbstractMesh(sizes, ("data",))
     at = lambda shape, spec: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NS(mesh, spec))  # noqa: E731
 
     def step(params, x):
@@ -40,16 +38,26 @@ def test_what_does_not_fit_is_made_to_fit():
     assert found.planned + sum(found.refused.values()) <= 30
 
 
-def test_the_code_gives_the_planned_layout():
+@pytest.fixture(params=["seed", "latest"])
+def dialect(request):
+    before = jax.config.shardwise_dialect
+    jax.config.update("shardwise_dialect", request.param)
+    yield request.param
+    jax.config.update("shardwise_dialect", before)
+
+
+def test_the_code_gives_the_planned_layout(dialect):
     f, args = replicated()
     found = search(f, args, on="v5e-16", layouts=20, processes=1, machines=(), batch=())
     best = found.front[0]
     code = found.code(best)
     names = {"jax": jax, "P": P}
-    exec(re.sub(r"mesh = .*\n", "", code), names)
-    written = plan(*_flat(replicated(w=names["params_specs"], x=names.get("x_specs"))), on="v5e-16")
+    with on("v5e-16"):
+        exec(code, names)
+        written = plan(*_flat(replicated(names["mesh"], names["params_specs"], names.get("x_specs"))), on="v5e-16")
     assert (written.peak, written.seconds.likely) == (best.peak, best.seconds)
-    assert code.startswith("mesh = jax.make_mesh((16,), ('data',))\n")
+    types = {"seed": "", "latest": ", axis_types=(jax.sharding.AxisType.Auto,) * 1"}[dialect]
+    assert code.startswith(f"mesh = jax.make_mesh((16,), ('data',){types})\n")
 
 
 def _flat(made):

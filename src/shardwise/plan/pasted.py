@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.config import config
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.plan.roles import DimAxes
 from shardwise.plan.step import POLICIES, Layout, Step, spec_of
+from shardwise.sharding import AxisType, Mesh
 
 WIDTH = 100
 _INDENT = "    "
@@ -31,9 +33,9 @@ def spec_code(dims: DimAxes) -> str:
 def code_of(step: Step, layout: Layout) -> str:
     """The layout as Python code."""
     lines = []
-    if layout.mesh:
+    if layout.mesh and step.mesh is not None:
         names, sizes = zip(*layout.mesh, strict=True)
-        lines.append(f"mesh = jax.make_mesh({tuple(sizes)}, {tuple(names)})")
+        lines.append(f"mesh = jax.make_mesh({tuple(sizes)}, {tuple(names)}{_types_code(step.mesh)})")
     new = dict(layout.dims)
     weights = [a for a in step.arguments if a.state]
     tops = dict.fromkeys(_top(name) for i in new for name in step.arguments[i].names)
@@ -59,6 +61,16 @@ def code_of(step: Step, layout: Layout) -> str:
     if layout.donate and weights:
         lines.append("# with all arguments donated that results replace")
     return "\n".join(lines)
+
+
+def _types_code(mesh: Mesh) -> str:
+    """The axes' types as an argument of make_mesh, where the dialect would give other ones."""
+    usual = AxisType[config.dialect.meshes.make_mesh_axis_type]
+    if all(kind is usual for kind in mesh.axis_types):
+        return ""
+    kinds = [f"jax.sharding.AxisType.{kind.name}" for kind in mesh.axis_types]
+    alike = len(set(kinds)) == 1
+    return f", axis_types=({kinds[0]},) * {len(kinds)}" if alike else f", axis_types=({', '.join(kinds)})"
 
 
 def _top(name: str) -> str:
