@@ -15,10 +15,10 @@ def struct(mesh, shape, spec):
     return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NS(mesh, spec))
 
 
-def made(sizes, up=UP, down=DOWN, x=ROWS, policy=None, batch=BATCH, donated=()):
-    """The step over a mesh ("data", "model") of these sizes, with these specs, and its arguments."""
+def made(sizes, up=UP, down=DOWN, x=ROWS, policy=None, batch=BATCH, donated=(), width=None):
+    """The step over a mesh ("data", "model") of these sizes, and its arguments; `width` is the constraint's entry of dim 1."""
     mesh = AbstractMesh(sizes, ("data", "model"))
-    pin = NS(mesh, P(*x[:1]))
+    pin = NS(mesh, P(*x[:1], width))
 
     def loss(params, x):
         def layer(x, w):

@@ -143,6 +143,7 @@ def test_what_cannot_be_varied_is_said():
         ({"remat": ["dots"]}, "remat='dots': no such policy; give names of nothing_saveable"),
         ({"specs": [(None, P("rows"))]}, r"names the axes \['rows'\]; the mesh has {'data': 4, 'model': 4}"),
         ({"specs": [(None, P("data", None, "model"))]}, "is no PartitionSpec of x, which has 2 dims"),
+        ({"specs": [(None, P(P.UNCONSTRAINED))]}, "leaves a dim of x open; give axes or None"),
         ({"meshes": [(0, 4)]}, r"the mesh {'data': 0, 'model': 4} has an axis of no devices"),
         ({"meshes": [(-4, -4)]}, "has an axis of no devices"),
         ({"batch": [2, 0]}, r"batch=0: give positive multiples of the program's own batch, at least 1/4096"),

@@ -14,7 +14,8 @@ from fractions import Fraction
 from shardwise.engine.data_free import DataFree
 from shardwise.plan.alternatives import split_also
 from shardwise.plan.points import Point, point_of
-from shardwise.plan.step import DimAxes, Layout, Step
+from shardwise.plan.roles import DimAxes
+from shardwise.plan.step import Layout, Step
 from shardwise.planner import (
     LEAST_MEMORY,
     LEAST_TIME,

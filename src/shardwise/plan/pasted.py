@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwise.base.config import config
 from shardwise.base.tree import tree_flatten, tree_unflatten
-from shardwise.plan.roles import DimAxes
+from shardwise.plan.roles import DimAxes, parameter_of
 from shardwise.plan.step import POLICIES, Layout, Step, spec_of
 from shardwise.sharding import AxisType, Mesh
 
@@ -37,8 +37,7 @@ def code_of(step: Step, layout: Layout) -> str:
         names, sizes = zip(*layout.mesh, strict=True)
         lines.append(f"mesh = jax.make_mesh({tuple(sizes)}, {tuple(names)}{_types_code(step.mesh)})")
     new = dict(layout.dims)
-    weights = [a for a in step.arguments if a.state]
-    tops = dict.fromkeys(_top(name) for i in new for name in step.arguments[i].names)
+    tops = dict.fromkeys(parameter_of(name) for i in new for name in step.arguments[i].names)
     before: dict[str, str] = {}  # specs by their text: moments lie as the weights do
     for top in tops:
         name, found = f"{top}_specs", _specs_of(step, top, new)
@@ -58,8 +57,6 @@ def code_of(step: Step, layout: Layout) -> str:
         lines.append(f"policy = {policy}  # of every jax.checkpoint")
     if layout.batch != 1:
         lines.append(f"batch = {_batch_text(step, layout)}")
-    if layout.donate and weights:
-        lines.append("# with all arguments donated that results replace")
     return "\n".join(lines)
 
 
@@ -71,10 +68,6 @@ def _types_code(mesh: Mesh) -> str:
     kinds = [f"jax.sharding.AxisType.{kind.name}" for kind in mesh.axis_types]
     alike = len(set(kinds)) == 1
     return f", axis_types=({kinds[0]},) * {len(kinds)}" if alike else f", axis_types=({', '.join(kinds)})"
-
-
-def _top(name: str) -> str:
-    return name.split("[", 1)[0].split(".", 1)[0]
 
 
 def _batch_text(step: Step, layout: Layout) -> str:
@@ -93,7 +86,7 @@ def _specs_of(step: Step, top: str, new: dict[int, DimAxes]) -> list[str]:
     tree = _tree_of(step, top, leaf_dims)
     if tree is not None:
         return _lines(tree)
-    table = {name: _Code(spec_code(dims)) for name, dims in leaf_dims.values() if _top(name) == top}
+    table = {name: _Code(spec_code(dims)) for name, dims in leaf_dims.values() if parameter_of(name) == top}
     return ["{  # by path", *[f"{_INDENT}{k!r}: {v}," for k, v in table.items()], "}"]
 
 
@@ -102,7 +95,7 @@ def _tree_of(step: Step, top: str, leaf_dims: dict[int, tuple[str, DimAxes]]) ->
     leaves, tree = step.flat_arguments()
     specs: list[Any] = [_Code(spec_code(leaf_dims[i][1]) if i in leaf_dims else "P()") for i in range(len(leaves))]
     args, kwargs = tree_unflatten(tree, specs)
-    own = {i for i, (name, _) in leaf_dims.items() if _top(name) == top}
+    own = {i for i, (name, _) in leaf_dims.items() if parameter_of(name) == top}
     at = 0
     for arg in (*args, *[kwargs[k] for k in sorted(kwargs)]):
         count = len(tree_flatten(arg)[0])

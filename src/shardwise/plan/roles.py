@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from shardwise.engine.data_free import DataFree
 from shardwise.ir import Var
-from shardwise.ops.devices.layout import spec_axes
+from shardwise.ops.devices.layout import DimAxes, spec_axes
 from shardwise.sharding import NamedSharding
 
-DimAxes = tuple[tuple[str, ...], ...]
 _NUMBER = re.compile(r"\d+")
 _LAST = re.compile(r"(\.\w+|\[[^\]]*\])$")
 
@@ -65,7 +64,7 @@ def arguments_of(executable: DataFree) -> tuple[Argument, ...]:
     call, program = executable.user_call, executable.program
     assert call is not None
     replaced = set(follow(executable).values())
-    tops = [_top(name) for name in executable.names]
+    tops = [parameter_of(name) for name in executable.names]
     batch = _batch_dims(executable, replaced, tops)
     found: dict[object, list[int]] = {}
     for i in range(program.num_consts, len(program.inputs)):
@@ -91,7 +90,7 @@ def arguments_of(executable: DataFree) -> tuple[Argument, ...]:
     return tuple(out)
 
 
-def _top(name: str) -> str:
+def parameter_of(name: str) -> str:
     """The parameter of the function that a path begins with."""
     return re.split(r"[.\[]", name, maxsplit=1)[0]
 

@@ -10,7 +10,8 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
@@ -24,16 +25,15 @@ from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Equation, Program, map_equations, map_programs, subprograms
 from shardwise.ops.devices.layout import spec_axes
-from shardwise.plan.roles import Argument, arguments_of, follow
-from shardwise.plan.session import client_of
-from shardwise.planner import Machine, Plan, device_program_of, for_chip, make_plan
+from shardwise.plan.roles import Argument, DimAxes, arguments_of, follow
+from shardwise.planner import Machine, Plan, client_of, device_program_of, for_chip, make_plan
 from shardwise.planner.machines import find
 from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
+from shardwise.sharding.spec import entry_axes
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies
 from shardwise.transforms.derivatives.other_policy import every_policy
 from shardwise.transforms.tracing import from_beginning
 
-DimAxes = tuple[tuple[str, ...], ...]
 Sizes = tuple[tuple[str, int], ...]
 
 POLICIES: dict[str, Callable[..., Any]] = {
@@ -56,7 +56,6 @@ class Layout:
         dims: of arguments laid out otherwise than the program says, by their number: per dim the axes that split it.
         remat: the policy of all checkpointed functions, by its name in `POLICIES` or by that of the search's own; '': as written.
         batch: times that of the program.
-        donate: whether all arguments that results can replace are donated.
         machine: the name of another machine than that of the step; '': the step's.
     """
 
@@ -64,7 +63,6 @@ class Layout:
     dims: tuple[tuple[int, DimAxes], ...] = ()
     remat: str = ""
     batch: Fraction = Fraction(1)
-    donate: bool = False
     machine: str = ""
 
 
@@ -132,10 +130,7 @@ class Step:
             ValueError: the layout's axes do not divide an argument, or the program does not compile for it.
         """
         executable, machine = self.compiled(layout), self.machine_of(layout)
-        program = device_program_of(executable, for_chip(machine.chip))
-        if layout.donate:
-            program = replace(program, donated=tuple(sorted({*program.donated, *follow(executable).values()})))
-        return make_plan(program, machine)
+        return make_plan(device_program_of(executable, for_chip(machine.chip)), machine)
 
     def machine_of(self, layout: Layout) -> Machine:
         """The machine that a layout is for."""
@@ -194,10 +189,7 @@ class Step:
         args, kwargs = self._with_batch(batch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if remat:
-                with every_policy(self.policies[remat]):
-                    found = call.wrapped.lower(*args, **kwargs)._entry.executable
-            else:
+            with every_policy(self.policies[remat]) if remat else nullcontext():
                 found = call.wrapped.lower(*args, **kwargs)._entry.executable
         self._traces[remat, batch] = found
         return found
@@ -266,7 +258,9 @@ class Step:
             a = self.arguments[number[leaf]]
             if not isinstance(spec, PartitionSpec) or len(spec) > len(a.shape):
                 raise ValueError(f"specs: {spec} is no PartitionSpec of {a.names[0]}, which has {len(a.shape)} dims.")
-            entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec.partitions]
+            if PartitionSpec.UNCONSTRAINED in spec.partitions:
+                raise ValueError(f"specs: {spec} leaves a dim of {a.names[0]} open; give axes or None for each dim.")
+            entries = [entry_axes(e) for e in spec.partitions]
             unknown = {x for axes in entries for x in axes} - {name for name, _ in self.sizes}
             if unknown:
                 raise ValueError(f"specs: {spec} names the axes {sorted(unknown)}; the mesh has {dict(self.sizes)}.")
@@ -366,10 +360,14 @@ def _check_divides(shape: tuple[int, ...], sharding: NamedSharding, name: str) -
 
 def spec_of(dims: DimAxes) -> PartitionSpec:
     """Per dim its axes, as a PartitionSpec."""
-    entries = [axes if len(axes) > 1 else axes[0] if axes else None for axes in dims]
+    entries = [_entry(axes) for axes in dims]
     while entries and entries[-1] is None:
         entries.pop()
     return PartitionSpec(*entries)
+
+
+def _entry(axes: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    return axes if len(axes) > 1 else axes[0] if axes else None
 
 
 def _moved(sharding: Sharding, mesh: Mesh, dims: DimAxes | None) -> Sharding:
@@ -407,15 +405,9 @@ def _pinned(
     spec = list(value.spec.partitions)
     shape = eqn.inputs[0].aval.shape
     for d, (entry, n) in enumerate(zip(spec, shape, strict=False)):
-        axes = (entry,) if isinstance(entry, str) else entry if isinstance(entry, tuple) else ()
+        axes = entry_axes(entry)
         for size, before, after in moves:
             if axes and axes == before and (n == size or (d == 0 and size % n == 0)):
-                rest = {
-                    a
-                    for i, e in enumerate(spec)
-                    if i != d and e is not None
-                    for a in ((e,) if isinstance(e, str) else e)
-                }
-                free = tuple(a for a in after if a not in rest)
-                spec[d] = free if len(free) > 1 else free[0] if free else None
+                rest = {a for i, e in enumerate(spec) if i != d for a in entry_axes(e)}
+                spec[d] = _entry(tuple(a for a in after if a not in rest))
     return NamedSharding(mesh, value.spec.update(partitions=tuple(spec)), memory_kind=value.memory_kind)
