@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shardwise.ir import Atom, Branches, Equation, Literal, Loop, Program, Var, is_update, region_of, unwrapped
 from shardwise.planner.passes import held_program, overwritable, passes_of
 from shardwise.planner.roles import Role, role_of
-from shardwise.planner.work import Group
+from shardwise.planner.work import Group, moved_bytes
 from shardwise.runtime.fused import fused
 
 _KINDS = {Role.LIGHT: "fused", Role.FOLD: "fused", Role.UPDATE: "move", Role.OFFLOAD: "move", Role.VIEW: "move"}
@@ -53,7 +53,7 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -
         return Group("loop", (eqn,), reads, eqn.outputs, body, region.length, over=over)
     if isinstance(region, Branches):
         bodies = [executed_groups(p, sizes) for p in region.programs]
-        return Group("loop", (eqn,), reads, eqn.outputs, max(bodies, key=_traffic, default=()))
+        return Group("loop", (eqn,), reads, eqn.outputs, max(bodies, key=moved_bytes, default=()))
     equations = tuple(_spliced(eqn))
     types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     buffers = 0 if eqn.op.workspace is None else eqn.op.workspace(*types, eqn.params)
@@ -73,10 +73,6 @@ def executed_branch(region: Branches, body: Sequence[Group]) -> Program:
     """The branch whose groups are `body`, of those with the most traffic."""
     made = {v for group in body for v in group.writes}
     return next(p for p in region.programs if any(v in made for e in p.equations for v in e.outputs))
-
-
-def _traffic(body: Sequence[Group]) -> int:
-    return sum(n for g in body for p in g.passes for n in p.touched.values())
 
 
 def _spliced(eqn: Equation) -> Iterator[Equation]:
