@@ -21,7 +21,12 @@ UPDATE = lax.ScatterDimensionNumbers((1,), (0,), (0,))
 # Function, operands, FLOPs and transcendentals: those that XLA counts, but for sums, of which it counts one operation less.
 CASES = {
     "product": (lambda x: x @ x, (X,), PRODUCT, 0),
-    "batched product": (jax.vmap(lambda x, y: x @ y), (jax.ShapeDtypeStruct((3, N, N), np.float32),) * 2, 3 * PRODUCT, 0),
+    "batched product": (
+        jax.vmap(lambda x, y: x @ y),
+        (jax.ShapeDtypeStruct((3, N, N), np.float32),) * 2,
+        3 * PRODUCT,
+        0,
+    ),
     "sum": (lambda x: x.sum(), (X,), N * N, 0),
     "elementwise": (lambda x: jnp.tanh(x) + x, (X,), N * N, N * N),
     "gather": (lambda x, i: lax.gather(x, i, LOOKUP, (1, N), mode="promise_in_bounds"), (X, ROWS), 0, 0),
