@@ -6,7 +6,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Var, trace_program
-from shardwise.planner.flops import product_of, touched_bytes, work_of
+from shardwise.planner.flops import product_flops_of, product_of, touched_bytes, work_of
 
 
 def equations(f, *shapes, dtype="float32"):
@@ -77,3 +77,13 @@ def test_an_update_writes_what_it_puts_in():
 
 def test_other_operands_are_read_as_a_whole():
     assert touched(lambda x, y: x * y, (4, 8), (4, 8)) == ([128, 128], 128)
+
+
+def test_products_of_programs_count_trips_tests_and_the_heaviest_branch():
+    def flops(f):
+        program, _ = trace_program(lambda x: [f(x)], [jax.core.ShapedArray((16, 16), jnp.dtype("float32"))], "f", [""])
+        return product_flops_of(program) / (2 * 16**3)
+
+    assert flops(lambda x: lax.fori_loop(0, 5, lambda i, c: c @ x, x)) == 5
+    assert flops(lambda x: lax.while_loop(lambda c: (c @ x @ x)[0, 0] < 1, lambda c: c @ x, x)) == 3
+    assert flops(lambda x: lax.cond(x[0, 0] > 0, lambda c: c @ c, lambda c: c @ c @ c, x)) == 2

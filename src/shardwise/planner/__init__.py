@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from shardwise.planner.advice import seconds_text as seconds_text
     from shardwise.planner.buffers import Memory as Memory
     from shardwise.planner.device_program import device_program_of as device_program_of
-    from shardwise.planner.device_program import product_flops_of as product_flops_of
-    from shardwise.planner.executed import is_view as is_view
+    from shardwise.planner.flops import product_flops_of as product_flops_of
     from shardwise.planner.flops import product_of as product_of
     from shardwise.planner.flops import touched_bytes as touched_bytes
     from shardwise.planner.fuse import groups as groups
@@ -37,14 +36,14 @@ if TYPE_CHECKING:
     from shardwise.planner.target import Target as Target
     from shardwise.planner.target import for_chip as for_chip
     from shardwise.planner.target import target_of as target_of
+    from shardwise.planner.views import is_view as is_view
 
 __getattr__ = open_door(
     __name__,
     advice="LEAST_MEMORY LEAST_TIME estimated_splits gib_text seconds_text",
     buffers="Memory",
-    device_program="device_program_of product_flops_of",
-    executed="is_view",
-    flops="product_of touched_bytes",
+    device_program="device_program_of",
+    flops="product_flops_of product_of touched_bytes",
     fuse="groups",
     machine="Machine Places",
     memory="memory_of",
@@ -52,4 +51,5 @@ __getattr__ = open_door(
     result="Advice Buffer Line Plan Schedule Task Traffic",
     stand_ins="client_of stand_in_devices",
     target="HERE Target for_chip target_of",
+    views="is_view",
 )

@@ -107,16 +107,14 @@ class _Clock:
 
     def run(self, groups: Sequence[Group]) -> Schedule:
         """A schedule of groups that run once."""
-        timed, _ = self._timed(groups, frozenset(), frozenset())
+        timed, _ = self._timed(groups, frozenset())
         return _shared(timed)
 
     def _trip(self, group: Group, region: Loop) -> tuple[Schedule, float]:
         """One trip of a loop in its steady state, and the seconds before the first one."""
         body = region.body
-        consts = body.inputs[: region.num_consts]
         carry = body.inputs[region.num_consts : region.num_consts + region.num_carry]
-        rows = body.inputs[region.num_consts + region.num_carry :]
-        timed, makers = self._timed(group.body, frozenset(carry), frozenset((*consts, *rows)))
+        timed, makers = self._timed(group.body, frozenset(carry))
         carried = {makers[v] for v in body.outputs[: region.num_carry] if isinstance(v, Var) and v in makers}
         read = set[int]().union(*(t.waits_for for t in timed)) if timed else set[int]()
         depends = _depends(timed[: len(group.body)], group.body, frozenset(carry))
@@ -134,9 +132,7 @@ class _Clock:
         plan = _shared(timed, free=ahead | behind)
         return plan, before
 
-    def _timed(
-        self, groups: Sequence[Group], carry: frozenset[Var], stacked: frozenset[Var]
-    ) -> tuple[list[_Timed], dict[Var, int]]:
+    def _timed(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Var, int]]:
         makers = {v: i for i, g in enumerate(groups) for v in g.writes}
         near = {v for v in makers if stays_near(v.aval.nbytes, self.machine.chip)}
         near |= {v for v in carry if stays_near(v.aval.nbytes, self.machine.chip)}

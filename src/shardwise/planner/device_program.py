@@ -1,6 +1,6 @@
 """From what the engine compiled to what the planner works on.
 
-In: an executable, with or without data. Out: its `DeviceProgram`, and the FLOPs by which programs are compared while they run.
+In: an executable, with or without data. Out: its `DeviceProgram`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from shardwise.engine.compile import Executable
 from shardwise.engine.data_free import DataFree
-from shardwise.ir import Program, region_of, rounds_of, unwrapped
+from shardwise.ir import Program
 from shardwise.passes import scheduled
-from shardwise.planner.flops import product_of
 from shardwise.planner.target import Target
 from shardwise.planner.work import DeviceProgram
 
@@ -52,15 +51,3 @@ def _executed(executable: Executable | DataFree) -> Program | None:
     if executable.context.devices > 1:
         return None
     return scheduled(executable.module, executable.context, {}).program
-
-
-def product_flops_of(program: Program) -> float:
-    """FLOPs of all products, loops counted as often as they run (once where that is unknown)."""
-    total = 0.0
-    for eqn in program.equations:
-        region = region_of(eqn)
-        if region is not None:
-            total += (rounds_of(eqn) or 1) * sum(product_flops_of(p) for p in region.programs)
-        elif unwrapped(eqn.op, eqn.params)[0].product:
-            total += product_of(eqn).flops
-    return total

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardwise.ir import Atom, Branches, Equation, Literal, Loop, Program, Var, is_update, region_of, unwrapped
+from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, is_update, region_of, unwrapped
 from shardwise.planner.passes import held_program, overwritable, passes_of
 from shardwise.planner.roles import Role, role_of
-from shardwise.planner.work import Group
+from shardwise.planner.views import is_view, root_of, roots_of
+from shardwise.planner.work import Group, moved_bytes
 from shardwise.runtime.fused import fused
 
 _KINDS = {Role.LIGHT: "fused", Role.FOLD: "fused", Role.UPDATE: "move", Role.OFFLOAD: "move", Role.VIEW: "move"}
@@ -27,25 +28,8 @@ def executed_groups(program: Program, sizes: Mapping[str, int]) -> tuple[Group, 
     return tuple(_group(eqn, roots, sizes) for eqn in program.equations if eqn.outputs and not is_view(eqn))
 
 
-def is_view(eqn: Equation) -> bool:
-    """Whether an equation's results are views of its first operand; so are the pieces into which an op cuts its only one."""
-    cuts = eqn.op.boxes is not None and len(eqn.outputs) > 1 and len(eqn.inputs) == 1
-    return (eqn.op.view or cuts) and bool(eqn.inputs)
-
-
-def roots_of(program: Program) -> dict[Var, Atom]:
-    """Per view the value whose memory it shows; a literal for views of constants."""
-    roots: dict[Var, Atom] = {}
-    for eqn in program.equations:
-        if is_view(eqn):
-            source = eqn.inputs[0]
-            shown = roots.get(source, source) if isinstance(source, Var) else source
-            roots.update(dict.fromkeys(eqn.outputs, shown))
-    return roots
-
-
 def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -> Group:
-    reads = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := _root(a, roots), Var)]))
+    reads = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := root_of(a, roots), Var)]))
     region = region_of(eqn)
     over = _over(eqn, region, roots)
     if isinstance(region, Loop):
@@ -53,7 +37,7 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -
         return Group("loop", (eqn,), reads, eqn.outputs, body, region.length, over=over)
     if isinstance(region, Branches):
         bodies = [executed_groups(p, sizes) for p in region.programs]
-        return Group("loop", (eqn,), reads, eqn.outputs, max(bodies, key=_traffic, default=()))
+        return Group("loop", (eqn,), reads, eqn.outputs, max(bodies, key=moved_bytes, default=()))
     equations = tuple(_spliced(eqn))
     types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     buffers = 0 if eqn.op.workspace is None else eqn.op.workspace(*types, eqn.params)
@@ -73,10 +57,6 @@ def executed_branch(region: Branches, body: Sequence[Group]) -> Program:
     """The branch whose groups are `body`, of those with the most traffic."""
     made = {v for group in body for v in group.writes}
     return next(p for p in region.programs if any(v in made for e in p.equations for v in e.outputs))
-
-
-def _traffic(body: Sequence[Group]) -> int:
-    return sum(n for g in body for p in g.passes for n in p.touched.values())
 
 
 def _spliced(eqn: Equation) -> Iterator[Equation]:
@@ -121,7 +101,3 @@ def _copies(eqn: Equation, sizes: Mapping[str, int]) -> int:
     """On how many devices of the mesh the results differ: so often one process computes them, once for all those that agree."""
     axes = frozenset[str]().union(*(v.aval.vma for v in eqn.outputs))
     return math.prod(sizes.get(a, 1) for a in axes)
-
-
-def _root(atom: Atom, roots: Mapping[Var, Atom]) -> Atom:
-    return atom if isinstance(atom, Literal) else roots.get(atom, atom)

@@ -12,7 +12,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import Atom, Equation, ExactParams, Literal, Op, ShapedArray, Var, region_of, rounds_of, unwrapped
+from shardwise.ir import (
+    Atom,
+    Branches,
+    Equation,
+    ExactParams,
+    Literal,
+    Op,
+    Program,
+    ShapedArray,
+    Var,
+    region_of,
+    rounds_of,
+    unwrapped,
+)
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.elementwise_ir import EXP
 
@@ -65,17 +78,20 @@ class Work:
 
 
 def work_of(equations: Iterable[Equation]) -> Work:
-    """The work of equations; of loops that of all rounds, one where their number is not known, of branches the most."""
+    """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most."""
     products: list[Product] = []
     vector = transcendentals = 0.0
     for eqn in equations:
         region = region_of(eqn)
         if region is not None:
             rounds = rounds_of(eqn) or 1
-            inner = max((work_of(p.equations) for p in region.programs), key=lambda w: w.flops + w.transcendentals)
-            products += [replace(p, batch=p.batch * rounds) for p in inner.products]
-            vector += rounds * inner.vector
-            transcendentals += rounds * inner.transcendentals
+            inner = [work_of(p.equations) for p in region.programs]
+            if isinstance(region, Branches):
+                inner = [max(inner, key=lambda w: w.flops + w.transcendentals)]
+            for work in inner:
+                products += [replace(p, batch=p.batch * rounds) for p in work.products]
+                vector += rounds * work.vector
+                transcendentals += rounds * work.transcendentals
             continue
         op, _, _ = unwrapped(eqn.op, eqn.params)
         size = sum(v.aval.size for v in eqn.outputs)
@@ -90,6 +106,11 @@ def work_of(equations: Iterable[Equation]) -> Work:
         elif op.rule is None and op.collective is None:
             vector += size
     return Work(tuple(products), vector, transcendentals)
+
+
+def product_flops_of(program: Program) -> float:
+    """FLOPs of a program's products, by which programs are compared."""
+    return math.fsum(p.flops for p in work_of(program.equations).products)
 
 
 def product_of(eqn: Equation) -> Product:

@@ -21,7 +21,7 @@ from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
 from shardwise.planner.widen import with_wide_products
-from shardwise.planner.work import DeviceProgram, Group
+from shardwise.planner.work import DeviceProgram, Group, moved_bytes
 
 _KINDS = {
     Role.PRODUCT: "product",
@@ -160,7 +160,7 @@ def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var], know
         rows = rows_of(region) if isinstance(region, Loop) else ()
         inner = (region.body,) if isinstance(region, Loop) else region.programs
         bodies = [fused(_rewritten(p, target), target, rows, fetched, known) for p in inner]
-        body = known[key] = max(bodies, key=_traffic, default=())
+        body = known[key] = max(bodies, key=moved_bytes, default=())
     return replace(group, body=body, trips=region.length) if isinstance(region, Loop) else replace(group, body=body)
 
 
@@ -168,11 +168,6 @@ def _fetched(group: Group, host: set[Var]) -> tuple[Var, ...]:
     """The inputs of a loop's body that come from the host's memory."""
     eqn = group.equations[-1]
     return fetched_rows(eqn, host) if isinstance(region_of(eqn), Loop) else ()
-
-
-def _traffic(body: tuple[Group, ...]) -> int:
-    """The bytes that the groups read and write."""
-    return sum(a.aval.nbytes for g in body for a in (*g.reads, *g.writes))
 
 
 def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:

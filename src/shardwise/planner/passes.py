@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from shardwise.ir import Atom, Equation, Program, Var
 from shardwise.planner.flops import touched_bytes
+from shardwise.planner.views import root_of
 from shardwise.planner.work import Pass
 from shardwise.runtime import costs
 from shardwise.runtime.fused import Graph, Space, fused
@@ -49,7 +50,7 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
     names.update(zip(ends.outputs, eqn.outputs, strict=True))
     touched: dict[Var, int] = {}
     for var, nbytes in touched_bytes(equations, reads, writes).items():
-        _add(touched, _root(names.get(var, var), roots), nbytes)
+        _add(touched, root_of(names.get(var, var), roots), nbytes)
     return Pass(tuple(equations), touched, 0)
 
 
@@ -72,7 +73,7 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
             if operand in read and fits:
                 cached += operand.aval.nbytes
             else:
-                _add(touched, _root(operand, roots), operand.aval.nbytes)
+                _add(touched, root_of(operand, roots), operand.aval.nbytes)
             read.add(operand)
         held = {v for saved in graph.saved[:p] for v in saved}
         cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
@@ -94,7 +95,7 @@ def _outside(part: Pass, eqn: Equation, inner: Program, roots: Mapping[Var, Atom
     cached = part.cached
     for var, nbytes in part.touched.items():
         if var in names:
-            _add(touched, _root(names[var], roots), nbytes)
+            _add(touched, root_of(names[var], roots), nbytes)
         else:
             cached += nbytes
     return Pass(part.equations, touched, cached)
@@ -119,7 +120,3 @@ def _are_alike(one: Var, other: Var) -> bool:
 def _add(touched: dict[Var, int], value: Atom, nbytes: int) -> None:
     if isinstance(value, Var):
         touched[value] = min(value.aval.nbytes, touched.get(value, 0) + nbytes)
-
-
-def _root(atom: Atom, roots: Mapping[Var, Atom]) -> Atom:
-    return roots.get(atom, atom) if isinstance(atom, Var) else atom

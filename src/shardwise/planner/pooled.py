@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardwise.ir import Atom, Branches, Literal, Loop, Program, ShapedArray, Var, region_of
+from shardwise.ir import Branches, Loop, Program, ShapedArray, Var, region_of
 from shardwise.planner.buffers import Memory, argument_buffers, in_use, kind_of, largest, value_buffers
-from shardwise.planner.executed import executed_branch, roots_of
+from shardwise.planner.executed import executed_branch
 from shardwise.planner.result import Buffer
 from shardwise.planner.span import Span
+from shardwise.planner.views import root_of, roots_of
 from shardwise.planner.work import DeviceProgram, Group
 from shardwise.runtime import costs
 from shardwise.runtime.memory import room_of
@@ -59,9 +60,9 @@ def pooled_memory(program: DeviceProgram, groups: Sequence[Group]) -> Memory:
     lasting = sum(share.held(v.aval) for i, v in enumerate(executed.inputs) if i not in program.donated)
     usage = _with_waiting(spans, count)
     peak = lasting + max(usage)
-    results = {_root(a, roots_of(executed)) for a in executed.outputs}
-    given = set(executed.inputs)
-    temporary = [s for s in spans if s.var is None or s.var not in results | given]
+    roots, given = roots_of(executed), set(executed.inputs)
+    lasts = given.union(root_of(a, roots) for a in executed.outputs)
+    temporary = [s for s in spans if s.var is None or s.var not in lasts]
     buffers = [*argument_buffers(program, share.held), *_buffers(spans, groups, given, share)]
     waiting = peak - sum(b.nbytes * b.count for b in buffers)
     if waiting > 0:
@@ -81,7 +82,7 @@ def _spans(program: Program, groups: Sequence[Group], owned: Collection[int], sh
     """The buffers of one run, those of the inputs `owned` included; results last until behind the last group."""
     roots, end = roots_of(program), len(groups)
     last = {v: g for g, group in enumerate(groups) for v in (*group.writes, *group.reads) if isinstance(v, Var)}
-    results = {r for a in program.outputs if isinstance(r := _root(a, roots), Var)}
+    results = {r for a in program.outputs if isinstance(r := root_of(a, roots), Var)}
     last.update(dict.fromkeys(results, end))
     inputs = [program.inputs[i] for i in owned]
     open_spans = {v: share.span(0, last.get(v, 0), v, "argument") for v in inputs}
@@ -155,7 +156,3 @@ def _buffers(spans: Sequence[Span], groups: Sequence[Group], given: Collection[V
     if group.body:
         program, owned, _ = _body(group)
         yield from _buffers(_spans(program, group.body, owned, share), group.body, set(program.inputs), share)
-
-
-def _root(atom: Atom, roots: Mapping[Var, Atom]) -> Atom:
-    return atom if isinstance(atom, Literal) else roots.get(atom, atom)

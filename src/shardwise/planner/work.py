@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardwise.ir import Atom, Equation, Program, Var
@@ -90,3 +90,16 @@ class Group:
     over: Mapping[Var, tuple[Var, ...]] = field(default_factory=dict[Var, tuple[Var, ...]])
     buffers: tuple[int, ...] = ()
     copies: int = 1
+
+
+def moved_bytes(groups: Iterable[Group]) -> int:
+    """The bytes that groups read and write, those of a loop in all its trips; one trip where their number is not known."""
+    total = 0
+    for group in groups:
+        if group.body:
+            total += (1 if group.trips is None else group.trips) * moved_bytes(group.body)
+        elif group.passes:
+            total += sum(n for part in group.passes for n in part.touched.values())
+        else:
+            total += sum(a.aval.nbytes for a in (*group.reads, *group.writes))
+    return total

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwise.ir import Equation, Program, rounds_of, subprograms, unwrapped
+from shardwise.ir import Branches, Equation, Program, region_of, rounds_of, subprograms, unwrapped
 from shardwise.passes import Transfer
 from shardwise.planner import product_of
 from shardwise.sharding.rule import Kind
@@ -29,12 +29,24 @@ class Work:
         self.transcendentals += times * other.transcendentals
         self.bytes_accessed += times * other.bytes_accessed
 
+    def raise_to(self, other: Work) -> None:
+        """Take those amounts of `other` that are larger."""
+        self.flops = max(self.flops, other.flops)
+        self.transcendentals = max(self.transcendentals, other.transcendentals)
+        self.bytes_accessed = max(self.bytes_accessed, other.bytes_accessed)
+
 
 def program_work(program: Program) -> Work:
-    """The work of running the program once; a loop of unknown length counts once, a conditional with all branches."""
+    """The work of running the program once; a loop of unknown length counts once, of branches the most of each amount."""
     work = Work()
     for eqn in program.equations:
         inner = [p for _, p in subprograms(eqn.params)]
+        if isinstance(region_of(eqn), Branches):
+            most = Work()
+            for branch in inner:
+                most.raise_to(program_work(branch))
+            work.add(most)
+            continue
         if inner:
             rounds = rounds_of(eqn)
             for body in inner:
@@ -51,17 +63,19 @@ def equation_work(eqn: Equation) -> Work:
     size = sum(v.aval.size for v in eqn.outputs)
     if op.transcendental:
         return Work(0.0, size, moved)
-    collective = unwrapped(op, eqn.params)[0].collective
-    if collective is not None:
-        return Work(size if collective.computes else 0.0, 0.0, moved)
+    inner, _, _ = unwrapped(op, eqn.params)
+    if inner.collective is not None:
+        return Work(size if inner.collective.computes else 0.0, 0.0, moved)
+    if inner.product:
+        return Work(product_of(eqn).flops, 0.0, moved)
     if op.rule is None:
         return Work(size, 0.0, moved)
     in_types, out_types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     rule = op.sharding_rule(in_types, out_types, eqn.params)
     if Kind.REDUCE not in rule.kinds:
         return Work(0.0, 0.0, moved)
-    if len(eqn.inputs) == 2 and op.reduction_of(eqn.params) == "sum" and len(eqn.outputs) == 1:
-        return Work(product_of(eqn).flops, 0.0, moved)
+    if inner.indexed is not None:  # a scatter that combines computes once per element of its updates, a gather nothing
+        return Work(eqn.inputs[-1].aval.size if inner.updates else 0.0, 0.0, moved)
     return Work(sum(t.size for t in in_types), 0.0, moved)
 
 
