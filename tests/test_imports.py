@@ -59,6 +59,20 @@ def test_all_modules_import_first(shell: Any, part: int) -> None:
     assert failing(shell, MODULES[part::SHARE]) == ""
 
 
+def test_rooms_that_only_some_programs_need_are_imported_by_these(shell: Any) -> None:
+    def imported(script: str) -> set[str]:
+        done = shell("-c", f"import sys, numpy, shardwise\n{script}\nprint(*sys.modules)")
+        assert not done.returncode, done.stderr
+        return set(done.stdout.split())
+
+    some = {f"shardwise.{room}" for room in ("runtime.fused", "runtime.products", "runtime.small", "ops.indexing",
+                                             "ops.linalg", "ops.products", "ops.random")}  # fmt: skip
+    assert not some & imported("")
+    large = imported("shardwise.jit(lambda x: 3 * x + x * x)(numpy.ones((512, 512), numpy.float32))")
+    assert "shardwise.runtime.fused" in large
+    assert "shardwise.runtime.small" not in large
+
+
 def test_a_module_that_fails_is_named(shell: Any, tmp_path: Path) -> None:
     (tmp_path / "needs_more.py").write_text("raise KeyError('scatter')")
     done = shell("-c", FORKS, "needs_more", cwd=tmp_path)

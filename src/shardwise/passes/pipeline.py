@@ -23,7 +23,6 @@ from importlib import import_module
 from shardwise.base import config
 from shardwise.ir import Program, Var, subprograms, verify
 from shardwise.passes import grid_params
-from shardwise.passes.collective_matmul import collective_matmul, pays_between
 from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import DimAxes, Grid
 from shardwise.passes.join_reductions import join_reductions
@@ -164,6 +163,8 @@ def _collective_matmul(module: Module, context: Context) -> Module:
     crossing = context.crossing
     if choice == "off" or config.shardwise_on_reshard == "raise" or (choice == "auto" and not crossing):
         return module
+    from shardwise.passes.collective_matmul import collective_matmul, pays_between  # start-up time: products and slices
+
     change = collective_matmul if choice == "on" else partial(collective_matmul, pays=pays_between(crossing))
     same = module.program is module.device_program
     device_program = change(module.device_program)

@@ -15,9 +15,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Equation, Literal, Program, Var, live_equations, map_equations, map_programs
+from shardwise.ir import Equation, Literal, Loop, Program, Var, live_equations, map_equations, map_programs, region_of
 from shardwise.passes.parts import Part, makers, ordered, users
-from shardwise.passes.small import is_small_loop
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import Space, fits, fused, joined_pieces, space_of
@@ -49,7 +48,12 @@ def schedule(program: Program, env: Env) -> Program:
 
 def _with_groups_inside(eqn: Equation, env: Env) -> Equation:
     """The equation with groups in its inner programs, except for loops that a later pass compiles as a whole."""
-    return eqn if is_small_loop(eqn, env) else map_programs(eqn, lambda inner: schedule(inner, env))
+    if isinstance(region_of(eqn), Loop):
+        from shardwise.passes.small import runs_small  # start-up time: the writer of small programs
+
+        if runs_small(eqn, env):
+            return eqn
+    return map_programs(eqn, lambda inner: schedule(inner, env))
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ def find_small(program: Program, env: Env) -> Program:
     return _with_regions(program, math.prod(env.axis_sizes), costs.SMALL_FEWEST)
 
 
-def is_small_loop(eqn: Equation, env: Env) -> bool:
-    """Whether the equation is a loop that a small program includes as a whole."""
-    return isinstance(region_of(eqn), Loop) and _compiles(env) and writable(eqn, math.prod(env.axis_sizes))
+def runs_small(eqn: Equation, env: Env) -> bool:
+    """Whether a small program can hold the equation."""
+    return _compiles(env) and writable(eqn, math.prod(env.axis_sizes))
 
 
 def _compiles(env: Env) -> bool:
