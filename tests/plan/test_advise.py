@@ -84,6 +84,16 @@ def test_one_device_needs_no_layout():
     assert advise(lambda x: x + 1, (x,), on="v5e-8") == ()
 
 
+def test_a_batch_of_a_step_that_takes_no_time():
+    at = lambda shape, *spec: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NS(MESH, P(*spec)))  # noqa: E731
+    state = {"a": at((64, 64)), "b": at((64, 64))}
+    f = lambda state, x: (state, x.reshape(-1, 64, 64))  # noqa: E731
+    own = plan(f, state, at((2**25, 4096), "data"), on="v5e-8")
+    assert own.seconds.likely == 0 and not own.fits
+    (advice,) = own.advice
+    assert advice.change.startswith("Take a batch") and advice.effect.endswith("a step takes 0 us instead of 0 us")
+
+
 def test_advice_on_large_programs_is_planned_if_asked_for(monkeypatch):
     f, args = made(2**19, policy=jax.checkpoint_policies.everything_saveable)
     monkeypatch.setattr(advising, "LARGE", 0)

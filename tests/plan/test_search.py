@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 import shardwise as jax
@@ -158,6 +161,30 @@ def test_choices_that_are_none(choices, message, monkeypatch):
     f, args = made((4, 4))
     with pytest.raises(ValueError, match=message):
         search(f, args, on="v5e-16", **{"processes": 1, **choices})
+
+
+def test_a_mesh_that_does_not_fit_the_machine_is_an_error():
+    mesh = AbstractMesh((3,), ("data",))
+    x = jax.ShapeDtypeStruct((66, 66), jnp.float32, sharding=NS(mesh, P("data")))
+    with pytest.raises(ValueError, match="has 3 devices, but v5e-16 has 16"):
+        search(lambda x: x @ x, (x,), on="v5e-16", processes=1)
+
+
+def test_steps_that_take_no_time_have_no_speed():
+    x = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=NS(LINE, P("data")))
+    f = jax.jit(lambda x: x, out_shardings=NS(LINE, P()))
+    found = search(f, (x,), on="v5e-16", processes=1)
+    assert found.own.seconds > 0 == found.front[0].seconds
+    own, first = (re.search(rf"\n  {name} +(\S+ \S+) +(\S+)", layouts.text(found)).groups() for name in ("own", "1"))
+    assert own[1] == "1.00" and first == ("0 s", "128")  # the speed is left out: the peak follows
+
+
+def test_every_reason_is_printed_whole():
+    f, args = made((4, 4))
+    found = search(f, args, on="v5e-16", processes=1, layouts=1)
+    reasons = {f"reason {i} {'that goes on ' * 20}end": i for i in range(1, 13)}
+    page = layouts.text(replace(found, refused=reasons))
+    assert page.count("impossible (") == page.count(" end\n") == layouts.ROWS
 
 
 def test_a_batch_that_the_program_fixes_is_kept():

@@ -69,7 +69,7 @@ def _effect(own: Point, new: Point) -> str:
     falls = "falls" if new.peak <= own.peak else "rises"
     peaks = f"the peak {falls} from {gib_text(own.peak)} to {gib_text(new.peak)}"
     times = f"a step takes {seconds_text(new.seconds)} instead of {seconds_text(own.seconds)}"
-    if new.layout.batch == 1:
+    if new.layout.batch == 1 or not own.seconds:  # a step that moves nothing takes no time
         return f"{fits}{peaks}, {times}"
     less = 1 - new.per_batch / own.per_batch
     return f"{fits}{peaks}, {times}, an example {abs(less):.0%} {'less' if less >= 0 else 'more'}"

@@ -35,7 +35,12 @@ class Point:
 def point_of(step: Step, layout: Layout) -> Point:
     """The plan of a layout, in figures; with the reason if it cannot be planned."""
     try:
-        plan = step.plan(layout)
+        return planned_point(step, layout)
     except Exception as error:  # the user's function is traced anew, and may raise anything
         return Point(layout, error=reason(error))
+
+
+def planned_point(step: Step, layout: Layout) -> Point:
+    """The plan of a layout, in figures. Raises what planning it does."""
+    plan = step.plan(layout)
     return Point(layout, plan.seconds.likely, plan.peak, plan.fits)

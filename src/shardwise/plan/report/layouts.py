@@ -21,7 +21,8 @@ def text(found: Found, width: int = 100) -> str:
     lines = [head + (f", {refused} impossible" if refused else "")]
     lines += [line for what in found.varied for line in hanging(f"varied: {what}", width)]
     lines += [line for what in found.kept for line in hanging(f"as it is: {what}", width)]
-    lines += [line for why, n in found.refused.items() for line in hanging(f"impossible ({n}): {why}", width)][:ROWS]
+    reasons = list(found.refused.items())[:ROWS]
+    lines += [line for why, n in reasons for line in hanging(f"impossible ({n}): {why}", width)]
     heads = ("", "step", "speed", "peak", "mesh", "batch", "remat", "specs")
     rows = [heads, _row("own", found.own, found.own)]
     rows += [_row(f"{i}", p, found.own) for i, p in enumerate(found.front[:ROWS], 1)]
@@ -40,12 +41,12 @@ def text(found: Found, width: int = 100) -> str:
 
 def _row(name: str, p: Point, own: Point) -> tuple[str, ...]:
     layout = p.layout
-    if p.error:
-        return (name, "", "", "", mesh_text(dict(layout.mesh)), "", "", p.error)
     return (
         name,
         time_text(p.seconds),
-        f"{own.per_batch / p.per_batch:.2f}" if own.per_batch else "",
+        f"{own.per_batch / p.per_batch:.2f}"
+        if own.seconds and p.seconds
+        else "",  # a step that moves nothing takes no time
         f"{size_text(p.peak)}{'' if p.fits else ' !'}",
         mesh_text(dict(layout.mesh)),
         "" if layout.batch == 1 else f"x{layout.batch}",
