@@ -62,21 +62,16 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arr
     """
     done: list[Group] = []
     for group in found:
-        if group.branches:
-            frames = frames_of(group, target, frame.values.host)
-            branches = tuple(
-                _arranged(branch, inner, target, known) for inner, branch in zip(frames, group.branches, strict=True)
-            )
-            scratch = max(temporaries_of(inner, branch, target) for inner, branch in zip(frames, branches, strict=True))
-            group = replace(group, body=heaviest(branches), branches=branches, scratch=scratch)
-        elif group.body:
-            key = (id(group.body), _fetched(group, frame.values.host))
-            if key not in known:
-                (inner,) = frames_of(group, target, frame.values.host)
-                body = _arranged(group.body, inner, target, known)
-                known[key] = group.body, body, temporaries_of(inner, body, target)
-            _, body, scratch = known[key]
-            group = replace(group, body=body, scratch=scratch)
+        if group.body:
+            bodies = group.branches or (group.body,)
+            keys = [(id(body), _fetched(group, frame.values.host)) for body in bodies]
+            if any(key not in known for key in keys):
+                for key, body, inner in zip(keys, bodies, frames_of(group, target, frame.values.host), strict=True):
+                    in_order = _arranged(body, inner, target, known)
+                    known[key] = body, in_order, temporaries_of(inner, in_order, target)
+            bodies = tuple(known[key][1] for key in keys)
+            scratch = max(known[key][2] for key in keys)
+            group = replace(group, body=heaviest(bodies), branches=bodies if group.branches else (), scratch=scratch)
         done.append(group)
     done = list(with_combined_reductions(done, target))
     if target.order == "breadth":
