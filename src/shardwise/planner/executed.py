@@ -13,7 +13,7 @@ from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, is_update
 from shardwise.planner.passes import held_program, overwritable, passes_of
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.views import is_view, root_of, roots_of
-from shardwise.planner.work import Group, moved_bytes
+from shardwise.planner.work import Group, heaviest
 from shardwise.runtime.fused import fused
 
 _KINDS = {Role.LIGHT: "fused", Role.FOLD: "fused", Role.UPDATE: "move", Role.OFFLOAD: "move", Role.VIEW: "move"}
@@ -36,8 +36,8 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -
         body = executed_groups(region.body, sizes)
         return Group("loop", (eqn,), reads, eqn.outputs, body, region.length, over=over)
     if isinstance(region, Branches):
-        bodies = [executed_groups(p, sizes) for p in region.programs]
-        return Group("loop", (eqn,), reads, eqn.outputs, max(bodies, key=moved_bytes, default=()))
+        branches = tuple(executed_groups(p, sizes) for p in region.programs)
+        return Group("loop", (eqn,), reads, eqn.outputs, heaviest(branches), branches=branches)
     equations = tuple(_spliced(eqn))
     types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     buffers = 0 if eqn.op.workspace is None else eqn.op.workspace(*types, eqn.params)
@@ -51,12 +51,6 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -
         buffers=(buffers,) if isinstance(buffers, int) else tuple(buffers),
         copies=_copies(eqn, sizes),
     )
-
-
-def executed_branch(region: Branches, body: Sequence[Group]) -> Program:
-    """The branch whose groups are `body`, of those with the most traffic."""
-    made = {v for group in body for v in group.writes}
-    return next(p for p in region.programs if any(v in made for e in p.equations for v in e.outputs))
 
 
 def _spliced(eqn: Equation) -> Iterator[Equation]:

@@ -21,7 +21,7 @@ from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
 from shardwise.planner.widen import with_wide_products
-from shardwise.planner.work import DeviceProgram, Group, moved_bytes
+from shardwise.planner.work import DeviceProgram, Group, heaviest
 
 _KINDS = {
     Role.PRODUCT: "product",
@@ -39,7 +39,7 @@ _KINDS = {
 Arranged = dict[
     tuple[int, tuple[Var, ...]], tuple[tuple[Group, ...], tuple[Group, ...], int]
 ]  # by identity of the groups
-Fused = dict[tuple[tuple[Program, ...], tuple[Var, ...]], tuple[Group, ...]]
+Fused = dict[tuple[Program, tuple[Var, ...], tuple[Var, ...]], tuple[Group, ...]]
 
 
 def groups(program: DeviceProgram, target: Target, frame: Frame | None = None) -> tuple[Group, ...]:
@@ -63,13 +63,15 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arr
     done: list[Group] = []
     for group in found:
         if group.body:
-            key = (id(group.body), _fetched(group, frame.values.host))
-            if key not in known:
-                frames = frames_of(group, target, frame.values.host)
-                body = _arranged(group.body, frames[0], target, known) if len(frames) == 1 else group.body
-                known[key] = group.body, body, max(temporaries_of(inner, body, target) for inner in frames)
-            _, body, scratch = known[key]
-            group = replace(group, body=body, scratch=scratch)
+            bodies = group.branches or (group.body,)
+            keys = [(id(body), _fetched(group, frame.values.host)) for body in bodies]
+            if any(key not in known for key in keys):
+                for key, body, inner in zip(keys, bodies, frames_of(group, target, frame.values.host), strict=True):
+                    in_order = _arranged(body, inner, target, known)
+                    known[key] = body, in_order, temporaries_of(inner, in_order, target)
+            bodies = tuple(known[key][1] for key in keys)
+            scratch = max(known[key][2] for key in keys)
+            group = replace(group, body=heaviest(bodies), branches=bodies if group.branches else (), scratch=scratch)
         done.append(group)
     done = list(with_combined_reductions(done, target))
     if target.order == "breadth":
@@ -154,14 +156,16 @@ def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var], know
     region = region_of(eqn)
     assert isinstance(region, (Loop, Branches))
     fetched = fetched_rows(eqn, host) if isinstance(region, Loop) else ()
-    key = (tuple(region.programs), fetched)
-    body = known.get(key)
-    if body is None:
-        rows = rows_of(region) if isinstance(region, Loop) else ()
-        inner = (region.body,) if isinstance(region, Loop) else region.programs
-        bodies = [fused(_rewritten(p, target), target, rows, fetched, known) for p in inner]
-        body = known[key] = max(bodies, key=moved_bytes, default=())
-    return replace(group, body=body, trips=region.length) if isinstance(region, Loop) else replace(group, body=body)
+    rows = rows_of(region) if isinstance(region, Loop) else ()
+    bodies: list[tuple[Group, ...]] = []
+    for program in (region.body,) if isinstance(region, Loop) else region.programs:
+        key = (program, rows, fetched)
+        if key not in known:
+            known[key] = fused(_rewritten(program, target), target, rows, fetched, known)
+        bodies.append(known[key])
+    if isinstance(region, Loop):
+        return replace(group, body=bodies[0], trips=region.length)
+    return replace(group, body=heaviest(bodies), branches=tuple(bodies))
 
 
 def _fetched(group: Group, host: set[Var]) -> tuple[Var, ...]:

@@ -287,11 +287,12 @@ def _scratch_buffers(group: Group, nbytes: int, target: Target, outer: Frame) ->
     place = eqn.source.place if eqn.source else None
     if not group.body:
         return (Buffer(f"parts of {eqn.op.name}", "temporary", nbytes, "", source=place),)
-    for frame in frames_of(group, target, outer.values.host):
-        spans = _spans(frame, group.body, target)
-        usage = in_use(spans, len(group.body))
+    frames = frames_of(group, target, outer.values.host)
+    for frame, body in zip(frames, group.branches or (group.body,), strict=True):
+        spans = _spans(frame, body, target)
+        usage = in_use(spans, len(body))
         if max(usage, default=0) == nbytes:
-            return _buffers_at(spans, largest(usage), group.body, target, frame)
+            return _buffers_at(spans, largest(usage), body, target, frame)
     return (Buffer(f"body of {eqn.op.name}", "temporary", nbytes, "", source=place),)
 
 

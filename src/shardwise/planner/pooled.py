@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from shardwise.ir import Branches, Loop, Program, ShapedArray, Var, region_of
 from shardwise.planner.buffers import Memory, argument_buffers, in_use, kind_of, largest, value_buffers
-from shardwise.planner.executed import executed_branch
 from shardwise.planner.result import Buffer
 from shardwise.planner.span import Span
 from shardwise.planner.views import root_of, roots_of
@@ -99,30 +98,48 @@ def _spans(program: Program, groups: Sequence[Group], owned: Collection[int], sh
             found.append(span)
             open_spans[var] = span
         found += [Span(g, g, nbytes, None, room=_room(nbytes)) for nbytes in group.buffers if nbytes]
-        found += [Span(g, g, nbytes, None, room=room) for room, nbytes in _inside(group, share).items() if nbytes]
+        body = _largest_body(group, share)
+        if body is not None:
+            found += [Span(g, g, nbytes, None, room=room) for room, nbytes in body.needs(share).items() if nbytes]
     return found
 
 
-def _inside(group: Group, share: _Share) -> dict[int, int]:
-    """By size class the bytes that a trip of a loop, or a branch, needs beside the operands and results of the equation."""
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A trip of a loop, or a branch.
+
+    Attributes:
+        program, groups: of it.
+        owned: its inputs that die with it.
+        outside: the types of values that the caller counts.
+    """
+
+    program: Program
+    groups: Sequence[Group]
+    owned: Sequence[int]
+    outside: Sequence[ShapedArray]
+
+    def needs(self, share: _Share) -> dict[int, int]:
+        """By size class the bytes that it needs beside the operands and results of the equation."""
+        spans, count = _spans(self.program, self.groups, self.owned, share), len(self.groups) + 1
+        needed = Counter({room: max(in_use(part, count)) for room, part in _by_room(spans).items()})
+        for aval in self.outside:
+            needed[share.room(aval)] -= share.held(aval)
+        return {room: max(nbytes, 0) for room, nbytes in needed.items()}
+
+
+def _largest_body(group: Group, share: _Share) -> _Body | None:
+    """The trip of a loop, or the branch that needs most; None for other groups, and for loops that run no kernel."""
     if not group.body:
-        return {}
-    program, owned, outside = _body(group)
-    spans, count = _spans(program, group.body, owned, share), len(group.body) + 1
-    needed = Counter({room: max(in_use(part, count)) for room, part in _by_room(spans).items()})
-    for aval in outside:
-        needed[share.room(aval)] -= share.held(aval)
-    return {room: max(nbytes, 0) for room, nbytes in needed.items()}
-
-
-def _body(group: Group) -> tuple[Program, Sequence[int], Sequence[ShapedArray]]:
-    """The program of a loop's trip or of a branch, its inputs that die with it, and the types of values that the caller counts."""
+        return None
     region = region_of(group.equations[-1])
     if isinstance(region, Loop):
         carried = range(region.num_consts, region.num_consts + region.num_carry)
-        return region.body, carried, [region.body.inputs[i].aval for i in carried]
+        return _Body(region.body, group.body, carried, [region.body.inputs[i].aval for i in carried])
     assert isinstance(region, Branches)
-    return executed_branch(region, group.body), (), [v.aval for v in group.writes]
+    outside = [v.aval for v in group.writes]
+    bodies = [_Body(p, body, (), outside) for p, body in zip(region.programs, group.branches, strict=True)]
+    return max(bodies, key=lambda body: sum(body.needs(share).values()))
 
 
 def _by_room(spans: Sequence[Span]) -> dict[int, list[Span]]:
@@ -153,6 +170,7 @@ def _buffers(spans: Sequence[Span], groups: Sequence[Group], given: Collection[V
     eqn = group.equations[-1]
     place = eqn.source.place if eqn.source else None
     yield from (Buffer(f"workspace of {eqn.op.name}", "temporary", n, "", source=place) for n in group.buffers if n)
-    if group.body:
-        program, owned, _ = _body(group)
-        yield from _buffers(_spans(program, group.body, owned, share), group.body, set(program.inputs), share)
+    body = _largest_body(group, share)
+    if body is not None:
+        spans = _spans(body.program, body.groups, body.owned, share)
+        yield from _buffers(spans, body.groups, set(body.program.inputs), share)

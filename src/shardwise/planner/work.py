@@ -62,7 +62,8 @@ class Group:
         equations: in order.
         reads: the values that it takes from memory.
         writes: the values that it leaves in memory.
-        body: of a loop, the groups of one trip.
+        body: of a loop, the groups of one trip; of a conditional those of the heaviest branch.
+        branches: of a conditional, the groups of each branch.
         trips: how often the body runs, None if that is not known.
         overlaps: whether a collective may run beside computations (asynchronous).
         rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
@@ -80,6 +81,7 @@ class Group:
     reads: tuple[Atom, ...]
     writes: tuple[Var, ...]
     body: tuple[Group, ...] = ()
+    branches: tuple[tuple[Group, ...], ...] = field(default=(), kw_only=True)
     trips: int | None = 1
     overlaps: bool = False
     rings: int = 1
@@ -103,3 +105,8 @@ def moved_bytes(groups: Iterable[Group]) -> int:
         else:
             total += sum(a.aval.nbytes for a in (*group.reads, *group.writes))
     return total
+
+
+def heaviest(branches: Iterable[tuple[Group, ...]]) -> tuple[Group, ...]:
+    """The branch that moves most bytes."""
+    return max(branches, key=moved_bytes, default=())

@@ -17,7 +17,7 @@ from shardwise.passes import DimAxes, Transfer
 from shardwise.runtime.processes import exchanges
 from shardwise.sharding import AbstractMesh
 from shardwise.transforms.reports.explanation import Explanation, totals
-from shardwise.transforms.reports.layers import fitted, with_layers_once
+from shardwise.transforms.reports.layers import equation_starts, fitted, with_layers_once
 from shardwise.transforms.reports.memory import MemoryStats, memory_stats
 
 _MOST = 5  # of the axes, kinds or lines that a summary names
@@ -78,9 +78,9 @@ def program_text(program: Program, sources: bool) -> str:
     if not sources:
         return text
     lines = text.split("\n")
-    at = [i for i, line in enumerate(lines) if line.startswith("    ") and line[4:5] not in ("", " ")]
-    width = max((len(lines[i]) for i in at), default=0)
-    for i, eqn in zip(at, program.equations, strict=False):
+    starts = equation_starts(program, lines) or ()
+    width = max((len(lines[i]) for i in starts), default=0)
+    for i, eqn in zip(starts, program.equations, strict=False):
         if eqn.source:
             lines[i] = f"{lines[i]:<{width}}  # {source_text(eqn.source)}"
     return "\n".join(lines)

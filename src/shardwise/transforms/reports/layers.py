@@ -16,8 +16,8 @@ _TRIED = 16  # lengths of a layer, the next places where its first equation occu
 
 def with_layers_once(program: Program, lines: Sequence[str]) -> list[str]:
     """The lines of a program's text, where equations that come several times in a row stand once, with a note how often they come."""
-    starts = [i for i, line in enumerate(lines) if line.startswith("    ") and line[4:5] not in ("", " ")]
-    if len(starts) != len(program.equations):  # the program stands on one line
+    starts = equation_starts(program, lines)
+    if starts is None:
         return list(lines)
     ends = [*starts[1:], _end(lines, starts)]
     kept = list(lines[: starts[0]]) if starts else list(lines)
@@ -27,6 +27,12 @@ def with_layers_once(program: Program, lines: Sequence[str]) -> list[str]:
             often = "once more" if times == 2 else f"{times - 1} times more"
             kept.append(f"    ... and the last {count} equations {often}, on other values")
     return kept + list(lines[ends[-1] :]) if starts else kept
+
+
+def equation_starts(program: Program, lines: Sequence[str]) -> list[int] | None:
+    """Per equation the first of its lines in the program's text; None if the program stands on one line."""
+    starts = [i for i, line in enumerate(lines) if line.startswith("    ") and line[4:5] not in ("", " ")]
+    return starts if len(starts) == len(program.equations) else None
 
 
 def _end(lines: Sequence[str], starts: Sequence[int]) -> int:
