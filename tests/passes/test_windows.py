@@ -107,3 +107,72 @@ def test_windows_of_any_size_see_what_they_saw(kind, window, stride, pads, size,
     placed = sw.device_put(x, NamedSharding(MESH, spec))
     for one, many in zip(sw.jit(f)(x), sw.jit(f)(placed), strict=True):
         assert_normwise(many, one, tolerance=1e-5)
+
+
+def along(n, d, value, other=0):
+    """`value` at dim `d` of `n`, `other` elsewhere."""
+    return tuple(value if e == d else other for e in range(n))
+
+
+def pooled(x, d, start, op, window, stride, pads):
+    sizes, strides = along(x.ndim, d, min(window, x.shape[d]), 1), along(x.ndim, d, stride, 1)
+    return lax.reduce_window(x, start, op, sizes, strides, along(x.ndim, d, pads, (0, 0)))
+
+
+def weighted(x, d, stride, pads, spread):
+    kernel = np.array([1, -2, 1], np.float32).reshape(1, 1, *along(x.ndim, d, -1, 1))
+    strides, dilation = along(x.ndim, d, stride, 1), along(x.ndim, d, spread, 1)
+    return lax.conv_general_dilated(x[None, None], kernel, strides, along(x.ndim, d, pads, (0, 0)), dilation)[0, 0]
+
+
+def edge(x, d, first, last):
+    return lax.slice_in_dim(x, first, x.shape[d] - last, axis=d)
+
+
+# Of integers, which no order of additions rounds. Along dim d.
+STEPS = {
+    "sums": lambda x, d: pooled(x, d, 0.0, lax.add, 3, 1, (1, 0)),
+    "sums apart": lambda x, d: pooled(x, d, 0.0, lax.add, 2, 3, (2, 1)),
+    "largest": lambda x, d: pooled(x, d, -np.inf, lax.max, 4, 2, (1, 2)),
+    "weighted": lambda x, d: weighted(x, d, 1, (1, 2), 1),
+    "weighted, apart": lambda x, d: weighted(x, d, 2, (3, 0), 1),
+    "weighted, spread": lambda x, d: weighted(x, d, 3, (2, 1), 2),
+    "padded": lambda x, d: lax.pad(x, 3.0, along(x.ndim, d, (1, 2, 0), (0, 0, 0))),
+    "gaps": lambda x, d: lax.pad(x, 0.0, along(x.ndim, d, (2, -1, 1), (0, 0, 0))),
+    "cut": lambda x, d: edge(x, d, 1, 2),
+    "every third": lambda x, d: lax.slice_in_dim(x, 1, None, 3, d),
+    "reversed": lambda x, d: lax.rev(x, (d,)),
+    "again": lambda x, d: lax.concatenate([edge(x, d, 0, 1), edge(x, d, 2, 0)], d),
+    "rolled": lambda x, d: jnp.roll(x, 3, d),
+    "running sums": lambda x, d: lax.cumsum(x, d, reverse=True) % 64,
+    "running maxima": lambda x, d: lax.cummax(x, d),
+    "written": lambda x, d: lax.dynamic_update_slice(x, edge(x, d, 1, 2) + 1, along(x.ndim, d, 2)),
+    "added": lambda x, d: edge(x, d, 1, 0) - edge(x, d, 0, 1),
+    "less sums": lambda x, d: x - x.sum(d, keepdims=True) % 8,
+    "turned": lambda x, d: x.T,
+}
+MESHES = {shape: Mesh(np.array(sw.devices()[: np.prod(shape)]).reshape(shape), ("x", "y")[: len(shape)])
+          for shape in [(2, 4), (4, 2), (8,), (3, 2)]}  # fmt: skip
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data(), st.sampled_from(list(MESHES)), st.tuples(st.sampled_from([24, 48]), st.sampled_from([24, 48])))
+def test_programs_of_windows_and_moves_give_what_one_device_gives(data, mesh, shape):
+    steps = data.draw(st.lists(st.tuples(st.sampled_from(list(STEPS)), st.integers(0, 1)), min_size=2, max_size=5))
+    axes = MESHES[mesh].axis_names
+    spec = data.draw(st.sampled_from([P("x"), P(None, "x"), P(axes), P(None, axes), P(*axes), P(*axes[::-1])]))
+
+    def f(x):
+        for name, d in steps:
+            if min(x.shape) > 5:
+                x = STEPS[name](x, d)
+        return x
+
+    def with_gradient(x):
+        out, back = sw.vjp(f, x)
+        return out, *back(out % 16)  # the cotangent lies as the result does
+
+    x = RNG.permutation(np.prod(shape)).reshape(shape).astype(np.float32) % 61
+    placed = sw.device_put(x, NamedSharding(MESHES[mesh], spec))
+    for one, many in zip(sw.jit(with_gradient)(x), sw.jit(with_gradient)(placed), strict=True):
+        np.testing.assert_array_equal(np.asarray(many), np.asarray(one))

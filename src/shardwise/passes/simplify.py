@@ -32,9 +32,8 @@ def cheaper_forms(program: Program) -> Program:
         return program
     names: dict[Var, Atom] = {}
     equations: list[Equation] = []
-    as_it_is: dict[
-        Any, Equation
-    ] = {}  # by id of the params: an op that kept an equation keeps the same one in the next layer
+    # Equations that their op keeps, by id of the params: it keeps equal equations of later layers too. The values keep the params.
+    kept: dict[Any, Equation] = {}
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else names.get(a, a)
@@ -46,9 +45,9 @@ def cheaper_forms(program: Program) -> Program:
             equations.append(eqn)
             continue
         key = (eqn.op, id(eqn.params), tuple([a.aval for a in eqn.inputs]))
-        cheaper: Program | None = None if key in as_it_is else eqn.op.rewrite(eqn)
+        cheaper: Program | None = None if key in kept else eqn.op.rewrite(eqn)
         if cheaper is None:
-            as_it_is.setdefault(key, eqn)
+            kept.setdefault(key, eqn)
             equations.append(eqn)
             continue
         names.update(zip(cheaper.inputs, eqn.inputs, strict=True))

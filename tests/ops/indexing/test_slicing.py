@@ -179,3 +179,28 @@ def test_parts_of_an_operand_that_is_stored_once():
         want = np.zeros((4, 2))
         want[1, 1], want[2] = update[1 % len(update), 0], update[2 % len(update), 1:]
         np.testing.assert_array_equal(got, want)
+
+
+FAR = [2**63 + 5, 2**64 - 12, 2**63 - 1, 3]  # the first two are negative as int64
+
+
+@pytest.mark.parametrize("start", FAR)
+@pytest.mark.parametrize("of_call", ["eager", "array", "jit", "vmap", "jit of vmap"])
+def test_unsigned_starts_beyond_int64_are_out_of_bounds_at_the_end(start, of_call):
+    with sw.enable_x64():
+        x, given = np.arange(10.0), np.uint64(start)
+        call = {
+            "eager": lambda f: f(given),
+            "array": lambda f: f(sw.numpy.asarray(given)),
+            "jit": lambda f: sw.jit(f)(given),
+            "vmap": lambda f: sw.vmap(f)(np.array([given, 0], np.uint64))[0],
+            "jit of vmap": lambda f: sw.jit(sw.vmap(f))(np.array([given, 0], np.uint64))[0],
+        }[of_call]
+        first = min(start, 7)
+        updated = x.copy()
+        updated[first : first + 3] = -1
+        numbers = lax.GatherDimensionNumbers((0,), (), (0,))
+        assert call(lambda s: lax.dynamic_slice(x, (s,), (3,))).tolist() == x[first : first + 3].tolist()
+        assert call(lambda s: lax.dynamic_update_slice(x, np.full(3, -1.0), (s,))).tolist() == updated.tolist()
+        gathered = call(lambda s: lax.gather(x, sw.numpy.asarray(s)[None], numbers, (3,), mode="clip"))
+        assert gathered.tolist() == x[first : first + 3].tolist()

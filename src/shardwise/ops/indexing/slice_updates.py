@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardwise.ir.types import Axes
-from shardwise.ops.indexing.windows import Block, write_windows
+from shardwise.ops.indexing.windows import Block, as_positions, write_windows
 from shardwise.runtime.copies import copied
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import alone
@@ -30,7 +30,7 @@ def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
 
 def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
     """`clamped` for a block of starts, as intp."""
-    start = start.astype(np.intp, copy=False)
+    start = as_positions(start)
     if wrap:
         start = np.where(start < 0, start + n, start)
     return np.minimum(np.maximum(start, 0), limit)

@@ -175,6 +175,9 @@ def static_starts(starts: tuple[int, ...]) -> tuple[Literal, ...]:
     return tuple(literal(s, dtype=dtype) for s in starts)
 
 
+_LAST = np.iinfo(np.int64).max  # a NumPy start beyond it is out of bounds like this one
+
+
 def _start_values(
     name: str, starts: Any, ndim: int, negative: bool | Sequence[bool]
 ) -> tuple[Sequence[Any], tuple[bool, ...]]:
@@ -195,7 +198,7 @@ def _start_values(
             f"{name}: Length of slice indices must match number of operand dimensions, {ndim}; got {len(starts)}."
         )
     if all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts):
-        return static_starts(tuple(map(int, starts))), wrap
+        return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
     values = [as_value(s) for s in starts]
     strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)
     if strong is not None:  # Python ints adopt the dtype of the others

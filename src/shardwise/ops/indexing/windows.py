@@ -25,9 +25,19 @@ _SPARSE_ELEMENTS = 1 << 15
 _SPARSE_KINDS = "iufc"
 
 
+_LAST = np.iinfo(np.intp).max
+
+
+def as_positions(start: Block) -> Block:
+    """`start` as intp; a uint64 beyond intp becomes the largest intp, which is out of bounds too."""
+    if start.dtype == np.uint64:
+        start = np.minimum(start, _LAST)
+    return start.astype(np.intp, copy=False)
+
+
 def in_bounds(start: Block, n: int, limit: int, wrap: bool) -> tuple[Block, Block | None]:
     """`start` as intp clamped to 0..limit, and a mask of the starts that were in bounds (None if all were)."""
-    start = start.astype(np.intp, copy=False)
+    start = as_positions(start)
     if not start.size:
         return start, None
     low = start.min()

@@ -41,9 +41,8 @@ class Running:
     ufunc: Any
     write: Callable[[Lanes, Lane, Lane], Lane]
     identity: Callable[[np.dtype[Any]], Any]
-    begin: float | None = (
-        None  # the initial value if not the identity: sums begin with 0.0, so that they are never -0.0
-    )
+    # The initial value if not the identity: sums begin with 0.0, so that they are never -0.0.
+    begin: float | None = None
 
     def begun(self, x: Block) -> Block:
         """`x` (partial results, or a row's start) combined with the initial value; `x` may be overwritten."""

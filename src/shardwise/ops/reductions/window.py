@@ -177,9 +177,8 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
             if size != 1 or stride != 1:
                 x = _slide(MONOIDS[reduction].merge, x, d, size, stride, gap)
-        if (
-            reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc"
-        ):  # sums begin with 0.0
+        # Sums begin with 0.0, so that they are never -0.0.
+        if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":
             x = np.add(x, np.zeros((), x.dtype), out=x)
         return x.astype(dtype) if narrow else x
 
