@@ -15,6 +15,8 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
+from shardwise.engine.array import shared_array
+from shardwise.runtime.small import kernel
 from shardwise.runtime.small.kernel import available
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -347,6 +349,60 @@ def test_blocks_in_any_order_of_memory(made):
         wanted = np.asarray(sw.jit(chain)(jnp.asarray(np.ascontiguousarray(laid))))
         np.testing.assert_array_equal(np.asarray(sw.jit(chain)(laid)), wanted)
     assert made
+
+
+_WIDE = np.random.default_rng(1).normal(size=(640, 1280)).astype(f32)
+_LAID = {
+    "turned": _WIDE[:, :640].T,
+    "every other column": _WIDE[:, ::2],
+    "backwards": _WIDE[::-1, :640],
+    "repeated": np.broadcast_to(_WIDE[0, :640], (640, 640)),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("laid", _LAID)
+def test_large_operands_are_read_where_they_lie(monkeypatch, laid, devices):
+    """A loop that reads rows of an array copies nothing large, whatever the strides of the array."""
+    copied: list[int] = []
+    before = kernel._fitting
+    monkeypatch.setattr(kernel, "_fitting", lambda x, dtype: copied.append(x.size) or before(x, dtype))
+    x, columns = shared_array(_LAID[laid]), NamedSharding(Mesh(np.array(sw.devices()[:devices]), ("d",)), P(None, "d"))
+    x = sw.device_put(x, columns)
+    assert not x.block.flags.c_contiguous
+
+    def f(x, i):
+        def step(k, rows):
+            return rows + jnp.tanh(lax.dynamic_slice(x, (k + i, 0), (2, 640))) * x[k]
+
+        return lax.fori_loop(0, 5, step, jnp.zeros((2, 640)))
+
+    agree(f, x, 3)
+    assert max(copied, default=0) < x.size
+
+
+def test_large_operands_of_many_layouts_are_copied_from_some_number_on(made):
+    last = lambda x: lax.fori_loop(0, 9, lambda k, s: s + x[k + 1, :16] * x[k, 1], jnp.zeros(16))  # noqa: E731
+    run = sw.jit(last)
+    wanted = np.asarray(run(jnp.asarray(_WIDE)))
+    for apart in range(2 * kernel._MOST_STRIDES):
+        x = np.empty((640, 1281 + apart), f32)[:, :1280]
+        x[:] = _WIDE
+        np.testing.assert_array_equal(np.asarray(run(shared_array(x))), wanted)
+    assert len(made) == 1 + kernel._MOST_STRIDES
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_large_operand_in_another_order_is_updated_in_a_copy(turned):
+    x = np.ascontiguousarray(_WIDE[:, :640])
+    given = shared_array(_LAID["turned"] if turned else x)
+
+    def f(x, y):
+        write = lambda k, x: x.at[k].set(x[k + 1] + y[k, :640])  # noqa: E731
+        return lax.fori_loop(0, 5, write, x)
+
+    agree(f, given, shared_array(_WIDE[:, ::-1]))
+    np.testing.assert_array_equal(np.asarray(given), _LAID["turned"] if turned else x)
 
 
 def test_results_that_are_operands_or_come_twice():

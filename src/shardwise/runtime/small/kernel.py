@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ _DATA = object.__basicsize__
 _TYPE, _FLAGS, _ORDER = _DATA + 40, _DATA + 48, object.__basicsize__ + 10
 _FIT = 0x101
 _LARGE = 1 << 16  # bytes from which results come from the pool
+_MOST_STRIDES = 8  # combinations of strides of large operands for which a program has functions
 _SWAPPED = ord(">" if np.little_endian else "<")
 
 _TOOLS = (ctypes.c_void_p * 3)(
@@ -206,12 +208,48 @@ def _fitting(x: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     return x if x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative else np.array(x, dtype, order="C")
 
 
-def compiled(program: Program, leads: Sequence[Shape], env: Env) -> Function:
-    """The program as a function of blocks with these leading extents. Unwritable if it has no form for them."""
+def _strides_by_operand(blocks: Sequence[Ndarray | None]) -> tuple[tuple[int, Shape], ...]:
+    """The strides of operands that are not in C order and so large that programs read parts of them only: no copy pays."""
+    return tuple(
+        (i, b.strides)
+        for i, b in enumerate(blocks)
+        if b is not None
+        and b.size > costs.SMALL_LARGEST_READ
+        and not b.flags.c_contiguous
+        and b.flags.aligned
+        and b.dtype.isnative
+    )
+
+
+class _Elsewhere:
+    """By the strides of large operands the functions that read these where they lie; of other strides they are copied."""
+
+    __slots__ = ("_env", "_leads", "_made", "_program")
+
+    def __init__(self, program: Program, leads: Sequence[Shape], env: Env) -> None:
+        self._program, self._leads, self._env = program, leads, env
+        self._made: dict[tuple[tuple[int, Shape], ...], Callable[..., tuple[Ndarray, ...]]] = {}
+
+    def __call__(self, *blocks: Ndarray | None) -> Callable[..., tuple[Ndarray, ...]] | None:
+        """The function for these blocks; None if all that do not fit are copied."""
+        strides = _strides_by_operand(blocks)
+        if not strides:
+            return None
+        if strides not in self._made and len(self._made) < _MOST_STRIDES:
+            self._made[strides] = compiled(self._program, self._leads, self._env, dict(strides)).run
+        return self._made.get(strides)
+
+
+def compiled(
+    program: Program, leads: Sequence[Shape], env: Env, strides: Mapping[int, Shape] = MappingProxyType({})
+) -> Function:
+    """The program as a function of blocks with these leading extents. Unwritable if it has no form for them. `strides`: of operands
+    that always have these; others are copied into C order if they are not in it.
+    """
     outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, env), strict=True)]
     found = _updated(program, leads, outs)
     text, scratch = module(
-        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, env, found
+        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, env, found, strides
     )
     function = llvm.compile_function("kernel", text).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
@@ -239,8 +277,13 @@ def compiled(program: Program, leads: Sequence[Shape], env: Env) -> Function:
     updated = {i: f"r{j}" for j, (i, _) in found.items()}
     given = ", ".join([*(updated.get(i, n) for i, n in enumerate(names)), *results, *(["scratch"] if scratch else [])])
     lines.append(f"    if function(({given},), tools):")
+    if not strides:
+        space["elsewhere"] = _Elsewhere(program, leads, env)
+        read = ", ".join("None" if i in updated else n for i, n in enumerate(names))
+        lines.append(f"        other = elsewhere({read})")
+        lines.append(f"        if other: return other({', '.join([*names, *(f'r{j}=r{j}' for j in found)])})")
     for i, v in enumerate(program.inputs):
-        if i not in updated:
+        if i not in updated and i not in strides:
             dtype = space[f"d{i}"] = physical(v.aval.dtype)
             lines.append(f"        a{i} = fitting(a{i}, d{i})")
     lines.append(f"        function(({given},), tools)")
@@ -250,13 +293,18 @@ def compiled(program: Program, leads: Sequence[Shape], env: Env) -> Function:
 
 
 def module(
-    program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], env: Env, updated: _Updates
+    program: Program,
+    inputs: Sequence[Shape],
+    outputs: Sequence[Shape],
+    env: Env,
+    updated: _Updates,
+    strides: Mapping[int, Shape],
 ) -> tuple[str, int]:
     """The LLVM module with `i32 kernel(tuple of arrays, functions of Python)`, and the bytes of scratch memory that it needs.
 
     The tuple holds operands, results and, where any is needed, scratch memory; results of `updated` stand there for their operands,
     too, whose elements they hold. The function gives 1 if an operand does not lie as needed, without having done anything, and 2 if
-    a signal's handler raised.
+    a signal's handler raised. It does not look at operands whose `strides` are given.
     """
     code = Code(env, llvm.target().wide)
     code.met = _count_ops(program)
@@ -265,7 +313,7 @@ def module(
     for k in range(arrays):
         code.line(f"%array{k} = load ptr, ptr {code.moved('%given', 1, _ITEMS + 8 * k)}, align 8")
         code.line(f"%data{k} = load ptr, ptr {code.moved(f'%array{k}', 1, _DATA)}, align 8")
-    _check_operands(code, len(inputs))
+    _check_operands(code, [k for k in range(len(inputs)) if k not in strides])
     memory = code.slot()
     if long:
         code.line("%save = load ptr, ptr %tools, align 8")
@@ -276,6 +324,8 @@ def module(
         for k, (shape, v) in enumerate(zip((*inputs, *outputs), (*program.inputs, *program.outputs), strict=True))
     ]
     wanted = given[len(inputs) :]
+    for k, steps in strides.items():
+        given[k] = replace(given[k], steps=steps)
     for j, (i, _) in updated.items():
         given[i] = wanted[j] = replace(wanted[j], updated=True)
     values = [code.settled(v) for v in given[: len(inputs)]]
@@ -318,10 +368,10 @@ def _interrupted() -> str:
     return f"define internal i1 @interrupted(ptr %tools, ptr %held) noinline {{\n{w.body()}\n}}"
 
 
-def _check_operands(code: Code, count: int) -> None:
-    """Return 1 unless all operands are in C order, aligned, and of this machine's byte order."""
+def _check_operands(code: Code, operands: Iterable[int]) -> None:
+    """Return 1 unless these operands are in C order, aligned, and of this machine's byte order."""
     good = "true"
-    for k in range(count):
+    for k in operands:
         flags = code.value(f"load i32, ptr {code.moved(f'%array{k}', 1, _FLAGS)}, align 4")
         fits = code.value(f"icmp eq i32 {code.value(f'and i32 {flags}, {_FIT}')}, {_FIT}")
         dtype = code.value(f"load ptr, ptr {code.moved(f'%array{k}', 1, _TYPE)}, align 8")
