@@ -132,6 +132,20 @@ def test_static_arguments_beside_refs_are_the_objects_given(given: Any) -> None:
     assert seen == [given, given] and all(x is given for x in seen)
 
 
+@pytest.mark.parametrize("out", [None, "given"])
+def test_clearing_caches_forgets_calls_with_refs(out: str | None) -> None:
+    traces: list[Any] = []
+    options = {} if out is None else {"out_shardings": sw.sharding.SingleDeviceSharding(sw.devices()[0])}
+    f = sw.jit(lambda r: traces.append(r) or r[0], **options)
+    r = sw.new_ref(sw.numpy.zeros(2))
+    counts = []
+    for clear in (lambda: None, f.clear_cache, lambda: None, sw.clear_caches):
+        clear()
+        f(r)
+        counts.append(len(traces))
+    assert counts == [1, 2, 2, 3]
+
+
 def test_a_ref_is_written_in_its_own_memory() -> None:
     r = sw.new_ref(sw.numpy.zeros(1000))
     start = r[...]
