@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import shardwise as sw
 from shardwise import lax, ref
+
+
+class Pair(NamedTuple):
+    """A container for static arguments."""
+
+    first: int
+    second: str
 
 
 def test_read_and_write() -> None:
@@ -110,6 +117,33 @@ def test_refs_keep_layouts_beside_static_and_donated_arguments() -> None:
         assert given.is_deleted() and out.sharding == r.sharding == split
     np.testing.assert_array_equal(r[...], ((np.arange(8.0) ** 2 + 1) ** 2 + 1) ** 2 + 1)
     assert len(traces) <= 2 and shift[...] == 1  # the second call finds `shift` on the devices of `r`
+
+
+@pytest.mark.parametrize("given", [(1, "a"), Pair(1, "a"), frozenset("a"), None])
+def test_static_arguments_beside_refs_are_the_objects_given(given: Any) -> None:
+    seen = []
+
+    @functools.partial(sw.jit, static_argnums=1, static_argnames="named")
+    def f(r: Any, static: Any, *, named: Any) -> None:
+        seen.extend([static, named])
+        r[0] = 1.0
+
+    f(sw.new_ref(sw.numpy.zeros(2)), given, named=given)
+    assert seen == [given, given] and all(x is given for x in seen)
+
+
+@pytest.mark.parametrize("out", [None, "given"])
+def test_clearing_caches_forgets_calls_with_refs(out: str | None) -> None:
+    traces: list[Any] = []
+    options = {} if out is None else {"out_shardings": sw.sharding.SingleDeviceSharding(sw.devices()[0])}
+    f = sw.jit(lambda r: traces.append(r) or r[0], **options)
+    r = sw.new_ref(sw.numpy.zeros(2))
+    counts = []
+    for clear in (lambda: None, f.clear_cache, lambda: None, sw.clear_caches):
+        clear()
+        f(r)
+        counts.append(len(traces))
+    assert counts == [1, 2, 2, 3]
 
 
 def test_a_ref_is_written_in_its_own_memory() -> None:

@@ -59,7 +59,7 @@ from shardwise.sharding import process_index as process_index
 from shardwise.sharding import process_indices as process_indices
 from shardwise.sharding import set_mesh as set_mesh
 from shardwise.transforms.jit.jit import jit as jit
-from shardwise.transforms.jit.wrapped import clear_caches as clear_caches
+from shardwise.transforms.jit.shared_caches import clear_caches as clear_caches
 from shardwise.transforms.manual import explicit as _explicit
 
 __version__ = "0.1.0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -240,6 +241,36 @@ def test_a_function_is_traced_once_for_arguments_of_the_same_types():
 def test_equal_static_arguments_of_two_types_are_two():
     f = sw.checkpoint(lambda x, n: x * n, static_argnums=1)
     assert [f(jnp.int32(3), n).dtype for n in (2, 2.0, True)] == [jnp.int32, jnp.float32, jnp.int32]
+
+
+def test_static_arguments_need_no_hash():
+    def f(x, weights):
+        return x * sum(weights)
+
+    for weights in ([1.0, 2.0], [3.0], {4.0: None}):  # the first call of the function is like the others
+        g = sw.checkpoint(f, static_argnums=1)
+        assert [g(2.0, weights), sw.grad(g)(2.0, weights)] == [2 * sum(weights), sum(weights)]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A function that equals others with an equal factor."""
+
+    factor: Any
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.factor
+
+    def called(self, x: Any) -> Any:
+        return self(x)
+
+
+@pytest.mark.parametrize("function", [lambda f: f, lambda f: f.called], ids=["object", "method"])
+def test_equal_functions_that_compute_different_values_are_two(function):
+    functions = [function(Scaled(factor)) for factor in (2, 2.0, True, 0.0, -0.0)]
+    found = [sw.jit(sw.checkpoint(f))(jnp.int32(3)) for f in functions]
+    expected = [f(jnp.int32(3)) for f in functions]
+    assert [repr(x) for x in found] == [repr(x) for x in expected]
 
 
 def test_captured_values_of_a_trace_are_not_kept_for_the_next():

@@ -217,9 +217,31 @@ def test_primitives_bind():
     assert scan.primitive is lax.scan_p
 
 
-@pytest.mark.parametrize(
+def interpreted(closed, params_of, *args):
+    """The results of a program, each equation bound by its primitive."""
+    env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))
+    read = lambda v: v.val if hasattr(v, "val") else env[v]  # noqa: E731
+    for eqn in closed.jaxpr.eqns:
+        functions, params = eqn.primitive.get_bind_params(params_of(eqn))
+        outs = eqn.primitive.bind(*functions, *map(read, eqn.invars), **params)
+        env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs], strict=True))
+    return [read(v) for v in closed.jaxpr.outvars]
+
+
+as_is_or_copied = pytest.mark.parametrize(
     "params_of", [lambda eqn: eqn.params, lambda eqn: dict(eqn.params.items())], ids=["as is", "copied"]
 )
+
+
+@as_is_or_copied
+def test_interpreters_bind_every_op(params_of):
+    for name, call in CALLS.items():
+        closed = jax.make_jaxpr(call)()
+        again = jax.make_jaxpr(lambda closed=closed: interpreted(closed, params_of))()
+        assert str(again) == str(closed), name
+
+
+@as_is_or_copied
 def test_interpreters_bind_what_equations_hold(params_of):
     """Those that pass params on as they found them, programs and rules among them, or copy them by the names that they show."""
     tripled = jax.custom_jvp(jnp.sin)
@@ -235,17 +257,14 @@ def test_interpreters_bind_what_equations_hold(params_of):
     closed = jax.make_jaxpr(f)(1.0)
 
     def again(x):
-        env = dict(zip(closed.jaxpr.invars, [x], strict=True))
-        for eqn in closed.jaxpr.eqns:
-            functions, params = eqn.primitive.get_bind_params(params_of(eqn))
-            outs = eqn.primitive.bind(
-                *functions, *[v.val if hasattr(v, "val") else env[v] for v in eqn.invars], **params
-            )
-            env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs], strict=True))
-        return env[closed.jaxpr.outvars[0]]
+        return interpreted(closed, params_of, x)[0]
 
     for one in (lambda g: g(1.0), lambda g: jax.grad(g)(1.0), lambda g: jax.jit(jax.grad(g))(1.0)):
         np.testing.assert_array_equal(one(again), one(f))
+
+    rewritten = closed.jaxpr.replace(eqns=[e.replace(params=params_of(e)) for e in closed.jaxpr.eqns])
+    assert str(rewritten) == str(closed.jaxpr)
+    np.testing.assert_array_equal(jax.core.eval_jaxpr(rewritten, closed.consts, 1.0)[0], f(1.0))
 
 
 # -- what policies of checkpoint see -----------------------------------------------------------------------------------------

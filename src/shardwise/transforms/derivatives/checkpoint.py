@@ -11,6 +11,7 @@ import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 from shardwise.base.caches import Bounded, at_clear
@@ -153,19 +154,22 @@ at_clear(_traces.clear)
 def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[[], _Traced]) -> _Traced:
     """`trace()`, once per function and key: all layers of an unrolled model share a program, and what is derived from it.
 
-    One that captured tracers is traced anew, as is a function or a static argument that does not hash. So is one with loops and
-    branches: a body has one layout, and each call may want another.
+    One that captured tracers is traced anew, as is a static argument that does not hash, and a callable object with an equality of its
+    own: equal ones may compute different values, as those that hold 1 and 1.0 do. So is one with loops and branches: a body has one
+    layout, and each call may want another.
     """
+    if not isinstance(fun, MethodType) and type(fun).__eq__ is not object.__eq__:
+        return trace()
     try:
-        table = _traces.get(fun)
-        found = None if table is None else table.get(key)
+        table = _traces.setdefault(fun, Bounded())
+        found = table.get(key)
     except TypeError:
         return trace()
     if found is not None:
         return found
     found = trace()
     if not any(isinstance(c, Tracer) for c in found.consts) and not _has_laid_out_bodies(found.program):
-        _traces.setdefault(fun, Bounded())[key] = found
+        table[key] = found
     return found
 
 

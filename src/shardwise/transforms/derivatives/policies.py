@@ -62,8 +62,8 @@ def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> S
     if policy is None:
         return Said(program, program, (), ())
     program, still, consts = _opened(program, live)
-    ruled = [e for e in program.equations if e.op is ruled_op]
-    said = {i: _keeps(policy, e) for i, e in enumerate(program.equations) if e not in ruled}
+    said = {i: _keeps(policy, e) for i, e in enumerate(program.equations) if e.op is not ruled_op}
+    ruled = len(said) < len(program.equations)
     kept = tuple(
         i for i, found in said.items() if found and not all(v in program.outputs for v in program.equations[i].outputs)
     )

@@ -18,6 +18,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, is_eager
 from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
+from shardwise.transforms.tracing import ArgSelection, from_beginning
 
 
 class Reference:
@@ -120,8 +121,11 @@ def held_wholly(args: Sequence[Any], apart: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def over_values(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """`fun` for arguments that `passed` returned; returns its results and the last values of the references."""
+def over_values(fun: Callable[..., Any], chosen: ArgSelection) -> Callable[..., Any]:
+    """`fun` for arguments that `passed` returned; returns its results and the last values of the references.
+
+    Those that are static in `chosen` are passed on as they are.
+    """
 
     def with_values(*args: Any, **kwargs: Any) -> tuple[Any, list[Array]]:
         made: list[Reference] = []
@@ -132,8 +136,14 @@ def over_values(fun: Callable[..., Any]) -> Callable[..., Any]:
             made.append(x.kind(x.value))
             return made[-1]
 
-        args, kwargs = tree_map(entered, (args, kwargs), is_leaf=lambda x: isinstance(x, _Passed))
-        return fun(*args, **kwargs), [r.held() for r in made]
+        static = from_beginning(chosen.static_nums, len(args))
+        trees = (
+            {i: a for i, a in enumerate(args) if i not in static},
+            {k: v for k, v in kwargs.items() if k not in chosen.static_names},
+        )
+        values, named = tree_map(entered, trees, is_leaf=lambda x: isinstance(x, _Passed))
+        positional = [values.get(i, a) for i, a in enumerate(args)]
+        return fun(*positional, **{**kwargs, **named}), [r.held() for r in made]
 
     functools.update_wrapper(with_values, fun, updated=())
     with_values.__name__ = name_of(fun)
@@ -167,7 +177,7 @@ class OverValues:
             options = replace(self._options, args=replace(chosen, donate_nums=donated))
             if kept is not None:
                 options = replace(options, out_shardings=(outs, list(kept)))
-            form = self._forms[donated, kept] = self._compiled(over_values(self._fun), options)
+            form = self._forms[donated, kept] = self._compiled(over_values(self._fun, chosen), options)
         result, last = form(*positional, **{**kwargs, **keywords})
         for reference, value in zip(references, last, strict=True):
             reference.replace(value)

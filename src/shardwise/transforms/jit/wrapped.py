@@ -10,13 +10,11 @@ import functools
 import inspect
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwise.base import caches, config
-from shardwise.base.caches import Bounded
+from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
 from shardwise.base.tracebacks import filtered
@@ -66,6 +64,7 @@ from shardwise.transforms.jit.jit_shardings import (
     placed_signature,
 )
 from shardwise.transforms.jit.references import OverValues, ReferenceArgument, is_reference
+from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
 from shardwise.transforms.tracing import (
     ArgSelection,
     BoundCall,
@@ -134,7 +133,7 @@ class JitWrapped:
         self._over_values: OverValues | None = None
         self._fast: dict[Any, Entry]
         self._traces: dict[Any, TracedCall]
-        self._fast, self._traces = _shared_caches(fun, options)
+        self._fast, self._traces = shared_caches(fun, options)
 
     def __repr__(self) -> str:
         try:
@@ -446,6 +445,7 @@ class JitWrapped:
         """Forget this function's traces and compiled programs."""
         self._fast.clear()
         self._traces.clear()
+        self._over_values = None
 
     def _cache_size(self) -> int:
         """The number of compiled calls, for tests of programs written for JAX."""
@@ -488,32 +488,6 @@ def _without_value(x: Any) -> Any:
     return ShapeDtypeStruct(x.aval.shape, x.aval.dtype, sharding=sharding, weak_type=x.aval.weak_type)
 
 
-_caches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-_all_caches: weakref.WeakSet[JitWrapped] = weakref.WeakSet()
-
-
-def _shared_caches(fun: Callable[..., Any], options: JitOptions) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """The traces and compiled programs that all jits of one function object with equal options share."""
-    if not hasattr(fun, "__code__"):
-        return Bounded(), Bounded()
-    try:
-        by_options = _caches.setdefault(fun, {})
-        return by_options.setdefault(options, (Bounded(), Bounded()))
-    except TypeError:  # options that do not hash (lists of shardings)
-        return Bounded(), Bounded()
-
-
-def clear_caches() -> None:
-    """Forget every trace and compiled program."""
-    for by_options in list(_caches.values()):
-        for fast, traces in by_options.values():
-            fast.clear()
-            traces.clear()
-    for wrapped in list(_all_caches):
-        wrapped.clear_cache()
-    caches.clear()
-
-
 def _log(message: str) -> None:
     import logging
 
@@ -523,5 +497,5 @@ def _log(message: str) -> None:
 def wrap(fun: Callable[..., Any], options: JitOptions) -> JitWrapped:
     """The `JitWrapped` of `fun` with these options; `clear_caches` clears its caches."""
     wrapped = JitWrapped(fun, options)
-    _all_caches.add(wrapped)
+    clear_with_all(wrapped)
     return wrapped

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program, subprograms
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.programs.jaxpr_text import equation_text, jaxpr_text, primitive_name
-from shardwise.transforms.programs.primitives import Primitive, as_program, primitive_of
+from shardwise.transforms.programs.primitives import Primitive, own_params, primitive_of
 from shardwise.transforms.reports import program_text
 
 
@@ -54,7 +54,7 @@ def as_jaxpr(value: Any) -> Any:
     """Programs as ClosedJaxprs, in tuples too; other values as they are."""
     if isinstance(value, Program):
         return ClosedJaxpr(value)
-    return tuple(map(as_jaxpr, value)) if isinstance(value, tuple) else value
+    return tuple(map(as_jaxpr, value)) if type(value) is tuple else value
 
 
 class JaxprEqn:
@@ -119,8 +119,9 @@ def new_jaxpr_eqn(
     """An equation; `effects` and `ctx` follow from the primitive here and are not read."""
     if primitive.op is None:
         raise TypeError(f"the primitive {primitive} has no op: bind it in a traced function instead.")
-    params = {k: as_program(v) for k, v in params.items()}
-    return JaxprEqn(Equation(primitive.op, tuple(invars), tuple(outvars), params, source_info))
+    return JaxprEqn(
+        Equation(primitive.op, tuple(invars), tuple(outvars), own_params(primitive.op, params), source_info)
+    )
 
 
 class Jaxpr:

@@ -95,9 +95,7 @@ class Primitive:
         op = self.own_op()
         values = [as_value(a) for a in args]
         if self.is_ours:
-            # Interpreters that copy an equation's params have them by the names that it shows.
-            ours = {theirs: name for name, theirs in op.shown.renamed.items()}
-            params = {ours.get(name, name): as_program(value) for name, value in params.items()}
+            params = own_params(op, params)
         if self.is_ours or not is_eager() or any(isinstance(v, Tracer) for v in values):
             return bind(op, *values, **params)
         if self.impl is None:
@@ -428,9 +426,15 @@ def named_primitive(name: str) -> Primitive | None:
     return primitive_of(op, jax_name(op) if op.shown.name_of is None else stem)
 
 
+def own_params(op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The op's params from those that an equation shows: copies of these have the names that it shows, and ClosedJaxprs."""
+    ours = {theirs: name for name, theirs in op.shown.renamed.items()}
+    return {ours.get(name, name): as_program(value) for name, value in params.items()}
+
+
 def as_program(value: Any) -> Any:
     """ClosedJaxprs as the programs that they show, in tuples too; other values as they are."""
-    if isinstance(value, tuple):
+    if type(value) is tuple:  # named tuples hold no programs
         return tuple(map(as_program, cast("tuple[Any, ...]", value)))
     program = getattr(value, "program", None)
     return program if isinstance(program, Program) else value
