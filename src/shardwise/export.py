@@ -60,31 +60,45 @@ def symbolic_shape(
 
     Raises:
         NotImplementedError: a dim is an expression, or there are constraints or a scope: no program is compiled for more than one size.
-        ValueError: `like` has no dim for a placeholder.
+        ValueError: the text names no dims, or they do not fit those of `like`.
 
     >>> symbolic_shape("batch, 4")
     (batch, 4)
     """
     if constraints or scope is not None:
         raise NotImplementedError("symbolic_shape: constraints and scope are not supported; leave them out.")
-    words = [word.strip() for word in (shape_spec or "").strip("() ").split(",")]
-    words = [word for word in words if word] if shape_spec is not None else ["..."]
+    text = "..." if shape_spec is None else shape_spec.strip().removeprefix("(").removesuffix(")")
+    words = [word.strip() for word in text.split(",")]
+    if not words[-1]:  # a comma may end the text
+        words.pop()
+    if like is None and any(word in ("_", "...") for word in words):
+        raise ValueError(
+            f"symbolic_shape({shape_spec!r}): `_` and `...` take the dims of `like`. Give it, or name each dim."
+        )
     given = list(like or ())
     if "..." in words:
         at = words.index("...")
-        words[at : at + 1] = ["_"] * max(0, len(given) - len(words) + 1)
+        words[at : at + 1] = ["_"] * (len(given) - len(words) + 1)
     dims: list[int | SymbolicDim] = []
     for i, word in enumerate(words):
-        if word == "_" and like is not None:
+        if word == "_":
             if i >= len(given):
                 raise ValueError(
                     f"symbolic_shape({shape_spec!r}): like={tuple(given)} has no dim {i} for the placeholder. Give it one."
                 )
             dims.append(given[i])
-        elif word.isdigit():
+        elif word.isdecimal():
             dims.append(int(word))
+            if i < len(given) and isinstance(given[i], int) and given[i] != dims[i]:
+                raise ValueError(
+                    f"symbolic_shape({shape_spec!r}): dim {i} is {word}, and {given[i]} in like={tuple(given)}. Give one size, or `_`."
+                )
         elif word.isidentifier():
             dims.append(SymbolicDim(word))
+        elif word in ("", "..."):
+            raise ValueError(
+                f"symbolic_shape({shape_spec!r}): dim {i} is {word!r}. Separate dims with single commas, and give `...` once."
+            )
         else:
             raise NotImplementedError(
                 f"symbolic_shape({shape_spec!r}): {word!r} is an expression; name each dim, or give a number."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 import shardwise as jax
@@ -66,7 +68,11 @@ def test_symbolic_sizes():
     for call, error in (
         (lambda: export.symbolic_shape("2*a"), NotImplementedError),
         (lambda: export.symbolic_shape("a", constraints=("a > 1",)), NotImplementedError),
-        (lambda: export.symbolic_shape("a, _", like=(1,)), ValueError),
+        *((functools.partial(export.symbolic_shape, text), ValueError) for text in ("_", "...", None, "a,,b", ", a")),
+        *(
+            (functools.partial(export.symbolic_shape, text, like=like), ValueError)
+            for text, like in (("a, _", (1,)), ("a, 4", (3, 5)), ("..., ...", (1, 2)))
+        ),
         (lambda: export.export(jax.jit(lambda x: x)), NotImplementedError),
     ):
         with pytest.raises(error):

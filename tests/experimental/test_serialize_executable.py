@@ -154,6 +154,16 @@ def test_bytes_that_are_no_executable():
         deserialize_and_load(head.rpartition(b" ")[0] + b" 0.0.0\n" + rest, in_tree, out_tree)
     with pytest.raises(pickle.UnpicklingError, match=r"name (posix|nt)\.system"):
         deserialize_and_load(head + b"\n" + pickle.dumps(os.system), in_tree, out_tree)
+    module = b"shardwise.experimental.serialize_executable"
+    for name in (
+        b"importlib.import_module",
+        b"_op.__globals__",
+        b"FunctionType",
+        b"importlib",
+    ):  # found there, not ours
+        bad = b"\x80\x04\x8c" + bytes([len(module)]) + module + b"\x8c" + bytes([len(name)]) + name + b"\x93."
+        with pytest.raises(pickle.UnpicklingError, match="which no executable holds"):
+            deserialize_and_load(head + b"\n" + bad, in_tree, out_tree)
     pair = serialize(jax.jit(lambda x, y: x + y).lower(1.0, 2.0).compile())
     with pytest.raises(ValueError, match="Pass the trees that serialize gave"):
         deserialize_and_load(data, pair[1], pair[2])

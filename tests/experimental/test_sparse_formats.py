@@ -55,6 +55,26 @@ def test_products_and_derivatives():
     assert grads.data[:3].tolist() == [1.0, 0.0, 2.0]
 
 
+@pytest.mark.parametrize("kind", [BCOO, BCSR])
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.float16, np.complex64])
+def test_element_types(kind, dtype):
+    dense = DENSE.astype(dtype)
+    matrix = kind.fromdense(dense)
+    np.testing.assert_array_equal(matrix.todense(), dense)
+    np.testing.assert_array_equal(matrix.sum_duplicates().todense(), dense)
+    np.testing.assert_array_equal(matrix @ dense.T, dense @ dense.T)
+    assert matrix.todense().dtype == (matrix @ dense.T).dtype == dense.dtype
+
+
+@pytest.mark.parametrize("left", [BCOO, BCSR])
+@pytest.mark.parametrize("right", [BCOO, BCSR])
+def test_two_sparse_matrices_are_not_multiplied(left, right):
+    a, b = left.fromdense(DENSE), right.fromdense(DENSE.T)
+    for product in (lambda: a @ b, lambda: a.__rmatmul__(b), lambda: BCOO.fromdense(DENSE) * right.fromdense(DENSE)):
+        with pytest.raises(NotImplementedError, match="todense"):
+            product()
+
+
 def test_formats_share_a_class():
     assert all(issubclass(kind, JAXSparse) for kind in (BCOO, BCSR))
     with pytest.raises(TypeError, match="unhashable"):

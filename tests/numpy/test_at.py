@@ -285,3 +285,14 @@ def test_scalars_put_into_windows_again_and_again(index, value):
             assert got.aval == want.aval
             np.testing.assert_array_equal(got, want)
             assert [str(w.message) for w in again] == [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("index", [np.int64(1), np.zeros((2, 2), int), (0, 0, 0), 1.5, (slice(None), np.int64(0))])
+def test_of_two_mistakes_the_index_is_named_first(index):
+    """As under jit: the index is read before the value, of arrays that exist as well."""
+    x = shardwise.numpy.ones(())
+    with pytest.raises((IndexError, TypeError)) as traced:
+        shardwise.jit(lambda x: x.at[index].set(None))(x)
+    with pytest.raises(type(traced.value)) as eager:
+        x.at[index].set(None)
+    assert str(eager.value) == str(traced.value)

@@ -123,9 +123,19 @@ def test_reuse_is_found(impl):
         random.uniform(key)
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", *IMPLS])
+def test_key_types_from_elsewhere_are_the_same(impl):
+    here = random.key_dtype(impl)
+    elsewhere = pickle.loads(pickle.dumps(here))
+    read = sw.make_jaxpr(random.key_data)
+    # The first array type of a shape is the one that all later ones share.
+    shown = [str(read(sw.ShapeDtypeStruct((7, 13, n), dtype))) for n, dtype in ((5, elsewhere), (6, here))]
+    assert shown[0].replace("5", "6") == shown[1]
+
+
 def test_what_is_refused_by_name():
     key = random.key(0, impl="rbg")
-    with pytest.raises(NotImplementedError, match="poisson"):
+    with pytest.raises(NotImplementedError, match=r"poisson.*Use a key of threefry2x32"):
         random.poisson(key, 2.0)
     with pytest.raises(NotImplementedError, match=r"gamma.*key<rbg>"):
         random.gamma(key, 2.0)

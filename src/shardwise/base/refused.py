@@ -86,8 +86,9 @@ def refused(path: str, reason: str) -> Refused:
 
 def refusing(module: str, reason: str | None = None) -> Callable[[str], Any]:
     """A `__getattr__` for a module: refused names, made when they are asked for. `reason`: with the way out; None: as `gone` has it."""
-    path = "jax" + module.partition(".")[2].join((".", ""))
-    said = reason or why_absent(module.partition(".")[2]) or "it has no counterpart; use the documented names"
+    inside = module.partition(".")[2]
+    path = f"jax.{inside}"
+    said = reason or why_absent(inside) or "it has no counterpart; use the documented names"
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):

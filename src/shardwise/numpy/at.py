@@ -177,13 +177,12 @@ def update_index(
     if type(x) is ArrayImpl and not combine and wrap_negative_indices and out_sharding is None and is_eager():
         key = index_key(index)
         place = None if key is None else _window_place(x._sig.aval.shape, key, parsed)
-        y = _operand_value(values)
-        if place is not None and _is_plain_scalar(x, y):
-            return _put(x, y, *place)
-        items = _settled(x, index, parsed, wrap_negative_indices)
-    else:
-        items = _settled(x, index, parsed, wrap_negative_indices)
-        y = _operand_value(values)
+        if place is not None:
+            values = _operand_value(values)
+            if _is_plain_scalar(x, values):
+                return _put(x, values, *place)
+    items = _settled(x, index, parsed, wrap_negative_indices)
+    y = _operand_value(values)
     options = dict(mode=parsed, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
     dtype, weak = x.dtype, x.weak_type
     if not safe_to_cast(y, x):

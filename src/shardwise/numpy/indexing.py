@@ -14,7 +14,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
-from shardwise.base.dtypes import is_key_dtype, isdtype
+from shardwise.base.dtypes import isdtype
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
@@ -51,7 +51,7 @@ def getitem(x: Array, index: Any) -> Array:
     if type(x) is ArrayImpl and is_eager():
         kind = type(x.sharding)
         if kind is SingleDeviceSharding:
-            view = None if is_key_dtype(x._sig.aval.dtype) and is_watched(x) else basic_view(x, index)
+            view = None if is_watched(x) else basic_view(x, index)
             if view is not None:
                 return view
         elif kind is PmapSharding:

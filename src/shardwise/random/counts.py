@@ -125,7 +125,9 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
     checked, found = checked_key("poisson", key), int_dtype("poisson", dtype, TypeError)
     generator = key_impl(checked)
     if generator != "threefry2x32":
-        raise NotImplementedError(f"`poisson` is only implemented for the threefry2x32 RNG, not {generator}")
+        raise NotImplementedError(
+            f"`poisson` is only implemented for the threefry2x32 RNG, not {generator}. Use a key of threefry2x32."
+        )
     wanted = sample_shape("poisson", shape, lam)
     return sampled(
         "poisson",

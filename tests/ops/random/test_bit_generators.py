@@ -127,5 +127,8 @@ def test_mistakes():
     for dtype in (np.int32, np.float32):
         with pytest.raises(TypeError, match=f"unsupported dtype {dtype.__name__}"):
             lax.rng_bit_generator(STATE, (2,), dtype)
+    for shape in ((-1,), (2.0,), -3):
+        with pytest.raises(TypeError, match="rng_bit_generator: shape"):
+            lax.rng_bit_generator(STATE, shape)
     with pytest.raises(ValueError, match="RandomAlgorithm"):
         lax.rng_bit_generator(STATE, (2,), algorithm=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from shardwise.ir import ShapedArray
@@ -108,12 +108,7 @@ class RooflineResult:
 
     def repeated(self, times: int) -> RooflineResult:
         """One run after the other: the peak stays."""
-        return RooflineResult(
-            **{
-                f.name: getattr(self, f.name) if f.name == "peak_hbm_bytes" else _times(getattr(self, f.name), times)
-                for f in fields(self)
-            }
-        )
+        return replace(self * times, peak_hbm_bytes=self.peak_hbm_bytes)
 
     def _merged(self, other: RooflineResult, merge: Any) -> RooflineResult:
         found: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -141,15 +142,7 @@ def count_program(
         dead = {a for a in eqn.inputs if isinstance(a, Var) and last[a] == i and a not in forever}
         alive -= sum(a.aval.nbytes for a in dead)
         peak = max(peak, alive)
-    return RooflineResult(
-        flops=result.flops,
-        unfused_flops=result.unfused_flops,
-        ici_bytes=result.ici_bytes,
-        ici_latency=result.ici_latency,
-        hbm_bytes=result.hbm_bytes,
-        peak_hbm_bytes=peak,
-        unfused_hbm_bytes=result.unfused_hbm_bytes,
-    )
+    return replace(result, peak_hbm_bytes=peak)
 
 
 def _struct(x: Any) -> ShapeDtypeStruct:

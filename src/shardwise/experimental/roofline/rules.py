@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from shardwise.experimental.roofline import network
 from shardwise.experimental.roofline.result import RooflineResult, RooflineRuleContext, RooflineShape
-from shardwise.ir import Atom, Equation, Var, unwrapped
+from shardwise.ir import Atom, Collective, Equation, Var, unwrapped
 from shardwise.planner import product_of, touched_bytes
 from shardwise.transforms.programs.jaxpr_views import JaxprEqn
 from shardwise.transforms.programs.primitives import Primitive
@@ -58,7 +58,7 @@ def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any])
             return rule(context, *map(RooflineShape.from_aval, ins), **shown.params)
     op, params, _ = unwrapped(eqn.op, eqn.params)
     if op.collective is not None:
-        return _collective(eqn, params, sizes)
+        return _count_collective(op.collective, eqn, params, sizes)
     if op.product:
         return _product(eqn, ctx["pin_lhs_in_vmem"], ctx["pin_rhs_in_vmem"])
     flops = 0
@@ -88,9 +88,9 @@ def _product(eqn: Equation, pin_lhs: bool, pin_rhs: bool) -> RooflineResult:
     return RooflineResult(flops=flops, unfused_flops=flops, hbm_bytes=moved, unfused_hbm_bytes=moved)
 
 
-def _collective(eqn: Equation, params: Mapping[str, Any], sizes: Mapping[str, int]) -> RooflineResult:
-    collective = unwrapped(eqn.op, eqn.params)[0].collective
-    assert collective is not None
+def _count_collective(
+    collective: Collective, eqn: Equation, params: Mapping[str, Any], sizes: Mapping[str, int]
+) -> RooflineResult:
     axes: Sequence[str] = params["axes"]
     if not collective.counted or not axes:
         return RooflineResult.zeros()

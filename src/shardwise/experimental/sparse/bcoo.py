@@ -46,11 +46,6 @@ class BCOO(JAXSparse):
 
     n_sparse = property(lambda self: len(self.shape))
 
-    @property
-    def nse(self) -> int:
-        """How many elements are kept."""
-        return self.data.shape[0]
-
     # -- to and from other forms
 
     @classmethod
@@ -77,7 +72,7 @@ class BCOO(JAXSparse):
     def todense(self) -> Array:
         """The dense array."""
         places = tuple(self.indices[:, d] for d in range(self.ndim))
-        return jnp.zeros(self.shape, self.dtype).at[places].add(self.data, mode="drop")
+        return _sums(jnp.zeros(self.shape, self.dtype), places, self.data)
 
     def _like(self, data: Any) -> BCOO:
         """Other elements at the same places."""
@@ -166,7 +161,7 @@ class BCOO(JAXSparse):
         if nse is None:
             nse = int(jnp.sum(new))
         at = jnp.where(kept, jnp.cumsum(new) - 1, nse)
-        data = jnp.zeros(nse, self.dtype).at[at].add(self.data[order], mode="drop")
+        data = _sums(jnp.zeros(nse, self.dtype), at, self.data[order])
         outside = jnp.broadcast_to(jnp.asarray(self.shape, self.indices.dtype), (nse, self.ndim))
         found = outside.at[at].set(places, mode="drop")
         return BCOO((data, found), shape=self.shape, indices_sorted=True, unique_indices=True)
@@ -187,7 +182,7 @@ class BCOO(JAXSparse):
         return self._like(-self.data)
 
     def __mul__(self, other: Any) -> BCOO:
-        if isinstance(other, BCOO):
+        if isinstance(other, JAXSparse):
             raise NotImplementedError("BCOO * x takes a dense array or a number; use todense() of one of them.")
         dense = jnp.asarray(other)
         if dense.ndim > self.ndim or any(
@@ -219,7 +214,7 @@ class BCOO(JAXSparse):
         return self + -other
 
     def __matmul__(self, other: Any) -> Array:
-        if self.ndim not in (1, 2) or isinstance(other, BCOO):
+        if self.ndim not in (1, 2) or isinstance(other, JAXSparse):
             raise NotImplementedError("BCOO @ x takes a sparse matrix and a dense array; use todense() for others.")
         if self.ndim == 1:
             return (self.reshape(1, -1) @ other)[..., 0, :] if jnp.ndim(other) > 1 else (self.reshape(1, -1) @ other)[0]
@@ -230,13 +225,21 @@ class BCOO(JAXSparse):
             raise TypeError(f"a {self.shape} matrix cannot be multiplied by an array of shape {dense.shape}.")
         rows = self.data[:, None] * jnp.take(dense, self.indices[:, 1], axis=-2, mode="clip")
         out = jnp.zeros((*dense.shape[:-2], self.shape[0], dense.shape[-1]), rows.dtype)
-        return out.at[..., self.indices[:, 0], :].add(rows, mode="drop")
+        return _sums(out, (..., self.indices[:, 0], slice(None)), rows)
 
     def __rmatmul__(self, other: Any) -> Array:
+        if isinstance(other, JAXSparse):
+            raise NotImplementedError("x @ BCOO takes a dense array and a sparse matrix; use todense() for others.")
         dense = jnp.asarray(other)
         if dense.ndim == 1:
             return self.T @ dense
         return jnp.swapaxes(self.T @ jnp.swapaxes(dense, -1, -2), -1, -2)
+
+
+def _sums(zeros: Array, places: Any, values: Any) -> Array:
+    """`zeros` with the sums of the values at each place; bools add up by "or". Places outside do not count."""
+    at = zeros.at[places]
+    return (at.max if zeros.dtype == bool else at.add)(values, mode="drop")
 
 
 def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:

@@ -50,11 +50,6 @@ class BCSR(JAXSparse):
                 f"shape ({self.shape[0] + 1},), got {self.indices.shape} and {self.indptr.shape}."
             )
 
-    @property
-    def nse(self) -> int:
-        """How many elements are kept."""
-        return self.data.shape[0]
-
     # -- to and from other forms
 
     @classmethod

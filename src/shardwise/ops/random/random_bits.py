@@ -91,7 +91,7 @@ random_seed_p = define_op(
 def random_seed(seeds: Any, dtype: KeyDtype = key_dtype) -> Array:
     """A key from each integer: int[...] -> key[...]. TypeError for other dtypes."""
     made = bind(random_seed_p, seeds)
-    return made if dtype is key_dtype else doubled(bind(random_unwrap_p, made), dtype)
+    return made if dtype == key_dtype else doubled(bind(random_unwrap_p, made), dtype)
 
 
 def _wrap_type(words: ShapedArray) -> ShapedArray:
@@ -115,7 +115,7 @@ random_wrap_p = define_op(
 
 def random_wrap(words: Any, dtype: KeyDtype = key_dtype) -> Array:
     """Keys from their words: u32[..., 2], or u32[..., 4] for wide keys -> key[...]. TypeError for other dtypes and shapes."""
-    return bind(random_wrap_p, words) if dtype is key_dtype else wide_wrap(words, dtype)
+    return bind(random_wrap_p, words) if dtype == key_dtype else wide_wrap(words, dtype)
 
 
 def _unwrap_type(keys: ShapedArray) -> ShapedArray:
@@ -135,7 +135,7 @@ random_unwrap_p = define_op(
 
 def random_unwrap(keys: Any) -> Array:
     """The words of keys: key[...] -> u32[..., 2], or u32[..., 4] of wide keys."""
-    return bind(random_unwrap_p, keys) if keys.dtype is key_dtype else wide_unwrap(keys)
+    return wide_unwrap(keys) if is_wide(keys) else bind(random_unwrap_p, keys)
 
 
 def _clone_type(keys: ShapedArray) -> ShapedArray:

@@ -15,6 +15,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.indexing.dim_slices import dynamic_update_index_in_dim, index_in_dim
 from shardwise.ops.random.bit_generators import philox_bits, threefry_bits
 from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.operands import Block
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.transpose import transpose
@@ -110,10 +111,10 @@ def rng_bit_generator(
     the first key draws for all.
 
     Raises:
-        TypeError: `key` is no state, or `dtype` no unsigned integer of 8, 16, 32 or 64 bits.
+        TypeError: `key` is no state, `shape` holds no sizes, or `dtype` is no unsigned integer of 8, 16, 32 or 64 bits.
         ValueError: there is no such algorithm.
     """
-    sizes = tuple(int(n) for n in ((shape,) if isinstance(shape, int | np.integer) else shape))
+    sizes = shape_tuple(shape, "rng_bit_generator: shape")
     wanted = check_requested(dtype, "rng_bit_generator")
     if wanted not in _UINTS:
         raise TypeError(f"rng_bit_generator: unsupported dtype {wanted}; expected an unsigned integer of 8 to 64 bits.")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import KEY_DTYPES, KeyDtype, key_dtype
+from shardwise.base.dtypes import KEY_DTYPES, KeyDtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import DRAWS, LEAVES, MAKES
 from shardwise.ir.op import Params, Types
@@ -37,7 +37,7 @@ _ROUNDS = 10  # unsafe_rbg takes every tenth block of four words for a key
 
 def is_wide(keys: Any) -> bool:
     """Whether `keys` are keys of four words."""
-    return isinstance(keys.dtype, KeyDtype) and keys.dtype != key_dtype
+    return isinstance(keys.dtype, KeyDtype) and keys.dtype.words == 4
 
 
 # -- between words and keys ---------------------------------------------------------------------------------------------------
