@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 import shardwise as jax
@@ -41,6 +43,7 @@ def test_devices_share_the_machine():
     x = jax.device_put(jnp.ones((mesh.size * 64, N)), NamedSharding(mesh, PartitionSpec("i")))
     w = jax.device_put(jnp.ones((N, N)), NamedSharding(mesh, PartitionSpec()))
     with watched_run() as run:
+        gc.collect()  # arrays of tests before, which would otherwise go while this one counts
         before = pool.stats()["bytes_in_use"]
         out = jax.jit(lambda x, w: (x @ w, jnp.sin(w), (x * 2).sum(0)))(x, w)
         taken = pool.stats()["bytes_in_use"] - before
