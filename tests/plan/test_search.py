@@ -121,6 +121,14 @@ def test_policies_and_other_machines():
     assert {(p.layout.machine, p.layout.batch) for p in found.others} >= {("v5e-32", 1), ("v5e-32", 2)}
 
 
+def test_an_own_policy_may_have_the_name_of_a_usual_one():
+    f, args = made((4, 4))
+    own = {"dots_saveable": jax.checkpoint_policies.everything_saveable}
+    found = search(f, args, on="v5e-16", meshes=(), specs=(), remat=own, batch=(), machines=(), processes=1)
+    point = next(p for p in found.front if p.layout.remat)
+    assert "policy = dots_saveable  # of every jax.checkpoint" in found.code(point)
+
+
 def test_what_cannot_be_varied_is_said():
     ring = AbstractMesh((16,), ("x",))
 
@@ -130,7 +138,7 @@ def test_what_cannot_be_varied_is_said():
     x = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NS(ring, P("x")))
     found = search(by_hand, (x,), on="v5e-16", processes=1)
     assert found.planned == 1 and [line.partition(":")[0] for line in found.kept] == [
-        "the mesh and the specs",
+        "the mesh, the specs and the machine",
         "remat",
         "the batch",
     ]

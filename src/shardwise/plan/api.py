@@ -32,10 +32,7 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
     Raises:
         ValueError: there is no such machine, or the mesh does not fit it.
     """
-    with planned_run(on) as run:
-        executable = executable_of(f, args, kwargs, run.machine)
-        program = device_program_of(executable, for_chip(run.machine.chip))
-        return advised(make_plan(program, run.machine, notes=run.notes), executable, run.machine)
+    return _planned(f, args, kwargs, on)
 
 
 def advise(
@@ -44,10 +41,16 @@ def advise(
     """What to change of ``f(*args, **kwargs)`` for the machine `on`: the advice of its plan, and the policies of `checkpoint` and the
     batches that are worth trying, also if the step fits as it is.
     """
+    return _planned(f, args, kwargs or {}, on, thorough=True).advice
+
+
+def _planned(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], on: str | Machine, thorough: bool = False
+) -> Plan:
     with planned_run(on) as run:
-        executable = executable_of(f, args, kwargs or {}, run.machine)
+        executable = executable_of(f, args, kwargs, run.machine)
         program = device_program_of(executable, for_chip(run.machine.chip))
-        return advised(make_plan(program, run.machine), executable, run.machine, thorough=True).advice
+        return advised(make_plan(program, run.machine, notes=run.notes), executable, run.machine, thorough)
 
 
 def executable_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], machine: Machine) -> DataFree:

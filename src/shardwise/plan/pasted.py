@@ -53,7 +53,8 @@ def code_of(step: Step, layout: Layout) -> str:
         if old and old != now and step.constrained:
             lines.append(f"# constraints that split the batch over {old}: over {now}")
     if layout.remat:
-        policy = f"jax.checkpoint_policies.{layout.remat}" if layout.remat in POLICIES else layout.remat
+        known = POLICIES.get(layout.remat) is step.policies[layout.remat]
+        policy = f"jax.checkpoint_policies.{layout.remat}" if known else layout.remat
         lines.append(f"policy = {policy}  # of every jax.checkpoint")
     if layout.batch != 1:
         lines.append(f"batch = {_batch_text(step, layout)}")

@@ -191,7 +191,7 @@ class _Search:
         if movable:
             self._meshes()
         else:
-            self.kept.append(f"the mesh and the specs: {self.step.fixed}")
+            self.kept.append(f"the mesh, the specs and the machine: {self.step.fixed}")
         self._policies()
         if movable and self.given_specs is None:
             self._arguments()
