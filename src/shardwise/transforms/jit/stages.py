@@ -28,21 +28,12 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.device import Device, default_device
 from shardwise.sharding.formats import row_major
+from shardwise.transforms import reports
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.entry import Entry, as_array_impl
 from shardwise.transforms.jit.jit_shardings import with_signature
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
-from shardwise.transforms.reports import (
-    Explanation,
-    MemoryStats,
-    cost_of,
-    explanation_of,
-    grid_text,
-    memory_stats,
-    program_text,
-    program_with_layouts,
-)
 from shardwise.transforms.tracing import BoundCall, check_compiler_options
 
 if TYPE_CHECKING:
@@ -238,12 +229,12 @@ class Lowered(Stage):
         """The global program with the layout of every value; the first line is the mesh. `debug_info` adds source lines."""
         self._check_dialect(dialect)
         executable = self._entry.executable
-        return f"# {grid_text(executable)}\n{program_text(program_with_layouts(executable), debug_info)}"
+        return f"# {reports.grid_text(executable)}\n{reports.program_text(reports.program_with_layouts(executable), debug_info)}"
 
     def compiler_ir(self, dialect: str | None = None) -> Program:
         """The global program, with layouts in its types."""
         self._check_dialect(dialect)
-        return program_with_layouts(self._entry.executable)
+        return reports.program_with_layouts(self._entry.executable)
 
     def _check_dialect(self, dialect: str | None) -> None:
         if dialect in ("stablehlo", "hlo", "mhlo"):
@@ -255,15 +246,15 @@ class Lowered(Stage):
 
     def cost_analysis(self) -> dict[str, float]:
         """'flops', 'transcendentals' and 'bytes accessed' of the global program."""
-        return cost_of(self._entry.executable.program)
+        return reports.cost_of(self._entry.executable.program)
 
-    def explain(self, *, width: int | None = None) -> Explanation:
+    def explain(self, *, width: int | None = None) -> reports.Explanation:
         """The layout of each value, and each collective with its bytes per device and the op and line that caused it.
 
         The text begins with a summary. The object also has the data: `collectives`, `memory`, `totals`, `table`, `diff`, `save`. Lines are
         at most as wide as the terminal, or `width` characters.
         """
-        return explanation_of(self._entry.executable, self._input_names(), False, width)
+        return reports.explanation_of(self._entry.executable, self._input_names(), False, width)
 
     def _input_names(self) -> list[str]:
         entry = self._entry
@@ -356,24 +347,24 @@ class Compiled(Stage):
     def as_text(self) -> str:
         """The program that each device runs, with its collectives."""
         executable = self._entry.executable
-        return f"# each of {grid_text(executable)}\n{executable.folded_program}"
+        return f"# each of {reports.grid_text(executable)}\n{executable.folded_program}"
 
     def cost_analysis(self) -> dict[str, float]:
         """Per device: 'flops', 'transcendentals', 'bytes accessed', and 'collective bytes' sent."""
         executable = self._entry.executable
-        return cost_of(executable.folded_program, executable.transfers)
+        return reports.cost_of(executable.folded_program, executable.transfers)
 
-    def memory_analysis(self) -> MemoryStats:
+    def memory_analysis(self) -> reports.MemoryStats:
         """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""
-        return memory_stats(self._entry.executable, self._lowered._input_names())
+        return reports.memory_stats(self._entry.executable, self._lowered._input_names())
 
     def runtime_executable(self) -> Executable:
         """The library's own object: program, layouts, transfers and the generated plan."""
         return self._entry.executable
 
-    def explain(self, *, width: int | None = None) -> Explanation:
+    def explain(self, *, width: int | None = None) -> reports.Explanation:
         """Like `Lowered.explain`, with the time of each stage of compilation."""
-        return explanation_of(self._entry.executable, self._lowered._input_names(), True, width)
+        return reports.explanation_of(self._entry.executable, self._lowered._input_names(), True, width)
 
     # -- calls -------------------------------------------------------------------------------------------------------------------
 

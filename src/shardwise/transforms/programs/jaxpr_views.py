@@ -12,9 +12,9 @@ from typing import Any
 
 from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program, subprograms
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms import reports
 from shardwise.transforms.programs.jaxpr_text import equation_text, jaxpr_text, primitive_name
 from shardwise.transforms.programs.primitives import Primitive, own_params, primitive_of
-from shardwise.transforms.reports import program_text
 
 
 class EqnParams(dict[str, Any]):
@@ -197,7 +197,7 @@ class Jaxpr:
         There is one form only: `print_shapes`, `custom_pp_eqn_rules`, `name_stack`, `print_effects` and `use_color` have no effect.
         """
         del print_shapes, custom_pp_eqn_rules, name_stack, print_effects, use_color
-        return program_text(self.program, source_info) if source_info else str(self)
+        return reports.program_text(self.program, source_info) if source_info else str(self)
 
     def __repr__(self) -> str:
         return jaxpr_text(self.program)
