@@ -214,8 +214,10 @@ class ShardMap:
 
 @table
 class Jaxprs:
-    """Programs as text."""
+    """Programs as text, and to interpreters."""
 
+    bind_params_have_functions: bool = differs(True, False)
+    """Whether `Primitive.get_bind_params` returns a list of functions beside the params."""
     psum_of_varying: str = differs("psum2", "psum_invariant")
     """The primitive of a psum whose operand varies over its axes."""
     pvary: str = differs("pbroadcast", "pvary")

@@ -325,3 +325,8 @@ def test_trees_and_errors() -> None:
         sw.vmap(jnp.sin, out_axes=None)(np.ones(2))
     with pytest.raises(NameError, match="unbound axis name"):
         sw.vmap(lambda v: lax.psum(v, "i"))(np.ones(2))
+
+
+def test_the_error_of_another_axis_size_names_it():
+    with pytest.raises(ValueError, match="argument 0 has size 2 along dim 0, axis_size is 5"):
+        sw.vmap(lambda x: x, axis_size=5)(np.ones((2, 3)))

@@ -267,6 +267,15 @@ def test_interpreters_bind_what_equations_hold(params_of):
     np.testing.assert_array_equal(jax.core.eval_jaxpr(rewritten, closed.consts, 1.0)[0], f(1.0))
 
 
+def test_bind_params_are_those_of_the_dialect():
+    eqn = jax.make_jaxpr(lambda x: lax.reduce_sum(x, (0,)))(F).jaxpr.eqns[0]
+    functions, params = eqn.primitive.get_bind_params(eqn.params)
+    with use_dialect("latest"):
+        alone = eqn.primitive.get_bind_params(eqn.params)
+    assert (functions, params) == ([], alone)
+    np.testing.assert_array_equal(eqn.primitive.bind(F, **alone), F.sum(0))
+
+
 # -- what policies of checkpoint see -----------------------------------------------------------------------------------------
 
 

@@ -195,6 +195,7 @@ def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int 
             for i, (v, d) in enumerate(zip(values, dims, strict=True))
             if d is not None
         )
+        shown += "" if axis_size is None else f", axis_size is {axis_size}"
         raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped: {shown}.")
     return sizes.pop()
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.base.tree import register_pytree_node
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -106,11 +107,13 @@ class Primitive:
             return bind(op, *values, **params)
         return self.impl(*[as_array(v) for v in values], **params)
 
-    def get_bind_params(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What `bind` takes beside the operands of an equation with these params: functions in front of them, of which there are none,
-        because programs stand in the params; and keywords.
+    def get_bind_params(self, params: Mapping[str, Any]) -> Any:
+        """The keyword arguments of `bind` for an equation with these params.
+
+        Under the `seed` dialect they are the second of a pair. The first is a list of functions, for `bind` to take in front of the
+        operands: it is empty, because programs stand in the params.
         """
-        return [], dict(params)
+        return ([], dict(params)) if config.dialect.jaxprs.bind_params_have_functions else dict(params)
 
     def _types(self, *types: ShapedArray, **params: Any) -> Any:
         if self.abstract_eval is None:
