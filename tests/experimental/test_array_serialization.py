@@ -52,6 +52,15 @@ def test_read_with_another_shape_and_dtype(tmp_path: Path):
     assert shorter.tolist() == [0, 1, 2, 3]
 
 
+def test_mistakes_name_what_to_do(tmp_path: Path):
+    manager = GlobalAsyncCheckpointManager()
+    with pytest.raises(TypeError, match=r"key<fry>.*random\.key_data"):
+        manager.serialize_with_paths([jax.random.key(0)], [str(tmp_path / "keys")])
+    manager.serialize_with_paths([jnp.ones((2, 3))], [str(tmp_path / "x")])
+    with pytest.raises(ValueError, match=r"global_shapes has \(6,\).*\(2, 3\).*reshape"):
+        manager.deserialize_with_paths([jnp.ones(1).sharding], [str(tmp_path / "x")], [(6,)])
+
+
 def test_errors_of_the_writer_reach_the_program(tmp_path: Path):
     def fail() -> None:
         raise OSError("no room")

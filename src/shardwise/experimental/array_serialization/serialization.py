@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.dtypes import is_key_dtype
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.make_array import make_array_from_callback
 from shardwise.experimental.multihost_utils import sync_global_devices
@@ -246,6 +247,11 @@ class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
 def _write(x: Any, spec: dict[str, Any], transaction: Any) -> list[Any]:
     """Hand an array's shards to TensorStore, which has copied them then; futures of their commits."""
     ts = _tensorstore()
+    if is_key_dtype(x.dtype):
+        raise TypeError(
+            f"the array for {spec['kvstore']} holds keys of type {x.dtype.name}. Write random.key_data of them, and read them with "
+            "random.wrap_key_data."
+        )
     described = {
         "dtype": ts.dtype(np.dtype(x.dtype).name),
         "shape": list(x.shape),
@@ -269,6 +275,11 @@ def _read(sharding: Sharding, spec: dict[str, Any], shape: Sequence[int] | None,
     ts = _tensorstore()
     store = ts.open(ts.Spec(spec), open=True).result()
     whole = tuple(store.shape) if shape is None else tuple(shape)
+    if len(whole) != len(store.shape):
+        raise ValueError(
+            f"global_shapes has {whole} for the array at {spec['kvstore']}, which is stored with shape {tuple(store.shape)}. Give a "
+            "shape of as many dims, and reshape the result."
+        )
     kind = store.dtype.numpy_dtype if dtype is None else np.dtype(dtype)
 
     def part(index: tuple[slice, ...]) -> Any:
