@@ -155,24 +155,52 @@ MESHES = {shape: Mesh(np.array(sw.devices()[: np.prod(shape)]).reshape(shape), (
           for shape in [(2, 4), (4, 2), (8,), (3, 2)]}  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.data(), st.sampled_from(list(MESHES)), st.tuples(st.sampled_from([24, 48]), st.sampled_from([24, 48])))
-def test_programs_of_windows_and_moves_give_what_one_device_gives(data, mesh, shape):
-    steps = data.draw(st.lists(st.tuples(st.sampled_from(list(STEPS)), st.integers(0, 1)), min_size=2, max_size=5))
-    axes = MESHES[mesh].axis_names
-    spec = data.draw(st.sampled_from([P("x"), P(None, "x"), P(axes), P(None, axes), P(*axes), P(*axes[::-1])]))
+LAYOUTS = {
+    "rows": lambda axes: P(axes[0]),
+    "columns": lambda axes: P(None, axes[0]),
+    "rows over all": lambda axes: P(axes),
+    "columns over all": lambda axes: P(None, axes[::-1]),
+    "both": lambda axes: P(*axes),
+    "both, exchanged": lambda axes: P(*axes[::-1]),
+}
+PROGRAMS = given(
+    st.lists(st.tuples(st.sampled_from(list(STEPS)), st.integers(0, 1)), min_size=2, max_size=5),
+    st.sampled_from(list(MESHES)),
+    st.sampled_from(list(LAYOUTS)),
+    st.tuples(st.sampled_from([24, 48]), st.sampled_from([24, 48])),
+)
 
-    def f(x):
+
+@settings(max_examples=20, deadline=None)
+@PROGRAMS
+def test_programs_of_windows_and_moves_give_what_one_device_gives(steps, mesh, layout, shape):
+    check_program(steps, mesh, layout, shape)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@PROGRAMS
+def test_many_programs_of_windows_and_moves(steps, mesh, layout, shape):
+    check_program(steps, mesh, layout, shape)
+
+
+def check_program(steps, mesh, layout, shape):
+    """Values and gradients of these steps on a split array are those of the whole array."""
+
+    def values(x):
+        """The results of all steps."""
+        found = [x]
         for name, d in steps:
-            if min(x.shape) > 5:
-                x = STEPS[name](x, d)
-        return x
+            if min(found[-1].shape) > 5:
+                found.append(STEPS[name](found[-1], d))
+        return found[1:]
 
     def with_gradient(x):
-        out, back = sw.vjp(f, x)
-        return out, *back(out % 16)  # the cotangent lies as the result does
+        outs, back = sw.vjp(values, x)
+        return outs, back([out % 16 for out in outs])  # cotangents have the layouts of the results
 
     x = RNG.permutation(np.prod(shape)).reshape(shape).astype(np.float32) % 61
-    placed = sw.device_put(x, NamedSharding(MESHES[mesh], spec))
-    for one, many in zip(sw.jit(with_gradient)(x), sw.jit(with_gradient)(placed), strict=True):
+    placed = sw.device_put(x, NamedSharding(MESHES[mesh], LAYOUTS[layout](MESHES[mesh].axis_names)))
+    both = [sw.tree.leaves(sw.jit(with_gradient)(value)) for value in (x, placed)]
+    for one, many in zip(*both, strict=True):
         np.testing.assert_array_equal(np.asarray(many), np.asarray(one))
