@@ -305,3 +305,4 @@ def test_repeated_indices_without_arrays(kind):
 def test_arrays_may_hold_indices_beyond_int32(read):
     x, i = jnp.arange(9).reshape(3, 3), jnp.asarray(2**32 - 1, dtype="uint32")
     np.testing.assert_array_equal(read(x, i), shardwise.jit(read)(x, i))
+    np.testing.assert_array_equal(read(x, np.uint32(2**32 - 1)), read(x, i))

@@ -62,7 +62,7 @@ Item: TypeAlias = "Cut | Pick | Lookup | None"
 
 
 class HeldInt(int):
-    """An index that an array holds. Any value is allowed, as in a traced array; a Python int must be an int32."""
+    """An index that an array or a NumPy scalar holds. Any value is allowed, as in a traced array; a Python int must be an int32."""
 
     __slots__ = ()
 
@@ -120,7 +120,9 @@ def _entry(e: Any) -> Any:
         return e
     if isinstance(e, (bool, np.bool_)):
         return np.asarray(e)
-    if isinstance(e, (int, np.integer)) and not isinstance(e, np.timedelta64):
+    if isinstance(e, np.integer) and not isinstance(e, np.timedelta64):
+        return HeldInt(e)
+    if isinstance(e, int):
         return int(e)
     if isinstance(e, str):
         raise TypeError(f"JAX does not support string indexing; got idx={e!r}")
