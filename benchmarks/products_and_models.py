@@ -26,6 +26,14 @@ def matmul_contraction(jax, jnp, np):
     return lambda: f(x, y)
 
 
+@case(PRODUCTS, devices=(1, 8))
+def matmul_few_rows(jax, jnp, np):
+    """16 rows of 4096 by 4096 x 4096, float32, as a model answers: the matrix's columns split."""
+    x, y = jnp.asarray(normal(np, 16, 4096)), placed(jax, np, normal(np, 4096, 4096), None, "x")
+    f = jax.jit(lambda x, y: x @ y)
+    return lambda: f(x, y)
+
+
 def _product(name):
     formula, left, right, dtype, wanted = matmul.CASES[name]
 

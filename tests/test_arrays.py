@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import pickle
 import subprocess
 import sys
 
@@ -30,6 +32,17 @@ def test_rows_of_a_replicated_array_stay_on_its_mesh_those_of_a_split_one_do_not
     np.testing.assert_array_equal(row, x[3])
     single = Mesh(np.array(sw.devices()[1:2]), "z")
     assert next(iter(sw.device_put(x, NamedSharding(single, P("z"))))).sharding == NamedSharding(single, P())
+
+
+@pytest.mark.parametrize("make", [lambda: jnp.zeros((3, 5)), lambda: jnp.broadcast_to(jnp.arange(5.0), (3, 5))])
+def test_every_element_lies_behind_the_address_of_a_buffer(make):
+    x = make()
+    expected = np.asarray(x).copy()
+    address = x.unsafe_buffer_pointer()
+    seen = np.ctypeslib.as_array((ctypes.c_float * 15).from_address(address)).reshape(3, 5)
+    np.testing.assert_array_equal(seen, expected)
+    np.testing.assert_array_equal(np.asarray(x), expected)
+    assert sw.jit(lambda x: x.at[0, 0].add(1), donate_argnums=0)(x).unsafe_buffer_pointer() == address
 
 
 def test_shards_are_as_committed_as_their_array_and_replicas_share_the_first(mesh):
@@ -119,3 +132,38 @@ def test_scalars_of_single_device_arrays_may_have_an_entry_that_is_none():
     assert whole.shape == () and whole == 2 and whole.sharding.is_fully_replicated
     with pytest.raises(ValueError, match="rank at least 1"):
         sw.make_array_from_single_device_arrays((), NamedSharding(mesh, P("x")), parts)
+
+
+def test_parts_of_blocks_that_hold_equal_parts_once(mesh):
+    """Arrays of one signature share their shards' places, whatever their blocks look like."""
+    split = NamedSharding(mesh, P("x", "y"))
+    arrays = [
+        sw.device_put(np.arange(64.0, dtype=np.float32).reshape(8, 8), split),
+        sw.jit(lambda: jnp.ones((8, 8), jnp.float32), out_shardings=split)(),
+        sw.jit(lambda x: jnp.broadcast_to(x, (8, 8)), out_shardings=split)(np.arange(8, dtype=np.float32)),
+        sw.jit(lambda x: x.T, out_shardings=split)(np.arange(64.0, dtype=np.float32).reshape(8, 8)),
+    ]
+    for x in [*arrays, *reversed(arrays)]:
+        assert x.sharding == split
+        whole = np.asarray(x)
+        for shard in sw.numpy.array(x, copy=True).addressable_shards + x.addressable_shards:
+            assert shard.data.shape == (2, 4)
+            assert shard.data.sharding == SingleDeviceSharding(shard.device)
+            np.testing.assert_array_equal(shard.data, whole[shard.index])
+
+
+def test_shards_of_a_deleted_array_have_the_data_that_they_gave(mesh):
+    x = sw.device_put(np.ones((8, 2), np.float32), NamedSharding(mesh, P("x")))
+    first, second = x.addressable_shards[:2]
+    np.testing.assert_array_equal(first.data, np.ones((2, 2)))
+    x.delete()
+    np.testing.assert_array_equal(first.data, np.ones((2, 2)))
+    with pytest.raises(RuntimeError, match="deleted"):
+        _ = second.data
+
+
+def test_a_pickle_of_64_bits_is_narrowed_where_those_are_off():
+    with sw.enable_x64(True):
+        written = pickle.dumps(jnp.arange(3.0))
+        assert pickle.loads(written).dtype == np.float64
+    assert pickle.loads(written).dtype == np.float32

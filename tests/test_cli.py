@@ -57,13 +57,13 @@ def test_number_of_devices(run, words, environment):
     assert (done.stdout, done.stderr) == ("12\n", "")
 
 
-def test_the_program_sees_its_own_arguments(run):
-    show = "import sys; print(sys.argv, __name__, __file__)"
-    expected = "['prog.py', '--devices', 'x', '-h'] __main__ prog.py\n"
+def test_the_program_sees_its_own_arguments(run, tmp_path):
+    show = f"import sys; print(sys.argv, __name__, __file__.removeprefix({str(tmp_path)!r}))"
+    expected = "['prog.py', '--devices', 'x', '-h'] __main__ /prog.py\n"
     assert run(show, "--", "--devices", "x", "-h").stdout == expected
     assert run(show, "--devices", "2", "--", "--devices", "x", "-h").stdout == expected
-    assert run(show, "-h", "--devices", "2").stdout == "['prog.py', '-h', '--devices', '2'] __main__ prog.py\n"
-    assert run(show, "a", before=("--devices", "2")).stdout == "['prog.py', 'a'] __main__ prog.py\n"
+    assert run(show, "-h", "--devices", "2").stdout == "['prog.py', '-h', '--devices', '2'] __main__ /prog.py\n"
+    assert run(show, "a", before=("--devices", "2")).stdout == "['prog.py', 'a'] __main__ /prog.py\n"
 
 
 def test_the_program_imports_its_neighbours(run, tmp_path):
@@ -98,7 +98,7 @@ def test_exit_status(run):
     [
         ("jaxlib.xla_client", "jaxlib.xla_client", "no jaxlib"),
         ("jaxlib._jax", "jaxlib._jax", "no jaxlib"),
-        ("jax._src.lax", "jax._src.lax", "JAX's inside"),
+        ("jax._src.stages", "jax._src.stages", "JAX's inside"),
         ("jax.lib.xla_bridge", "jax.lib.xla_bridge", "no counterpart"),
         ("jax.runtime", "jax.runtime", "JAX documents no such module"),
         ("jax.util", "jax.util", "no counterpart"),
@@ -247,7 +247,7 @@ def test_notebook_magics(run):
 def test_notebook_errors_name_the_cell(run):
     done = run(notebook("x = 0", "def f():\n    return 1 / x\n\nf()"), name="book.ipynb")
     assert done.returncode == 1
-    assert 'File "book.ipynb, cell 2", line 2, in f' in done.stderr
+    assert '/book.ipynb, cell 2", line 2, in f' in done.stderr
     assert "return 1 / x" in done.stderr
     assert "shardwise" not in done.stderr
 
@@ -275,7 +275,7 @@ def test_info(shell):
 
 def test_info_as_json(shell):
     told = json.loads(shell("-m", "shardwise", "info", "--json").stdout)
-    assert told["dialect"] == ["seed: behaves and prints as JAX 0.5.3"]
+    assert told["dialect"] == ["0.5: behaves and prints as JAX 0.5.3"]
 
 
 def test_info_tells_which_settings_change_nothing(shell):

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "from-a-laptop-to-a-cluster.md").read_text(encoding="utf-8")
 LAUNCHER = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 missing = LAUNCHER is None or importlib.util.find_spec("mpi4py") is None
-needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install 'shardwise[mpi]'")
+needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install '.[mpi]'")
 
 
 def blocks(language: str) -> list[str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import QUICK
+
 ROOT = Path(__file__).parents[1]
 PROGRAM_AND_OUTPUT = re.compile(r"^```python\n((?:(?!```).*\n)*)```\n+```text\n((?:(?!```).*\n)*)```$", re.MULTILINE)
 
@@ -42,3 +44,14 @@ def test_program_prints_its_output(program, output, tmp_path):
 
 def test_the_readme_has_one():
     assert PROGRAM_AND_OUTPUT.search((ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def test_the_readme_links_to_every_page():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", text))
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} - {"docs/README.md", "docs/changelog.md"}
+    assert linked == pages
+
+
+def test_the_quick_tests_are_there():
+    assert [place for place in QUICK if not place.exists()] == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import shardwise as sw
 from shardwise import image
 from shardwise import numpy as jnp
+from tests.differential.oracle import compare
 
 PICTURE = (np.arange(60, dtype=np.float32).reshape(1, 5, 6, 2) ** 1.5) % 17
 METHODS = ["nearest", "linear", "cubic", "lanczos3", "lanczos5"]
@@ -60,3 +63,27 @@ def test_mistakes() -> None:
         image.scale_and_translate(np.ones(3), (3,), (0,), [1.0], [0.0], "nearest")
     with pytest.raises(ValueError, match="spatial_dims"):
         image.scale_and_translate(np.ones((3, 4)), (4, 5), (0,), [1.0], [0.0], "linear")
+
+
+def test_complex_pictures_and_strict_promotion() -> None:
+    """Weights are real numbers of the picture's precision."""
+    compare(
+        """
+x = (jnp.arange(20.) - 3j).reshape(4, 5)
+args = (6, 3), (0, 1), jnp.array([1.5, 0.7]), jnp.array([0.3, -1.]), 'cubic'
+with jax.numpy_dtype_promotion('strict'):
+    result = [jax.image.scale_and_translate(x, *args), jax.image.resize(x, (2, 9), 'linear'),
+        jax.image.scale_and_translate(x.real.astype(jnp.bfloat16), *args).dtype]
+""",
+        ulps=64,
+    )
+
+
+@pytest.mark.parametrize("shape", [(10.5, 7), (2.0, 3), ("3", 2)])
+def test_sizes_are_integers(shape: tuple[Any, ...]) -> None:
+    for resized in (
+        lambda: image.resize(np.ones((3, 4)), shape, "cubic"),
+        lambda: image.scale_and_translate(np.ones((3, 4)), shape, (0, 1), np.ones(2), np.ones(2), "cubic"),
+    ):
+        with pytest.raises(TypeError, match="integer type"):
+            resized()

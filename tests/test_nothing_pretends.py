@@ -64,8 +64,9 @@ SCIPY_HINTS = {
     "overwrite_data",
     "turbo",
 }
-# Functions that are called with more than they need: policies of checkpoint, and the protocol of trees.
+# Functions that are called with more than they need: policies of checkpoint, the protocol of trees, a hook of traces.
 CALLED_WITH_MORE = {
+    "ir.trace.Trace.leave_reference",
     "transforms.derivatives.policies.dots_saveable",
     "transforms.derivatives.policies.dots_with_no_batch_dims_saveable",
     "transforms.derivatives.policies.everything_saveable",
@@ -160,6 +161,7 @@ CONSTANT = {
 # Protocols, and hooks of base classes that subclasses fill in.
 HOOKS = {
     "debug.visualize.HasIndices.devices_indices_map",
+    "engine.data_free.DataFree.finish",
     "engine.planned.Recorder.called",
     "engine.planned.Recorder.compiled",
     "engine.planned.Recorder.read",
@@ -174,6 +176,7 @@ SHELLS = {
     "lax.composite.Token",
     "profiler.StepTraceAnnotation",
     "transforms.programs.jaxpr_views.DropVar",
+    "sharding.spec.TodaysSpec",
     "transforms.interpreters.trace_state.TraceTag",
 }
 

@@ -11,10 +11,10 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "plan_llama.py"
 
 
 def test_70b_is_planned_as_the_readme_shows(shell, tmp_path):
-    done = shell("-m", "shardwise", "plan", EXAMPLE, "--on", "v5p-256", "--html", "plan.html", cwd=tmp_path)
+    done = shell("-m", "shardwise", "plan", EXAMPLE, "--on", "512x-v5p-256", "--html", "plan.html", cwd=tmp_path)
     assert done.stderr == "" and done.returncode == 0
-    assert "70.55 billion weights on 128 devices, {'fsdp': 16, 'model': 8}, 128 x 4096 words" in done.stdout
-    assert "train_step on v5p-256 (128 x TPU v5p, mesh fsdp=16 model=8)" in done.stdout
+    assert "70.55 billion weights on 65536 devices, {'fsdp': 8192, 'model': 8}, 65536 x 4096 words" in done.stdout
+    assert "train_step on 512x-v5p-256 (65,536 x TPU v5p, mesh fsdp=8192 model=8)" in done.stdout
     assert "called 5 times" in done.stdout and re.search(r"all_gather over fsdp", done.stdout)
     assert 50_000 < (tmp_path / "plan.html").stat().st_size < 2_000_000
     text = (EXAMPLE.parent.parent / "README.md").read_text().partition("shardwise plan examples/plan_llama.py")[2]

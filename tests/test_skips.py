@@ -10,7 +10,7 @@ import pytest
 def test_oracle():
     pytest.importorskip("jax_of_another_era")
 
-@pytest.mark.skipif(True, reason="needs mpi4py and mpiexec: pip install 'shardwise[mpi]'")
+@pytest.mark.skipif(True, reason="needs mpi4py and mpiexec: pip install '.[mpi]'")
 def test_processes(): ...
 
 @pytest.mark.skipif(True, reason="the processor has no AVX-512")

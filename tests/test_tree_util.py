@@ -1,5 +1,6 @@
 import collections
 import dataclasses
+import functools
 import pickle
 
 import numpy as np
@@ -198,6 +199,18 @@ def test_partial():
     assert leaves == [1, -5]
     assert treedef.unflatten([2, 7])() == 7
     assert tu.keystr(tu.tree_leaves_with_path(p)[1][0]) == ".keywords['key']"
+
+
+@pytest.mark.parametrize("inner", [functools.partial, tu.Partial])
+def test_arguments_of_a_partial_inside_are_structure(inner):
+    p = tu.Partial(inner(max, 5, key=abs), 1, -7)
+    assert p() == -7 and p(-9) == -9
+    leaves, treedef = tu.tree_flatten(p)
+    assert leaves == [1, -7] and treedef.unflatten([2, 3])() == 5
+    assert tu.tree_structure(treedef.unflatten([2, 3])) == treedef
+    if inner is functools.partial:  # as a result of a compiled function, whose inner argument is no array
+        made = sw.jit(lambda x: tu.Partial(inner(lambda f, y: f(y), abs), x))(-3)
+        assert int(made()) == 3
 
 
 def test_registration_errors():

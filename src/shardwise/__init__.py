@@ -9,6 +9,7 @@ from typing import Any as _Any
 from shardwise import sharding as _sharding
 from shardwise.base import config as config
 from shardwise.base import errors as errors
+from shardwise.base import uncaught as _uncaught
 from shardwise.base.config import check_tracer_leaks as check_tracer_leaks
 from shardwise.base.config import checking_leaks as checking_leaks
 from shardwise.base.config import debug_infs as debug_infs
@@ -44,7 +45,7 @@ from shardwise.engine.shards import Shard as Shard
 from shardwise.ir import Array as Array
 from shardwise.sharding import Device as Device
 from shardwise.sharding import NamedSharding as NamedSharding
-from shardwise.sharding import P as P
+from shardwise.sharding import context as _context
 from shardwise.sharding import default_backend as default_backend
 from shardwise.sharding import device_count as device_count
 from shardwise.sharding import devices as devices
@@ -57,16 +58,18 @@ from shardwise.sharding import make_mesh as make_mesh
 from shardwise.sharding import process_count as process_count
 from shardwise.sharding import process_index as process_index
 from shardwise.sharding import process_indices as process_indices
-from shardwise.sharding import set_mesh as set_mesh
+from shardwise.sharding import spec as _spec
 from shardwise.transforms.jit.jit import jit as jit
 from shardwise.transforms.jit.shared_caches import clear_caches as clear_caches
 from shardwise.transforms.manual import explicit as _explicit
 
 __version__ = "0.1.0"
 
+set_mesh = _context.todays_set_mesh
+
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
-    "_src", "ad_checkpoint", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug",
+    "_src", "ad_checkpoint", "alias", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug",
     "distributed", "dtypes", "errors", "example_libraries", "experimental", "export", "extend", "flatten_util", "interpreters",
     "lax", "lib", "monitoring", "ref", "version", "nn", "numpy", "profiler", "random", "stages", "scipy", "sharding",
     "tree", "tree_util", "typing", "plan",
@@ -74,7 +77,7 @@ _LAZY_MODULES = frozenset({
 _LAZY_NAMES = {
     **dict.fromkeys(("fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize",
                      "value_and_grad", "vjp"), "shardwise.transforms.derivatives.autodiff"),
-    "vmap": "shardwise.transforms.interpreters.vmap",
+    "vmap": "shardwise.transforms.interpreters.vmap", "ad": "shardwise.transforms.interpreters.accumulation",
     **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"),
                     "shardwise.transforms.derivatives.custom_derivatives"),
     **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.derivatives.checkpoint"),
@@ -87,7 +90,7 @@ _LAZY_NAMES = {
     **dict.fromkeys(("allow_f16_reductions", "array_garbage_collection_guard", "auto_pcast", "debug_key_reuse", "enable_checks",
                      "jax2tf_associative_scan_reductions", "legacy_prng_key", "make_user_context", "no_execution",
                      "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "spmd_mode", "thread_guard"), "shardwise.base.contexts"),
-    "no_tracing": "shardwise.base.config",
+    "no_tracing": "shardwise.base.config", "ds": "shardwise.numpy.dynamic_index",
     "copy_to_host_async": "shardwise.engine.device_put",
     **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "shardwise.ref"),
     "ensure_compile_time_eval": "shardwise.transforms.tracing.blocking",
@@ -95,16 +98,22 @@ _LAZY_NAMES = {
 }  # fmt: skip
 
 
+_ROOMS = frozenset(
+    {"base", "engine", "ir", "passes", "planner", "runtime", "transforms", "cli"}
+)  # they have no public names
 _REMOVED = frozenset({"device_put_replicated", "device_put_sharded"})
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY_MODULES:
         return _importlib.import_module(f"shardwise.{name}")
-    if name in _REMOVED:  # not kept in the module: the dialect may change
+    if name == "P":  # not kept in the module: the dialect may change
+        return _spec.TodaysSpec if config.dialect.shardings.spec_is_tuple else _spec.PartitionSpec
+    if name in _REMOVED:  # as above
         if not config.dialect.functions.keeps_removed:
             raise AttributeError(
-                f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values."
+                f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values. "
+                f"{config.dialect.switch}"
             )
         return getattr(_importlib.import_module("shardwise.engine.device_put"), name)
     if name in _LAZY_NAMES:
@@ -116,10 +125,12 @@ def __getattr__(name: str) -> _Any:
 
 def __dir__() -> list[str]:
     kept: frozenset[str] = _REMOVED if config.dialect.functions.keeps_removed else frozenset()
-    return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES, *kept})
+    own = {n for n in globals() if not n.startswith("_")} - _ROOMS
+    return sorted({"P", *own, *_LAZY_MODULES - {"_src"}, *_LAZY_NAMES, *kept})
 
 
 _operators_on_demand.install()
+_uncaught.install()
 
 # `sharding` also names the switches between modes, which need the floors above it.
 for _name in ("reshard", "auto_axes", "explicit_axes"):

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
 from shardwise.ir import Program, ProgramTrace, source_text, tracing
 from shardwise.ir.trace import ProgramTracer
@@ -74,3 +75,6 @@ def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> N
     """Print `saved_residuals`, one per line."""
     for aval, origin in saved_residuals(f, *args, **kwargs):
         print(f"{aval.str_short(short_dtypes=True)} {origin}")
+
+
+__dir__ = _listing(__name__)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.extend import linear_util as lu
 from shardwise.ir import ShapedArray
@@ -110,16 +112,45 @@ def donation_vector(
 
 
 def argnums_partial(
-    f: Callable[..., Any], dyn_argnums: Any, args: tuple[Any, ...]
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """`f` as a function of the arguments `dyn_argnums`, and these."""
+    f: Any, dyn_argnums: Any, args: tuple[Any, ...], require_static_args_hashable: bool = True
+) -> tuple[Any, tuple[Any, ...]]:
+    """`f`, a function or a `WrappedFun`, as one of the arguments `dyn_argnums`, and these.
+
+    ValueError where another argument is not hashable, unless `require_static_args_hashable` is False.
+    """
     numbers = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
+    for n in numbers:
+        if not -len(args) <= n < len(args):
+            raise ValueError(f"dyn_argnums names position {n}, but there are {len(args)} positional arguments.")
     numbers = tuple(n % len(args) for n in numbers)
+    static = {i: x for i, x in enumerate(args) if i not in numbers}
+    for i, x in static.items() if require_static_args_hashable else ():
+        try:
+            hash(x)
+        except TypeError:
+            raise ValueError(
+                f"Non-hashable static arguments are not supported, got one of type {type(x)} at position {i}; pass "
+                "require_static_args_hashable=False where nothing is cached by them."
+            ) from None
+    chosen = tuple(args[n] for n in numbers)
+    if isinstance(f, lu.WrappedFun):  # types take part, so that 1 and True make functions that differ
+        return _with_static(f, numbers, tuple((i, type(x), x) for i, x in static.items())), chosen
+    return functools.partial(_joined_call, f, numbers, static), chosen
 
-    def partial(*chosen: Any, **kwargs: Any) -> Any:
-        full = list(args)
-        for n, value in zip(numbers, chosen, strict=True):
-            full[n] = value
-        return f(*full, **kwargs)
 
-    return partial, tuple(args[n] for n in numbers)
+def _joined_call(
+    f: Callable[..., Any], numbers: tuple[int, ...], static: dict[int, Any], *values: Any, **kwargs: Any
+) -> Any:
+    """Call `f` with `values` at the positions `numbers` and the static arguments at theirs."""
+    chosen = dict(zip(numbers, values, strict=True))
+    return f(*(chosen[i] if i in chosen else static[i] for i in range(len(chosen) + len(static))), **kwargs)
+
+
+@lu.transformation2
+def _with_static(
+    f: Callable[..., Any], numbers: tuple[int, ...], static: tuple[tuple[int, type, Any], ...], *values: Any, **kw: Any
+) -> Any:
+    return _joined_call(f, numbers, {i: x for i, _, x in static}, *values, **kw)
+
+
+__dir__ = _listing(__name__)

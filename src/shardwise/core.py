@@ -1,5 +1,6 @@
 """`shardwise.core`: the types behind arrays and programs, for code that inspects its arguments."""
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,8 @@ import numpy as np
 from shardwise.base.errors import ConcretizationTypeError as ConcretizationTypeError
 from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from shardwise.base.errors import JaxprTypeError as JaxprTypeError
-from shardwise.ir import Array
+from shardwise.base.listing import listing as _listing
+from shardwise.ir import Array, ProgramError, eagerly, verify
 from shardwise.ir import Literal as Literal
 from shardwise.ir import ShapedArray as ShapedArray
 from shardwise.ir import Trace as Trace
@@ -48,6 +50,15 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
+def is_constant_dim(d: Any) -> bool:
+    """Whether a size of a dim is a number, as all sizes are but the symbolic ones of exported functions."""
+    try:
+        operator.index(d)
+    except TypeError:
+        return False
+    return True
+
+
 def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
     """``force(val)`` of a known value (the value itself if `force` is None); ConcretizationTypeError for a tracer."""
     if not is_concrete(val):
@@ -66,6 +77,26 @@ def valid_jaxtype(x: Any) -> bool:
     return True
 
 
+def check_jaxpr(jaxpr: Jaxpr) -> None:
+    """Check a program: each value is defined before it is used, and has the type that its op gives.
+
+    Raises:
+        JaxprTypeError: it does not hold.
+    """
+    try:
+        verify(jaxpr.program)
+    except ProgramError as error:
+        raise JaxprTypeError(str(error)) from error
+
+
+def eval_context() -> Any:
+    """Context in which ops run at once, also inside a traced function."""
+    return eagerly()
+
+
 def call(fun: Any, *args: Any) -> Any:
     """``fun(*args)``."""
     return fun(*args)
+
+
+__dir__ = _listing(__name__)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import tree_map
 from shardwise.ops.rules.convert import as_array
 from shardwise.transforms.derivatives.custom_derivatives import CustomVJPPrimal as CustomVJPPrimal
@@ -26,5 +27,20 @@ def _zero(x: Any) -> Any:
     return zero_tangent(as_array(x))
 
 
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """`tree` with the value of each CustomVJPPrimal in its place. TypeError for other leaves."""
+
+    def unwrapped(leaf: Any) -> Any:
+        if not isinstance(leaf, CustomVJPPrimal):
+            raise TypeError(
+                f"unexpected leaf type {type(leaf)}: custom_vjp_primal_tree_values takes what a forward rule got."
+            )
+        return leaf.value
+
+    return tree_map(unwrapped, tree)
+
+
 custom_jvp_call_p = primitive_of(custom_jvp_op)
 custom_vjp_call_p = primitive_of(custom_vjp_op)
+
+__dir__ = _listing(__name__)

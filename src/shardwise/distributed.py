@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwise.base.listing import listing as _listing
 from shardwise.engine.planned import recorder
 from shardwise.runtime.processes import comm
 from shardwise.sharding import Topology, backend_initialized
@@ -97,7 +98,7 @@ def _join(limit: float, patience: float, start: float) -> comm.World | None:
     except ImportError as error:
         raise RuntimeError(
             f"this is one of {launched_processes()} processes, but mpi4py, over which they would talk, does not load ({error}). "
-            "Install it: pip install 'shardwise[mpi]'."
+            "Install it: pip install mpi4py mpich, or in a clone pip install '.[mpi]'."
         ) from error
 
 
@@ -119,3 +120,6 @@ def shutdown() -> None:
     global _initialized
     _initialized = False
     comm.leave()
+
+
+__dir__ = _listing(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 
 __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
@@ -44,3 +45,6 @@ def is_supported_dtype(dtype: Any) -> bool:
     """Whether arrays of this dtype can be exchanged: bools and numbers, bfloat16 among them."""
     wanted = np.dtype(dtype)
     return (wanted.kind in "biufc" and wanted.isbuiltin == 1) or wanted.name == "bfloat16"
+
+
+__dir__ = _listing(__name__)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import ml_dtypes
+
 from shardwise.base.dtypes import DType, KeyDtype, canonicalize
-from shardwise.base.dtypes import bfloat16 as bfloat16
 from shardwise.base.dtypes import extended as extended
 from shardwise.base.dtypes import finfo as finfo
 from shardwise.base.dtypes import float0 as float0
@@ -14,6 +15,7 @@ from shardwise.base.dtypes import prng_key as prng_key
 from shardwise.base.dtypes import result_type as result_type
 from shardwise.base.dtypes import scalar_type_of as scalar_type_of
 from shardwise.base.errors import TypePromotionError as TypePromotionError
+from shardwise.base.listing import listing as _listing
 
 __all__ = [
     "TypePromotionError",
@@ -31,6 +33,9 @@ __all__ = [
 ]
 
 
+bfloat16 = ml_dtypes.bfloat16  # of host values: numpy.bfloat16(x) is an Array
+
+
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
     """The dtype that arrays get when `dtype` is asked for: its 32-bit counterpart unless 64-bit types are on.
 
@@ -43,3 +48,6 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
     if isinstance(result, KeyDtype) and not allow_extended_dtype:
         raise ValueError(f"canonicalize_dtype({dtype}): keys have no NumPy dtype; pass allow_extended_dtype=True.")
     return result
+
+
+__dir__ = _listing(__name__)

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import result_type
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.lax import adaptive as lax
 
@@ -26,6 +27,10 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         The vector, and a function from such a vector to a tree like `pytree`, each leaf of which has its own shape and
         dtype. It raises ValueError for another shape than the vector's, and TypeError for another dtype, unless all
         leaves have the same: then any will do.
+
+    >>> flat, unravel = jax.flatten_util.ravel_pytree({'a': 1.0, 'b': jnp.ones(2)})
+    >>> unravel(2 * flat)
+    {'a': Array(2., dtype=float32), 'b': Array([2., 2.], dtype=float32)}
     """
     leaves, structure = tree_flatten(pytree)
     arrays = [jnp.asarray(leaf) for leaf in leaves]
@@ -55,3 +60,6 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 def _as(x: Any, dtype: Any) -> Any:
     return (x if jnp.issubdtype(dtype, jnp.complexfloating) else x.real).astype(dtype)
+
+
+__dir__ = _listing(__name__)

@@ -11,8 +11,10 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo, issubdtype
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
+from shardwise.ops.rules.dims import shape_tuple
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -73,6 +75,7 @@ def _weights(
     old: int, new: int, scale: Any, shift: Any, kernel: Callable[[Any], Any], antialias: bool, dtype: Any
 ) -> Any:
     """What each of `old` entries adds to each of `new` samples: an (old, new) matrix, 0 for samples outside."""
+    scale, shift = (jnp.asarray(v, dtype) for v in (scale, shift))
     inverse = 1.0 / scale
     width = jnp.maximum(inverse, 1.0) if antialias else 1.0
     centers = (jnp.arange(new, dtype=dtype) + 0.5) * inverse - shift * inverse - 0.5
@@ -95,7 +98,7 @@ def _resampled(
     antialias: bool,
     precision: Any,
 ) -> Array:
-    work = np.float32 if x.dtype.itemsize < 4 else x.dtype
+    work = np.dtype(np.float32) if x.dtype.itemsize < 4 else finfo(x.dtype).dtype
     out = x
     for i, dim in enumerate(dims):
         matrix = _weights(x.shape[dim], shape[dim], scale[i], translation[i], kernel, antialias, work).astype(x.dtype)
@@ -126,7 +129,7 @@ def scale_and_translate(
     Raises ValueError for a shape of another rank or size, an unknown method, or 'nearest'.
     """
     x = _inexact(image)
-    shape = tuple(int(n) for n in shape)
+    shape = shape_tuple(shape, "scale_and_translate")
     if len(shape) != x.ndim:
         raise ValueError(f"shape must have length equal to the number of dimensions of x; {shape} vs {x.shape}")
     kind = _kind(method)
@@ -167,9 +170,12 @@ def resize(
         antialias: widen the kernel along dims that shrink; not with 'nearest'.
 
     Raises ValueError for a shape of another rank or an unknown method.
+
+    >>> jax.image.resize(jnp.array([[1.0, 3.0]]), (1, 4), 'linear')
+    Array([[1. , 1.5, 2.5, 3. ]], dtype=float32)
     """
     kind = _kind(method)
-    shape = tuple(int(n) for n in shape)
+    shape = shape_tuple(shape, "resize")
     x = jnp.asarray(image)
     if len(shape) != x.ndim:
         raise ValueError(f"shape must have length equal to the number of dimensions of x; {shape} vs {x.shape}")
@@ -194,3 +200,6 @@ def _nearest(x: Array, shape: Sequence[int]) -> Array:
 def _inexact(x: Any) -> Array:
     x = jnp.asarray(x)
     return x if issubdtype(x.dtype, np.inexact) else x.astype(jnp.result_type(float))
+
+
+__dir__ = _listing(__name__)

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_index
 from shardwise.transforms.tracing import SCOPES
@@ -250,3 +251,6 @@ def start_server(port: int, requires_backend: bool = True) -> Any:
 def stop_server() -> None:
     """Not available, like `start_server`."""
     raise NotImplementedError("stop_server: there is no profiler server. Use profiler.trace(log_dir).")
+
+
+__dir__ = _listing(__name__)

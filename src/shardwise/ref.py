@@ -1,9 +1,8 @@
-"""`shardwise.ref`: mutable references to arrays, within one function: `new_ref`, `freeze`, `get`, `set`, ...
+"""`shardwise.ref`: mutable references to arrays: `new_ref`, `freeze`, `get`, `set`, ...
 
-In: an array. Out: a `Ref` that is read with ``r[...]`` and written with ``r[...] = value``, eagerly or in a traced function.
-A compiled function takes Refs as arguments: what it writes is theirs after the call, in the same memory where it can be. A Ref made
-in one function cannot be written in another that is traced by itself (a loop body, a vmapped function) and closes over it: pass
-the array and return it.
+In: an array. Out: a `Ref` that is read with ``r[...]`` and written with ``r[...] = value``, eagerly or in a traced function, also in
+one that closes over it: `ir.references` tells how. A compiled function takes Refs as arguments: what it writes is theirs after the call,
+in the same memory where it can be.
 """
 
 from __future__ import annotations
@@ -12,10 +11,16 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
+import numpy as np
+
 from shardwise import numpy as jnp
-from shardwise.ir import Array, ShapedArray, current_trace
+from shardwise.base.listing import listing as _listing
+from shardwise.engine.array import ArrayImpl
+from shardwise.ir import Array, ShapedArray
+from shardwise.ir.references import Reference
+from shardwise.numpy.dynamic_index import Slice
+from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.jit.references import Reference
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
 
@@ -40,24 +45,24 @@ class AbstractRef:
 class Ref(Reference):
     """A mutable reference to an array."""
 
-    __slots__ = ("_shared", "_trace", "_value")
+    __slots__ = ("_frozen", "_shared")
     __hash__ = object.__hash__
 
     def __init__(self, value: Any) -> None:
-        self._value: Array | None = as_array(as_value(value))
+        super().__init__(as_array(as_value(value)))
+        self._frozen = False
         self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
-        self._trace = current_trace()
 
     def held(self) -> Array:
         """The array; ValueError once it was given up."""
-        if self._value is None:
+        if self._frozen:
             raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
-        return self._value
+        return super().held()
 
     def release(self) -> Array:
         """Give up the array and return it."""
         value = self.held()
-        self._value = None
+        self._frozen = True
         return value
 
     def taken(self) -> Array:
@@ -66,17 +71,14 @@ class Ref(Reference):
 
     def replace(self, value: Array) -> None:
         """Hold what a compiled function made."""
-        self._check_trace()
-        self._value, self._shared = value, False
+        self.store(value)
+        self._shared = False
 
-    def _check_trace(self) -> None:
-        if current_trace() is not self._trace:
-            raise NotImplementedError(
-                "a Ref is written only in the function that made it or takes it as an argument: carry the array through loops and "
-                "calls instead, and return it."
-            )
+    @property
+    def aval(self) -> Any:
+        """The type of the place."""
+        return AbstractRef(self.held().aval)
 
-    aval = property(lambda self: AbstractRef(self.held().aval), doc="The type of the place.")
     shape = property(lambda self: self.held().shape)
     dtype = property(lambda self: self.held().dtype)
     ndim = property(lambda self: self.held().ndim)
@@ -86,20 +88,50 @@ class Ref(Reference):
     def __len__(self) -> int:
         return len(self.held())
 
+    def __iter__(self) -> Any:
+        for i in range(len(self)):
+            yield self[i]
+
     def __getitem__(self, index: Any) -> Array:
         value = self.held()
+        if index is None or (isinstance(index, tuple) and not index):
+            index = ...
+        if self.recorded:
+            value = as_array(convert(value, value.dtype, False))
         if not isinstance(index, EllipsisType):
+            if _is_static(index):
+                _part_shape(value.shape, index)
             return value[index]
         self._shared = True
         return value
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        self.update(index, value, "set")
+
+    def update(self, index: Any, value: Any, how: str) -> None:
+        """Write elements, by the method `how` of ``x.at[index]``."""
         held = self.held()
-        self._check_trace()
         given = jnp.asarray(value)
-        if given.dtype != held.dtype and not given.weak_type:
-            raise ValueError(f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}.")
-        self._value = held.at[index].set(given.astype(held.dtype))
+        if index is None or (isinstance(index, tuple) and not index):
+            index = ...
+        if given.dtype != held.dtype:
+            raise ValueError(
+                f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}. Convert the value first."
+            )
+        if isinstance(index, EllipsisType) and how == "set":
+            if given.shape != held.shape:
+                raise ValueError(
+                    f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {held.shape}. Value shape: {given.shape}."
+                )
+            new = given
+        elif _is_static(index) and given.shape != (part := _part_shape(held.shape, index)):
+            raise ValueError(
+                f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {part}. Value shape: {given.shape}."
+            )
+        else:
+            # A part that begins at a traced place moves inside, as it does where it is read.
+            new = getattr(held.at[index], how)(given, mode="clip" if _is_part(index) else None)
+        self.store(as_array(convert(new, held.dtype, held.weak_type)))
         self._shared = True  # all of it set: the value itself
 
     def __jax_array__(self) -> Array:
@@ -109,7 +141,57 @@ class Ref(Reference):
         )
 
     def __repr__(self) -> str:
-        return f"Ref({self._value})"
+        if self._frozen:
+            return "Ref(frozen)"
+        value = self.held()
+        return repr(value).replace("Array(", "Ref(", 1) if isinstance(value, ArrayImpl) else f"Ref({value})"
+
+
+def _is_static(index: Any) -> bool:
+    """Whether an index consists of Python's ints and slices, and of `ds` with known starts."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(
+        isinstance(i, (int, EllipsisType))
+        or (isinstance(i, slice) and _is_plain(i))
+        or (isinstance(i, Slice) and not i.is_dynamic_start)
+        for i in parts
+    )
+
+
+def _is_part(index: Any) -> bool:
+    """Whether an index has no arrays with dims."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return not any(isinstance(i, (list, tuple)) or getattr(i, "ndim", 0) for i in parts)
+
+
+def _last(part: Slice) -> int:
+    return int(part.start) + part.stride * (part.size - 1)
+
+
+def _range(part: Any) -> Any:
+    """A `ds` with a known start as a slice; other parts of an index as they are."""
+    if not isinstance(part, Slice):
+        return part
+    first = int(part.start)
+    if first < 0:
+        raise IndexError(f"a part of {part.size} elements begins at {first}")
+    return slice(first, first + part.stride * part.size, part.stride)
+
+
+def _is_plain(part: slice) -> bool:
+    return all(isinstance(x, (int, type(None))) for x in (part.start, part.stop, part.step))
+
+
+def _part_shape(shape: tuple[int, ...], index: Any) -> tuple[int, ...]:
+    """The shape of the indexed part. ValueError for an index out of bounds."""
+    parts = index if isinstance(index, tuple) else (index,)
+    every = np.broadcast_to(False, shape)
+    try:
+        # NumPy checks positions, but cuts slices short.
+        _ = every[tuple([_last(i) if isinstance(i, Slice) and i.size else _range(i) for i in parts])]
+        return every[tuple([_range(i) for i in parts])].shape
+    except IndexError as error:
+        raise ValueError(f"Out of bound indexer: {error} (the Ref's shape is {shape}).") from None
 
 
 def _check_plain(function: str, memory_space: Any, kind: Any) -> None:
@@ -119,13 +201,19 @@ def _check_plain(function: str, memory_space: Any, kind: Any) -> None:
         )
     if kind is not None:
         raise NotImplementedError(
-            f"{function}: kind={kind!r} is not available: a Ref lives in one function and takes part in derivatives. Leave it out, and "
-            "put lax.stop_gradient around what is to have no derivative."
+            f"{function}: kind={kind!r} is not available: a Ref takes part in derivatives where values with tangents are written. Leave "
+            "it out, and put lax.stop_gradient around what is to have no derivative."
         )
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
-    """A Ref that holds `init_val`. NotImplementedError for a `memory_space` or a `kind`."""
+    """A Ref that holds `init_val`. NotImplementedError for a `memory_space` or a `kind`.
+
+    >>> r = jax.new_ref(jnp.zeros(2))
+    >>> r[0] = 5.0
+    >>> r[...]
+    Array([5., 0.], dtype=float32)
+    """
     _check_plain("new_ref", memory_space, kind)
     return Ref(init_val)
 
@@ -137,8 +225,16 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Array:
-    """The array of the Ref, which cannot be used afterwards."""
-    return ref.release()
+    """The array of the Ref, which cannot be used afterwards.
+
+    >>> r = jax.new_ref(jnp.zeros(2))
+    >>> r[0] = 5.0
+    >>> jax.freeze(r)
+    Array([5., 0.], dtype=float32)
+    """
+    value = ref[...]
+    ref.release()
+    return value
 
 
 def free_ref(ref: Ref) -> None:
@@ -148,12 +244,12 @@ def free_ref(ref: Ref) -> None:
 
 def get(ref: Ref, idx: Any = None) -> Array:
     """``ref[idx]``; all of it for None."""
-    return ref[... if idx is None or idx == () else idx]
+    return ref[idx]
 
 
 def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
     """``ref[idx] = value``; all of it for None."""
-    ref[... if idx is None or idx == () else idx] = value
+    ref[idx] = value
 
 
 def swap(ref: Ref, idx: Any = None, value: Any = None) -> Array:
@@ -164,5 +260,8 @@ def swap(ref: Ref, idx: Any = None, value: Any = None) -> Array:
 
 
 def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:
-    """``ref[idx] += x``."""
-    set(ref, idx, get(ref, idx) + x)
+    """``ref[idx] += x``; elements that occur twice in `idx` get both."""
+    ref.update(idx, x, "add")
+
+
+__dir__ = _listing(__name__)

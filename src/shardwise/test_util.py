@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import dtype_of, float0, issubdtype
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_structure
 from shardwise.transforms.derivatives.autodiff import jvp, vjp
 
@@ -209,3 +210,6 @@ def _tolerance(dtype: Any, given: Tolerance) -> float:
     if isinstance(given, Mapping):
         return next((float(t) for d, t in given.items() if np.dtype(d) == dtype), default)
     return float(given)
+
+
+__dir__ = _listing(__name__)

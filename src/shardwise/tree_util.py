@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import DictKey as DictKey
 from shardwise.base.tree import FlattenedIndexKey as FlattenedIndexKey
 from shardwise.base.tree import GetAttrKey as GetAttrKey
@@ -56,3 +57,5 @@ class _Registry:
 
 
 default_registry = _Registry()
+
+__dir__ = _listing(__name__)

@@ -113,10 +113,10 @@ def test_no_tracing_refuses_what_is_not_compiled():
 
 
 def test_dialect_switch(restored):
-    assert config.dialect.name == "seed"
+    assert config.dialect.name == "0.5"
     with use_dialect("latest"):
         assert config.dialect.devices.memory_kinds == ("device", "pinned_host", "unpinned_host")
-    assert config.dialect.name == "seed"
+    assert config.dialect.name == "0.5"
 
 
 OVERRIDES = [
@@ -341,9 +341,9 @@ def test_token_is_cheap():
 
 def test_environment():
     code = "print(config.jax_num_cpu_devices, config.jax_enable_x64, config.dialect.name)"
-    assert run(code, JAX_NUM_CPU_DEVICES="5", JAX_ENABLE_X64="1").stdout == "5 True seed\n"
+    assert run(code, JAX_NUM_CPU_DEVICES="5", JAX_ENABLE_X64="1").stdout == "5 True 0.5\n"
     seen = run(code, JAX_NUM_CPU_DEVICES="5", SHARDWISE_NUM_CPU_DEVICES="6", SHARDWISE_DIALECT="latest")
-    assert seen.stdout == "6 False latest\n"
+    assert seen.stdout == "6 False 0.10\n"
 
 
 @pytest.mark.parametrize(

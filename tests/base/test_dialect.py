@@ -31,6 +31,14 @@ WHOLE = {
 }
 
 
+# Tables of the era of a name that one era has alone are handed on: to which modules, and how those read them.
+HANDED_ON = {
+    "shard_map": ("transforms/manual/shard_map", r"\brules\.(\w+)"),
+    "explicit": ("transforms/manual/explicit", r"\brules\.(\w+)"),
+    "types": ("", r"\btypes_table\(\)\.(\w+)"),
+}
+
+
 def leaves() -> Iterator[tuple[str, Any, Any]]:
     """Path and both values of every field that is no group."""
     for name in GROUPS:
@@ -50,8 +58,16 @@ def sources() -> dict[str, str]:
 @cache
 def read() -> set[str]:
     """The paths of fields that some code reads."""
-    found = [re.findall(r"\bconfig\.dialect\.((?:\w+\.)?\w+)", text) for text in sources().values()]
-    return {path for paths in found for full in paths for path in (full, full.partition(".")[0])}
+    found = [re.findall(r"\bconfig\.dialect(?:_of\([^()]*\))?\.((?:\w+\.)?\w+)", text) for text in sources().values()]
+    read = {path for paths in found for full in paths for path in (full, full.partition(".")[0])}
+    return read | {
+        f"{table}.{name}" for table, use in HANDED_ON.items() for path in sources() for name in _uses(path, use)
+    }
+
+
+def _uses(path: str, use: tuple[str, str]) -> list[str]:
+    """The fields read of a table that was handed on, under the name that it has in some modules."""
+    return re.findall(use[1], sources()[path]) if path.startswith(use[0]) else []
 
 
 def whole_asks(text: str) -> list[int]:
@@ -61,7 +77,9 @@ def whole_asks(text: str) -> list[int]:
     lines: list[int] = []
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom(module="shardwise.base.dialect") | ast.Constant(value="latest" | "shardwise_dialect"):
+            case ast.ImportFrom(module="shardwise.base.dialect", names=names) if any(n.name.isupper() for n in names):
+                lines.append(node.lineno)
+            case ast.Constant(value="latest" | "0.5" | "0.10" | "shardwise_dialect"):
                 lines.append(node.lineno)
             case ast.Attribute(value=ast.Name("config"), attr="latest" | "shardwise_dialect"):
                 lines.append(node.lineno)
@@ -82,7 +100,7 @@ def test_every_field_differs_and_is_read(path: str, seed: Any, latest: Any) -> N
     "line",
     [
         "config.latest",
-        "config.dialect.name == 'seed'",
+        "config.dialect.name == '0.5'",
         "d = config.dialect",
         "config.shardwise_dialect",
         "kind == 'latest'",

@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src"
 LAUNCHER = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 missing = LAUNCHER is None or importlib.util.find_spec("mpi4py") is None
-needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install 'shardwise[mpi]'")
+needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install '.[mpi]'")
 
 
 def environment(devices: int) -> dict[str, str]:

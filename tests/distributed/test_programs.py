@@ -97,6 +97,14 @@ def test_faults_end_the_job(fault, told):
 
 
 @needs_mpi
+@pytest.mark.parametrize("fault, ranks", [("all_raise", "processes 0, 1"), ("raises", "process 1")])
+def test_one_report_for_all_processes_that_fail_alike(fault, ranks):
+    told = launch(2, "faults.py", fault, devices=2).stderr
+    assert told.count("Traceback (most recent call last)") == 1 and told.count("shardwise: process") == 1, told
+    assert f"shardwise: {ranks} of 2 failed (" in told
+
+
+@needs_mpi
 @pytest.mark.parametrize("fault", ["other_op", "other_shape", "other_order"])
 def test_divergence_raises_everywhere(fault):
     done = launch(2, "faults.py", fault, "caught", devices=2)

@@ -94,3 +94,11 @@ def test_gradients_are_clipped_and_trees_must_fit() -> None:
 def test_older_names():
     assert stax.logsoftmax is sw.nn.log_softmax
     assert stax.randn is sw.nn.initializers.normal and stax.glorot is sw.nn.initializers.glorot_normal
+
+
+def test_sm3_of_a_scalar() -> None:
+    init, update, get_params = optimizers.sm3(0.1)
+    state = init(jnp.float32(3.0))
+    for i in range(2):
+        state = update(i, jnp.float32(1.0), state)
+    assert get_params(state).shape == () and float(get_params(state)) < 3

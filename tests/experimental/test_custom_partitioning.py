@@ -101,3 +101,18 @@ def test_rules_as_text_and_as_mappings():
     for wrong in ("i -> i j", "i j, k -> i j"):
         with pytest.raises(ValueError, match="the sharding rule"):
             parse_rule(wrong).rule_for([(2, 3)], [(2, 3)])
+
+
+def test_lower_fn_may_call_compiled_functions(mesh):
+    @custom_partitioning
+    def double(x):
+        return 2 * x
+
+    def partition(mesh, args, result):
+        own = args[0].sharding
+        inner = sw.jit(lambda y: sw.jit(jnp.add)(y, y))
+        return mesh, lambda x: lax.cond(x[0] < 0, inner, inner, inner(x)) / 2, own, (own,)
+
+    double.def_partition(partition, sharding_rule="i -> i")
+    x = sw.device_put(VALUES[:, 0], NamedSharding(mesh, P("x")))
+    np.testing.assert_array_equal(np.asarray(sw.jit(double)(x)), 2 * VALUES[:, 0])

@@ -1,6 +1,7 @@
 """Modules that libraries declare or guard things with: layouts, colocated Python, kinds of values, and names below the documented ones."""
 
 import inspect
+import operator
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def test_layout_constraints():
     x = jnp.ones((2, 3))
     assert layout.with_layout_constraint(x, layout.Layout((1, 0))).tolist() == x.tolist()
     assert layout.Format(layout.Layout((0, 1)), x.sharding).layout == layout.Layout((0, 1))
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="incompatible with its layout"):
         layout.with_layout_constraint(x, layout.Layout((0,)))
 
 
@@ -158,12 +159,40 @@ def test_modules_that_libraries_import():
         "ad_util.stop_gradient_p",
         "dispatch.wait_for_tokens",
         "flatten_util.ravel_pytree",
+        "interpreters.ad.CustomVJPException",
+        "interpreters.pxla.thread_resources",
+        "linear_util.wrap_init",
+        "mesh.get_concrete_mesh",
+        "util.safe_zip",
+        "api.grad",
+        "api.jit",
+        "lax.lax.add_p",
         "traceback_util.include_frame",
     ):
-        module, _, member = name.partition(".")
-        assert hasattr(getattr(jax._src, module), member)
+        module, _, member = name.rpartition(".")
+        assert hasattr(operator.attrgetter(module)(jax._src), member)
+    assert hasattr(jax._src.interpreters, "__path__")  # for `import jax._src.interpreters.ad`
     assert jax.interpreters.xla.pytype_aval_mappings is jax.core.pytype_aval_mappings
     assert jax.typeof(1).to_tangent_aval().dtype == jax.float0
+
+
+def test_the_mesh_that_surrounds_calls():
+    mesh = jax.make_mesh((2,), ("x",))
+    env = jax.interpreters.pxla.thread_resources.env
+    assert env.physical_mesh.empty
+    with mesh:
+        assert env.physical_mesh is mesh
+    assert env.physical_mesh.empty
+
+
+def test_lists_of_other_lengths_are_not_zipped():
+    assert jax._src.util.safe_zip([1, 2], "ab") == [(1, "a"), (2, "b")]
+    with pytest.raises(AssertionError, match="length"):
+        jax._src.util.safe_zip([1], "ab")
+
+
+def test_sizes_that_are_numbers():
+    assert [core.is_constant_dim(d) for d in (3, -1, np.int8(2), 2.0, "n")] == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize(

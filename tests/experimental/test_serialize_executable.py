@@ -11,6 +11,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
+from shardwise.experimental.layout import Format, Layout
 from shardwise.experimental.serialize_executable import deserialize_and_load, serialize
 from shardwise.experimental.topologies import get_topology_desc, make_mesh
 from shardwise.sharding import Mesh, NamedSharding, SingleDeviceSharding
@@ -167,3 +168,15 @@ def test_bytes_that_are_no_executable():
     pair = serialize(jax.jit(lambda x, y: x + y).lower(1.0, 2.0).compile())
     with pytest.raises(ValueError, match="Pass the trees that serialize gave"):
         deserialize_and_load(data, pair[1], pair[2])
+
+
+def test_layouts_in_memory_are_those_it_was_compiled_for():
+    column = Format(Layout((1, 0)), SingleDeviceSharding(jax.devices()[0]))
+    x = jax.device_put(TABLE, column)
+    compiled, again = loaded(lambda x: (x + 1, x), x, in_shardings=column, out_shardings=(column, None))
+    assert again.input_formats == compiled.input_formats and again.output_formats == compiled.output_formats
+    for found in (again.input_formats[0][0], again(x)[0].format):
+        assert found.layout.major_to_minor == (1, 0)
+    np.testing.assert_array_equal(again(x)[0], TABLE + 1)
+    with pytest.raises(ValueError, match="input layouts that disagree"):
+        again(jax.device_put(TABLE, column.sharding))

@@ -70,8 +70,6 @@ def test_layouts_sums_and_arithmetic():
 
 
 def test_what_is_not_there():
-    with pytest.raises(NotImplementedError, match="vmap"):
-        BCOO((jnp.ones((2, 2)), jnp.ones((2, 1), int)), shape=(3,))
     with pytest.raises(NotImplementedError, match="todense"):
         _ = BCOO.fromdense(DENSE) @ BCOO.fromdense(DENSE.T)
     with pytest.raises(TypeError, match="cannot be multiplied"):
@@ -109,9 +107,3 @@ def test_the_precision_of_products():
         product(precision="BF16_BF16_F32_X3")
     with pytest.raises(ValueError, match="precision"):
         product(precision="sharp")
-
-
-def test_batch_and_dense_dims_are_refused_by_name() -> None:
-    for make in (sparse.bcoo_fromdense, sparse.BCOO.fromdense):
-        with pytest.raises(NotImplementedError, match="n_dense=1 and n_batch=0"):
-            make(np.eye(2), n_dense=1)

@@ -7,7 +7,7 @@ from shardwise import lax
 from shardwise.lax.mapping import map as lax_map
 
 
-@pytest.mark.parametrize("batch_size", [None, 1, 2, 3, 7, 9])
+@pytest.mark.parametrize("batch_size", [None, 0, 1, 2, 3, 7, 9])
 def test_batches_do_not_change_the_result(batch_size):
     xs = {"a": np.arange(14, dtype=np.float32).reshape(7, 2), "b": np.arange(7, dtype=np.float32)}
 
@@ -21,6 +21,6 @@ def test_batches_do_not_change_the_result(batch_size):
 
 def test_arguments_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="batch_size"):
-        lax_map(lambda x: x, np.arange(3), batch_size=0)
+        lax_map(lambda x: x, np.arange(3), batch_size=-1)
     with pytest.raises(ValueError, match="different leading"):
         lax_map(lambda x: x, (np.arange(3), np.arange(4)))

@@ -66,3 +66,15 @@ def test_heads_and_batch_stay_split():
     got = f(*split)
     assert got.sharding.is_equivalent_to(split[0].sharding, 4)
     np.testing.assert_allclose(got, nn.dot_product_attention(q, k, v, is_causal=True), rtol=1e-6, atol=1e-6)
+
+
+def test_under_strict_promotion():
+    """Inside of the function no rank is promoted."""
+    q, k, v = np.sin(np.arange(3 * 2 * 8 * 2 * 4.0)).astype(np.float32).reshape(3, 2, 8, 2, 4)
+    bias = np.cos(np.arange(64)).astype(np.float32).reshape(1, 1, 8, 8)
+    options = dict(
+        bias=bias, mask=bias > -0.5, is_causal=True, local_window_size=3, query_seq_lengths=np.array([3, 8], np.int32)
+    )
+    expected = nn.dot_product_attention(q, k, v, **options)
+    with shardwise.numpy_dtype_promotion("strict"), shardwise.numpy_rank_promotion("raise"):
+        np.testing.assert_array_equal(nn.dot_product_attention(q, k, v, **options), expected)

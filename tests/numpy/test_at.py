@@ -296,3 +296,17 @@ def test_of_two_mistakes_the_index_is_named_first(index):
     with pytest.raises(type(traced.value)) as eager:
         x.at[index].set(None)
     assert str(eager.value) == str(traced.value)
+
+
+def test_updates_on_a_split_explicit_dim_ask_for_out_sharding():
+    mesh = shardwise.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    x = shardwise.device_put(np.arange(32.0, dtype=np.float32).reshape(8, 4), NamedSharding(mesh, P("x", "y")))
+    with shardwise.set_mesh(mesh):
+        for index, combine in ((2, "set"), (slice(0, 2), "add"), (np.array([1, 2]), "add")):
+            with pytest.raises(Exception, match=rf"x\.at\[\.\.\.\]\.{combine}\(\.\.\., out_sharding=P") as info:
+                getattr(x.at[index], combine)(np.ones(4, np.float32))
+            assert "Sharding" in type(info.value).__name__
+            updated = getattr(x.at[index], combine)(np.ones(4, np.float32), out_sharding=P("x", "y"))
+            expected = np.asarray(x).copy()
+            expected[index] = 1 if combine == "set" else expected[index] + 1
+            np.testing.assert_array_equal(np.asarray(updated), expected)

@@ -178,6 +178,9 @@ def test_save_and_load(tmp_path):
     x = jnp.arange(6).reshape(2, 3)
     jnp.save(tmp_path / "x.npy", x)
     assert jnp.array_equal(jnp.load(tmp_path / "x.npy"), x)
+    jnp.save(tmp_path / "b.npy", x.astype("bfloat16"))
+    loaded = jnp.load(tmp_path / "b.npy")
+    assert loaded.dtype == jnp.bfloat16 and loaded.tolist() == x.tolist()
     jnp.savez(tmp_path / "x.npz", a=x)
     assert np.array_equal(jnp.load(tmp_path / "x.npz")["a"], x)
 
@@ -264,3 +267,33 @@ def test_keys_stay_keys_under_astype():
     assert jnp.astype(key, key.dtype).dtype == key.dtype and key.astype(key.dtype).dtype == key.dtype
     with pytest.raises(ValueError, match="PRNG keys convert to nothing else"):
         jnp.astype(key, "float32")
+
+
+def test_objects_that_become_arrays():
+    """Functions of shapes and dtypes ask `__jax_array__`, too."""
+
+    class Wrapped:
+        def __jax_array__(self):
+            return jnp.arange(6, dtype=np.int8).reshape(2, 3)
+
+    x = Wrapped()
+    assert jnp.shape(x) == (2, 3) and jnp.ndim(x) == 2 and jnp.size(x) == 6 and jnp.size(x, 1) == 3
+    for like in (jnp.zeros_like(x), jnp.ones_like(x), jnp.empty_like(x), jnp.full_like(x, 2)):
+        assert like.shape == (2, 3) and like.dtype == np.int8
+
+
+def test_complex_numbers_as_bools():
+    """`astype` asks both parts, as in NumPy."""
+    x = np.array([0, -3j, 1, complex(0, np.nan), complex(np.nan, 0), -0.0, complex(-0.0, -0.0), 2 - 1j], np.complex64)
+    for f in (lambda v: v.astype(bool), lambda v: jnp.astype(v, np.bool_)):
+        for run in (f, shardwise.jit(f), shardwise.vmap(f)):
+            np.testing.assert_array_equal(run(jnp.asarray(x)), x.astype(bool))
+    assert jnp.asarray(np.complex64(-3j)).astype(bool)
+
+
+def test_arrays_of_float0():
+    """Tangents of integers are arrays that hold nothing."""
+    for make in (jnp.zeros, jnp.ones, jnp.empty):
+        for run in (make, shardwise.jit(make, static_argnums=(0, 1))):
+            x = run((2, 3), shardwise.dtypes.float0)
+            assert x.shape == (2, 3) and x.dtype == shardwise.dtypes.float0

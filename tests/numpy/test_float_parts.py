@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.differential.oracle import compare
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
 
@@ -63,3 +64,11 @@ def test_as_jax(line):
 @pytest.mark.parametrize("line", cases(ERRORS))
 def test_errors(line):
     check_error(line)
+
+
+def test_spacing_of_halves():
+    """float16 alone counts towards greater numbers, as in NumPy."""
+    compare("""
+x = np.array([-6e-8, -3e-5, -1, -3, -1024, -0.0, 0, 1, 2, 4, -0.5, -6.1e-5, 6.1e-5, 65504, -65504, np.inf, np.nan], np.float32)
+result = [jnp.spacing(x.astype(t)) for t in (jnp.float16, jnp.bfloat16, jnp.float32)]
+""")

@@ -8,6 +8,7 @@ import pytest
 import shardwise
 import shardwise.numpy as jnp
 from shardwise.base.errors import ConcretizationTypeError
+from tests.differential.oracle import compare
 from tests.numpy.face import cases, check_case, check_error
 
 CASES = """
@@ -143,3 +144,23 @@ def test_agrees_with_numpy_on_random_sets():
                 sized = shardwise.jit(lambda x, y, name=name: getattr(jnp, name)(x, y, size=25, fill_value=99))
                 if x.size or y.size:
                     np.testing.assert_array_equal(sized(x, y)[: len(want)], want, err_msg=name)
+
+
+def test_empty_sets_are_filled():
+    """Where no array has an element, the result is made of `fill_value`."""
+    compare("""
+e, a = jnp.zeros(0), jnp.array([1., 2., 2., 3.])
+sizes = [dict(size=n, fill_value=f) for n in (1, 2, 5) for f in (None, 99, 2.5)]
+result = [f(p, q, **kw) for f in (jnp.intersect1d, jnp.setxor1d) for p, q in ((e, e), (e, a), (a, e), (a, a)) for kw in sizes]
+result += [jnp.union1d(e, e, size=3, fill_value=7), jnp.setdiff1d(e, a, size=2, fill_value=7)]
+""")
+
+
+def test_rows_fill_missing_rows():
+    """`fill_value` may be a row."""
+    compare("""
+x = jnp.array([[1, 2], [1, 2], [3, 4]])
+result = [jnp.unique(x, axis=0, size=4, fill_value=f) for f in (7, jnp.array([7, 8]), np.array([9]))]
+with jax.numpy_rank_promotion('raise'):
+    result += [jnp.unique(x, axis=0, size=4, fill_value=jnp.array([7])), jnp.unique(x, size=6, fill_value=jnp.array(7))]
+""")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import shardwise
+import shardwise.numpy as jnp
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error, over
 
@@ -213,3 +215,10 @@ def test_as_jax(line):
 @pytest.mark.parametrize("line", cases(ERRORS))
 def test_errors(line):
     check_error(line)
+
+
+def test_outer_promotes_no_rank():
+    with shardwise.numpy_rank_promotion("raise"):
+        assert jnp.add.outer(jnp.ones((2, 3)), jnp.ones(4)).shape == (2, 3, 4)
+        assert jnp.multiply.outer(2.0, jnp.ones(4)).shape == (4,)
+        assert jnp.frompyfunc(lambda a, b: a - b, 2, 1).outer(jnp.ones(2), jnp.ones((4, 1))).shape == (2, 4, 1)

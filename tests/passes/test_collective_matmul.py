@@ -96,12 +96,13 @@ def test_stacks_and_several_axes():
 
 def test_in_loops_and_derivatives():
     def steps(a, w):
-        body = lambda x, _: (jnp.tanh(rows(lambda x, w: x @ w / N)(x, w)), None)  # noqa: E731
-        return lax.scan(body, a, None, length=3)[0]
+        body = lambda x, w: (jnp.tanh(rows(lambda x, w: x @ w / N)(x, w)), None)  # noqa: E731
+        return lax.scan(body, a, w)[0]
 
-    plain, ringed, _, after = both(steps, P("x"), P("x"))
+    layers, shapes = (P("x"), P(None, "x")), ((N, N), (3, N, N))
+    plain, ringed, _, after = both(steps, *layers, shapes=shapes)
     assert_normwise(ringed, plain, 1e-6)
-    plain, ringed, _, after = both(sw.grad(lambda a, w: (steps(a, w) ** 2).sum()), P("x"), P("x"))
+    plain, ringed, _, after = both(sw.grad(lambda a, w: (steps(a, w) ** 2).sum()), *layers, shapes=shapes)
     assert_normwise(ringed, plain, 1e-5)
     assert "permute" in kinds(after) and any(t.backward for t in after)
 

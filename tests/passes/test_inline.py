@@ -7,6 +7,8 @@ import numpy as np
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
+from shardwise.ir import ShapedArray, trace_program
+from shardwise.passes.inline import inline_calls
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -31,3 +33,16 @@ def test_the_gradient_of_weights_lies_as_the_cotangent_does():
     a = put(np.ones((8, 8), np.float32))
     slope = sw.jit(lambda a, w: sw.grad(lambda w: jnp.sum(jnp.tanh(a @ w)))(w))(a, a)
     assert slope.sharding.spec == P(None, "y")
+
+
+def test_equal_params_are_one_object():
+    """Later passes know params by their ids."""
+
+    def f(x):
+        inner = sw.jit(lambda x: lax.reduce_sum(x, axes=(0,)))(x)
+        return [inner, lax.reduce_sum(x, axes=(0,)), lax.reduce_sum(x, axes=(1,))]
+
+    program = inline_calls(trace_program(f, [ShapedArray((4, 4), np.dtype("float32"))])[0])
+    first, second, other = [e.params for e in program.equations]
+    assert first is second
+    assert other is not first and other["axes"] == (1,)

@@ -96,7 +96,7 @@ def gradient_of_matmul(a, w):
 
 
 def zero():
-    return literal(0, dtype=np.int32)
+    return literal(0, dtype=np.dtype(np.int32))
 
 
 # The seed era's engine gave other layouts in a few rows: its result is noted where a row says "seed".

@@ -62,3 +62,42 @@ def test_merging_keeps_the_first():
     merged = common_subexpressions(program)
     assert len(merged.equations) == 1
     assert merged.outputs[0] is merged.outputs[1] is program.outputs[0]
+
+
+def test_equal_stacked_results_are_one():
+    def f(x):
+        _, (a, b, c) = lax.scan(lambda c, _: (lax.sin(c), (lax.exp(c), lax.exp(c), c)), x, None, length=3)
+        return [a, b, c]
+
+    out = simplified(f)
+    (loop,) = [e for e in out.equations if e.op.name == "scan"]
+    assert len(loop.outputs) == 3  # the carry, and two stacks
+    assert out.outputs[0] is out.outputs[1] is not out.outputs[2]
+
+
+def test_equal_results_of_all_branches_are_one():
+    def f(p, x):
+        def one(x):
+            return lax.exp(x), lax.exp(x), x, np.float32(1)
+
+        def other(x):
+            return x, x, lax.exp(x), np.float32(1)
+
+        return [*lax.cond(p, one, other, x)]
+
+    out = simplified(f, ShapedArray((), np.dtype(bool)), X)
+    (branches,) = [e for e in out.equations if e.op.name == "cond"]
+    assert len(branches.outputs) == 3
+    assert out.outputs[0] is out.outputs[1] is not out.outputs[2]
+
+
+def test_a_last_carry_is_not_a_stacked_result():
+    def f(x):
+        last, ys = lax.scan(
+            lambda c, _: ((lax.sin(c[0]), lax.sin(c[0])), lax.sin(c[0])), (x, lax.exp(x)), None, length=3
+        )
+        return [*last, ys]
+
+    out = simplified(f)
+    (loop,) = [e for e in out.equations if e.op.name == "scan"]
+    assert len(set(out.outputs)) == len(loop.outputs) == 3

@@ -53,6 +53,23 @@ def test_few_ops_stay_as_they_are():
     assert out is program
 
 
+@pytest.mark.parametrize(("devices", "joined"), [(1, False), (8, False), (512, True)])
+def test_much_elementwise_work_counts_as_several_ops(devices, joined):
+    env = Env(("x",), (devices,))
+    x = ShapedArray((8,), np.dtype("float32"), vma=frozenset("x"))
+    program, out = found(lambda x: [2 * jnp.sin(x) + 1], x, env=env)
+    assert names(out) == (["small"] if joined else ["sin", "mul", "add"])
+    value = np.linspace(-9, 9, devices * 8, dtype=np.float32).reshape(devices, 8)
+    (result,) = Plan(out, env).run(value)
+    (expected,) = Plan(program, env).run(value)
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_much_elementwise_work_is_compiled():
+    plan = sw.jit(lambda x: 2 * jnp.sin(x) + 1).lower(np.ones(8192, np.float32)).compile().runtime_executable().plan
+    assert names(plan.program) == ["small"]
+
+
 def test_values_used_outside_are_results():
     def f(x, y):
         s = chain(x)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwise.ir import ShapedArray, bind, live_equations, trace_program
+from shardwise.ir import ShapedArray, bind, trace_program
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.halo_exchange import halo_exchange
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.rules.convert import as_array
 from shardwise.passes.inline import inline_calls
+from shardwise.passes.live_results import live_results
 from shardwise.passes.simplify import common_subexpressions
 from shardwise.planner.work import DeviceProgram
 
@@ -20,9 +21,9 @@ def array(*shape, dtype="float32"):
 
 
 def program_of(f, *types):
-    """`f`, a function that gives a list, as a program without equal and dead equations."""
+    """`f`, a function that gives a list, as a program without equal and dead values."""
     program, _ = trace_program(f, types)
-    return live_equations(common_subexpressions(inline_calls(program)))
+    return live_results(common_subexpressions(inline_calls(program)))
 
 
 def device_program(f, *types, donated=(), sizes=None):

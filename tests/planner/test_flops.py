@@ -6,7 +6,8 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Var, trace_program
-from shardwise.planner.flops import product_flops_of, product_of, touched_bytes, work_of
+from shardwise.planner.flops import operations_of, product_flops_of, product_of, touched_bytes, work_of
+from tests.planner.device_programs import array, program_of
 
 
 def equations(f, *shapes, dtype="float32"):
@@ -87,3 +88,27 @@ def test_products_of_programs_count_trips_tests_and_the_heaviest_branch():
     assert flops(lambda x: lax.fori_loop(0, 5, lambda i, c: c @ x, x)) == 5
     assert flops(lambda x: lax.while_loop(lambda c: (c @ x @ x)[0, 0] < 1, lambda c: c @ x, x)) == 3
     assert flops(lambda x: lax.cond(x[0, 0] > 0, lambda c: c @ c, lambda c: c @ c @ c, x)) == 2
+
+
+def test_of_branches_the_most_of_each_amount():
+    def f(p, x):
+        return [lax.cond(p, lambda x: lax.dot(x, x), lambda x: lax.add(lax.tanh(x), x), x)]
+
+    work = work_of(program_of(f, array(dtype="bool"), array(8, 8)).equations)
+    assert (work.product_flops, work.arithmetic, work.functions) == (2 * 8**3, 64 + 1, 64)  # one of the index
+
+
+def test_a_loop_of_no_rounds_computes_nothing():
+    work = work_of(program_of(lambda x: [lax.fori_loop(0, 0, lambda i, c: lax.dot(c, c), x)], array(8, 8)).equations)
+    assert work.flops == 0
+
+
+def test_a_scatter_that_adds_computes_once_per_element_of_its_updates():
+    numbers = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    types = array(64, 8), array(3, 1, dtype="int32"), array(3, 8)
+
+    def arithmetic(scatter):
+        program = program_of(lambda x, i, u: [scatter(x, i, u, numbers, mode="promise_in_bounds")], *types)
+        return sum(operations_of(e).arithmetic for e in program.equations)
+
+    assert (arithmetic(lax.scatter_add), arithmetic(lax.scatter)) == (24, 0)

@@ -182,3 +182,19 @@ def test_buffers_of_loops_say_what_they_are_for():
     kinds = {(b.kind, b.nbytes) for b in memory(f).buffers if b.name == "scan"}
     assert ("saved", 4 * N) in kinds
     assert ("carry", N) in kinds
+
+
+def test_the_operand_of_a_saved_value_is_not_saved_besides():
+    """The backward pass begins from the named value, which is the layer's input: the input itself is not needed."""
+
+    def layer(x, w):
+        x = checkpoint_name(lax.mul(x, 2.0), "input")
+        return lax.tanh(lax.dot(x, w)), None
+
+    def loss(x, stack):
+        policy = checkpoint_policies.save_only_these_names("input")
+        return lax.reduce_sum(lax.scan(checkpoint(layer, policy=policy), x, stack)[0], axes=(0, 1))
+
+    found = memory(lambda x, stack: [grad(loss, 1)(x, stack)], X, array(8, 256, 256))
+    saved = [b for b in found.buffers if b.kind == "saved" and b.nbytes == 8 * N]
+    assert sum(b.count for b in saved) == 1

@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 SOURCE = Path(__file__).parents[2] / "src"
 LAUNCHER = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 missing = LAUNCHER is None or importlib.util.find_spec("mpi4py") is None
-pytestmark = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install 'shardwise[mpi]'")
+pytestmark = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install '.[mpi]'")
 
 
 def launch(

@@ -1,4 +1,4 @@
-"""Loops and branches of LLVM text are written in one place: `Flow`."""
+"""Loops and branches of LLVM text are written in one place, `Flow`; nests are built in one place, `build_nest`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import shardwise
 
 ROOT = Path(shardwise.__file__).parent
 WRITER = "runtime/machine/flow.py"
+BUILDER = "runtime/loops/build.py"
 
 # What ends a basic block or joins some, what begins one, and how threads count what they take.
 CONTROL = re.compile(
@@ -69,3 +70,24 @@ def test_control_flow_is_recognized(text: str) -> None:
 )
 def test_other_texts_are_not(text: str) -> None:
     assert not CONTROL.search(text)
+
+
+def builds_nests(text: str) -> bool:
+    """Whether a module makes a `Nest`."""
+    calls = (node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    return any(ast.unparse(call).split(".")[-1] == "Nest" for call in calls)
+
+
+def test_one_file_builds_nests() -> None:
+    paths = [path for room in ("runtime", "ops", "passes", "engine") for path in (ROOT / room).rglob("*.py")]
+    assert [str(p.relative_to(ROOT)) for p in paths if builds_nests(p.read_text())] == [BUILDER]
+
+
+@pytest.mark.parametrize("text", ["Nest(around, tile)", "x = nest.Nest(**fields)", "replace(Nest(a), tail=WHOLE)"])
+def test_nests_are_recognized(text: str) -> None:
+    assert builds_nests(text)
+
+
+@pytest.mark.parametrize("text", ["def f(nest: Nest) -> Nest: ...", "code.nest(extents)", "build_nest(unit, computed)"])
+def test_other_code_is_not(text: str) -> None:
+    assert not builds_nests(text)

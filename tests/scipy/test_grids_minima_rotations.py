@@ -13,6 +13,7 @@ import scipy.spatial.transform
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.experimental import enable_x64
+from shardwise.scipy.cluster.vq import vq
 from shardwise.scipy.interpolate import RegularGridInterpolator
 from shardwise.scipy.optimize import minimize
 from shardwise.scipy.spatial.transform import Rotation, Slerp
@@ -116,3 +117,20 @@ def test_rotations() -> None:
         ours[0][0]
     with pytest.raises(ValueError, match="consecutive axes"):
         Rotation.from_euler("xx", VECTORS[0, :2])
+
+
+def test_under_strict_promotion() -> None:
+    """Inside of the functions no dtype and no rank is promoted."""
+    quat = np.array([[0, 0, 0.6, 0.8], [0, 0.6, 0, 0.8]], np.float32)
+    ours, theirs = Rotation.from_quat(quat), scipy.spatial.transform.Rotation.from_quat(quat)
+    points = np.arange(6, dtype=np.int32).reshape(2, 3)
+    with sw.numpy_dtype_promotion("strict"), sw.numpy_rank_promotion("raise"):
+        np.testing.assert_allclose(ours.inv().as_quat(), theirs.inv().as_quat(), atol=1e-6)
+        np.testing.assert_allclose(ours.mean().as_matrix(), theirs.mean().as_matrix(), atol=1e-6)
+        turned = Slerp.init(jnp.arange(2.0), ours)(jnp.array([0.5]))
+        code, distance = vq(points, points)
+    np.testing.assert_allclose(
+        turned.as_matrix(), scipy.spatial.transform.Slerp([0, 1], theirs)([0.5]).as_matrix(), atol=1e-6
+    )
+    np.testing.assert_array_equal(code, [0, 1])
+    np.testing.assert_array_equal(distance, [0, 0])

@@ -14,6 +14,7 @@ import scipy.signal
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.experimental import enable_x64
+from shardwise.experimental.sparse import BCOO
 from shardwise.scipy import cluster, fft, integrate, ndimage, signal
 from shardwise.scipy.sparse import linalg
 
@@ -157,3 +158,22 @@ def test_detrend_trapezoid_and_code_books() -> None:
     rows, book = RNG.standard_normal((7, 3)), RNG.standard_normal((4, 3))
     for ours, theirs in zip(cluster.vq.vq(rows, book), scipy.cluster.vq.vq(rows, book), strict=True):
         np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-12)
+
+
+def test_operators_that_are_no_arrays() -> None:
+    """A sparse matrix, or any object with ``@`` and a square shape."""
+    dense = np.diag([2.0, 3.0, 4.0]) + np.eye(3, k=1) * 0.5 + np.eye(3, k=-1) * 0.5
+    b = np.arange(1.0, 4)
+
+    class Scaled:
+        shape = (3, 3)
+
+        def __matmul__(self, v: Any) -> Any:
+            return jnp.asarray(dense) @ v
+
+    expected = np.linalg.solve(dense, b)
+    for solver in (linalg.cg, linalg.bicgstab, linalg.gmres):
+        for a in (Scaled(), BCOO.fromdense(jnp.asarray(dense))):
+            np.testing.assert_allclose(solver(a, jnp.asarray(b), tol=1e-9)[0], expected, rtol=1e-7)
+    with pytest.raises(ValueError, match="square"):
+        linalg.cg(BCOO.fromdense(jnp.ones((2, 3))), jnp.ones(3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.fft
 import scipy.linalg
 import scipy.signal
 import scipy.special
@@ -13,7 +14,7 @@ import scipy.special
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.experimental import enable_x64
-from shardwise.scipy import linalg, signal, special
+from shardwise.scipy import fft, linalg, signal, special
 
 RNG = np.random.default_rng(7)
 X, Y = RNG.standard_normal((2, 3, 61))
@@ -80,6 +81,8 @@ def test_spherical_harmonics() -> None:
     np.testing.assert_allclose(np.asarray(special.sph_harm_y(n, m, theta, phi)), expected, rtol=1e-12)
     traced = sw.jit(lambda n, t: special.sph_harm(m, n, phi, t, n_max=6))(n, theta)
     np.testing.assert_allclose(np.asarray(traced), expected, rtol=1e-12)
+    negative = theirs.sph_harm(m, n, phi, -theta) if older else theirs.sph_harm_y(n, m, -theta, phi)
+    np.testing.assert_allclose(np.asarray(special.sph_harm_y(n, m, -theta, phi)), negative, rtol=1e-12)
 
 
 def test_functions_of_matrices() -> None:
@@ -93,3 +96,33 @@ def test_functions_of_matrices() -> None:
         a = RNG.standard_normal(size) + 3
         expected = scipy.linalg.fiedler_companion(a) if size > 1 else np.zeros((0, 0))
         np.testing.assert_allclose(np.asarray(linalg.fiedler_companion(a)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["dct", "idct", "dctn", "idctn"])
+@pytest.mark.parametrize("norm", [None, "ortho"])
+def test_cosine_transforms_of_complex_numbers(name: str, norm: str | None) -> None:
+    """Real and imaginary parts are transformed each by itself."""
+    x = np.cos(np.arange(24.0)).reshape(2, 3, 4) + 1j * np.sin(np.arange(24.0) ** 2).reshape(2, 3, 4)
+    sizes: list[dict[str, Any]] = (
+        [{}, {"n": 3, "axis": 0}] if name[-1] == "t" else [{}, {"s": (5, 2)}, {"axes": (-1, 0)}]
+    )
+    for kwargs in sizes:
+        ours = getattr(fft, name)(x.astype(np.complex64), norm=norm, **kwargs)
+        np.testing.assert_allclose(ours, getattr(scipy.fft, name)(x, norm=norm, **kwargs), rtol=2e-5, atol=2e-5)
+
+
+def test_axes_of_cosine_transforms() -> None:
+    x = jnp.ones((2, 3, 4))
+    with pytest.raises(ValueError, match="duplicate"):
+        fft.dctn(x, axes=(0, 0))
+    for kwargs in ({"s": (2,), "axes": (0, 1)}, {"s": (2, 3), "axes": (1,)}, {"s": (1, 2, 3, 4)}):
+        with pytest.raises(ValueError, match="s "):
+            fft.idctn(x, **kwargs)
+
+
+def test_convolution_matrices_of_batches() -> None:
+    rows = np.arange(1.0, 13, dtype=np.float32).reshape(2, 2, 3)
+    for mode in ("full", "same", "valid"):
+        ours = linalg.convolution_matrix(rows, 5, mode)
+        theirs = [[scipy.linalg.convolution_matrix(r, 5, mode) for r in pair] for pair in rows]
+        np.testing.assert_array_equal(ours, theirs)

@@ -143,8 +143,9 @@ def ask(era: str, questions: list[Question]) -> dict[str, Answer]:
 def evaluated(expression: str, era: str, wrap: Any = lambda f: f) -> Answer:
     """What shardwise gives in a dialect, which the caller has set."""
     import shardwise
+    from shardwise.base.dialect import ALIASES, DIALECTS
 
-    assert shardwise.config.shardwise_dialect == era
+    assert shardwise.config.dialect is DIALECTS[ALIASES[era]]
     return answer(shardwise, table.library("shardwise"), expression, wrap)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.traffic import layers, models, solvers, steps
+from tests.traffic import language, layers, models, numerics, solvers, steps, tables, training
 from tests.traffic.table import TABLE
 
-__all__ = ["TABLE", "layers", "models", "solvers", "steps"]
+__all__ = ["TABLE", "language", "layers", "models", "numerics", "solvers", "steps", "tables", "training"]

@@ -9,6 +9,7 @@ from typing import Any as _Any
 
 _MODULES = (
     "ad_util",
+    "api",
     "api_util",
     "checkify",
     "compiler",
@@ -17,12 +18,17 @@ _MODULES = (
     "distributed",
     "dtypes",
     "flatten_util",
+    "interpreters",
+    "lax",
     "lib",
+    "linear_util",
+    "mesh",
     "numpy",
     "state",
     "traceback_util",
     "tree_util",
     "typing",
+    "util",
     "xla_bridge",
 )
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from contextlib import ContextDecorator, contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from shardwise.base.dialect import DIALECTS, SEED, Dialect
+from shardwise.base.dialect import DIALECTS, LATEST, SEED, Dialect
 from shardwise.base.options import NO_EFFECT, OPTIONS, PROCESS_WIDE, from_text
 
 T = TypeVar("T")
@@ -302,6 +302,10 @@ class Config:
         except KeyError:
             raise AttributeError(f"Unrecognized config option: {name}") from None
 
+    def dialect_of(self, era: str | None) -> Dialect:
+        """The dialect of this name; None for the current one."""
+        return self.dialect if era is None else DIALECTS[era]
+
     def _follow_dialect(self) -> None:
         self.dialect = DIALECTS[self.shardwise_dialect]
 
@@ -322,6 +326,8 @@ TRANSFER_DIRECTIONS = (
 )
 
 config = Config()
+BEFORE, TODAY = SEED.name, LATEST.name
+"""The eras: names that only one of them has behave as in it under either dialect."""
 _X64: Setting[bool] = config.setting("jax_enable_x64")
 
 
@@ -337,7 +343,12 @@ def use_dialect(name: str) -> Generator[None]:
 
 
 def enable_x64(new_val: bool = True) -> Override:
-    """Keep 64-bit dtypes inside the context (`enable_x64(False)`: narrow them)."""
+    """Keep 64-bit dtypes inside the context (`enable_x64(False)`: narrow them).
+
+    >>> with jax.enable_x64(True):
+    ...     print(jnp.arange(2.0).dtype)
+    float64
+    """
     return config.override("jax_enable_x64", new_val)
 
 
@@ -362,7 +373,12 @@ def enable_custom_prng(new_val: bool = True) -> Override:
 
 
 def disable_jit(disable: bool = True) -> Override:
-    """Run `jit`-ed functions op by op inside the context."""
+    """Run `jit`-ed functions op by op inside the context.
+
+    >>> with jax.disable_jit():
+    ...     print(jax.jit(lambda x: x + 1)(1))
+    2
+    """
     return config.override("jax_disable_jit", disable)
 
 

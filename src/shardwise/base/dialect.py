@@ -1,4 +1,4 @@
-"""The two dialects: one table of the differences between JAX 0.5.3 (`seed`) and JAX 0.10 (`latest`).
+"""The two dialects: one table of the differences between JAX 0.5.3 (`0.5`, also `seed`) and JAX 0.10.2 (`0.10`, also `latest`).
 
 Each line is one difference: a field whose name says what differs, its value in JAX 0.5.3, its value in JAX 0.10. A field holds
 the thing itself (a name, a text, an exception class); it is a bool only where behaviour branches. Code reads it when it is
@@ -78,13 +78,11 @@ class Meshes:
     entering_warns: bool = differs(False, True)
     """Whether `with mesh:` gives a DeprecationWarning."""
     set_mesh_is_context: bool = differs(False, True)
-    """Whether `set_mesh` returns a context manager; else it returns the mesh that was set before."""
+    """Whether `jax.sharding.set_mesh` returns a context manager; else it returns the mesh that was set before."""
     entered_by: str = differs("use_mesh", "set_mesh")
     """The function by which errors advise to enter a mesh."""
     entered_by_path: str = differs("jax.sharding.use_mesh", "jax.set_mesh")
     """Where JAX has that function."""
-    use_abstract_mesh_keeps_size: bool = differs(False, True)
-    """Whether `use_abstract_mesh` refuses a mesh of another size than that in context."""
 
 
 @table
@@ -252,6 +250,8 @@ class Arrays:
     """Whether `process_allgather` takes an array over several processes with `tiled=True` only."""
     broadcast_bools_are_ints: bool = differs(True, False)
     """Whether `broadcast_one_to_all` gives int32 for bool."""
+    layout_makes_format: bool = differs(True, False)
+    """Whether `Layout` called with a layout, or with a sharding by keyword, makes a Format."""
     checkpoint_driver: str = differs("zarr", "zarr3")
     """The TensorStore driver of an array in a checkpoint."""
     checkpoints_share_store: bool = differs(False, True)
@@ -303,9 +303,16 @@ class Functions:
 class Dialect:
     """How one release of JAX behaves: its texts, arguments, defaults and errors."""
 
-    name: str = differs("seed", "latest")
+    name: str = differs("0.5", "0.10")
     jax_version: str = differs("0.5.3", "0.10.2")
     """The release of JAX whose behaviour this dialect follows."""
+    switch: str = differs(
+        "JAX 0.10 takes this: shardwise.config.update('shardwise_dialect', '0.10') before the first array, "
+        "SHARDWISE_DIALECT=0.10 or `shardwise run --dialect 0.10` choose its behaviour.",
+        "JAX 0.5 takes this: shardwise.config.update('shardwise_dialect', '0.5') before the first array, "
+        "SHARDWISE_DIALECT=0.5 or `shardwise run --dialect 0.5` choose its behaviour.",
+    )
+    """The advice of errors that the other dialect would not give."""
     devices: Devices = group(Devices)
     meshes: Meshes = group(Meshes)
     shardings: Shardings = group(Shardings)
@@ -321,3 +328,5 @@ class Dialect:
 SEED: Dialect = column(Dialect, "seed")
 LATEST: Dialect = column(Dialect, "latest")
 DIALECTS = {dialect.name: dialect for dialect in (SEED, LATEST)}
+ALIASES = {"seed": SEED.name, "latest": LATEST.name}
+"""Names of before, which stay."""

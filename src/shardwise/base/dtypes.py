@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
+from collections.abc import Hashable
 from typing import Any
 
 import ml_dtypes
@@ -114,7 +115,7 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
 
     Python's `int`, `float` and `complex` mean the default width. Any other 64-bit type warns (UserWarning)
     when it is narrowed. Raises TypeError for types that arrays cannot hold, ValueError for None and, in the
-    `latest` dialect, for an array in place of its dtype (a DeprecationWarning in `seed`).
+    dialect 0.10, for an array in place of its dtype (a DeprecationWarning in 0.5).
     """
     where = f" in {fn_name}" if fn_name else ""
     if dtype is None:
@@ -296,8 +297,20 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 
 def promote_types(a: Any, b: Any) -> np.dtype[Any]:
-    """The join of two dtype specifications as they stand: 64-bit types stay, `int` and the like are weak."""
+    """The join of two dtype specifications as they stand: 64-bit types stay, `int` and the like are weak.
+
+    >>> jnp.promote_types('int32', 'float16')
+    dtype('float16')
+    """
+    if not (isinstance(a, Hashable) and isinstance(b, Hashable)):  # values, which stand for their dtypes
+        a, b = (_own_dtype(x) for x in (a, b))
     return _promote_types(context_token(), a, b)
+
+
+def _own_dtype(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        raise TypeError("promote_types takes dtypes, got a NumPy array; pass its dtype.")
+    return x if isinstance(x, Hashable) else getattr(x, "dtype", x)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -390,6 +403,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
     Categories: 'bool', 'signed integer', 'unsigned integer', 'integral', 'real floating', 'complex floating',
     'numeric'. ValueError for another string that names no dtype, TypeError for other objects.
+
+    >>> jnp.isdtype(jnp.float32, 'real floating')
+    True
     """
     given = dtype if isinstance(dtype, KeyDtype) else np.dtype(dtype)
     return any([_is_of_kind(given, one) for one in (kind if isinstance(kind, tuple) else (kind,))])

@@ -137,6 +137,6 @@ ONE_VALUE: Final[dict[str, tuple[Any, str]]] = {
     "jax_mutable_array_checks": (True, "references are always checked; pass each one once"),
     "jax_pmap_no_rank_reduction": (True, "shards of pmap keep the mapped dim, with size 1; squeeze them"),
     "jax_sort_devices_by_process_index": (True, "devices are in the order of their processes; permute jax.devices() for another"),
-    "jax_varying_axes_in_types": (False, "use shard_map with check_vma under the latest dialect"),
+    "jax_varying_axes_in_types": (False, "use shard_map with check_vma under the dialect 0.10"),
     "mock_num_gpu_processes": (0, "virtual devices are CPUs; ask for them with jax_num_cpu_devices"),
 }  # fmt: skip

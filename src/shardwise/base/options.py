@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.base.dialect import DIALECTS, SEED
+from shardwise.base.dialect import ALIASES, DIALECTS, SEED
 from shardwise.base.inert_options import NO_EFFECT as NO_EFFECT
 from shardwise.base.inert_options import ONE_VALUE as ONE_VALUE
 
@@ -125,6 +125,7 @@ class Option:
         parse: `(name, value) -> value`; raises for values that the option does not take.
         traced: whether a change makes `jit` trace again.
         aliases: further environment variables that win over the upper-cased name.
+        meaning: what it does, for the page of settings.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Option:
     parse: Callable[[str, Any], Any] = _switch
     traced: bool = True
     aliases: tuple[str, ...] = ()
+    meaning: str = ""
 
     @property
     def environment(self) -> tuple[str, ...]:
@@ -139,68 +141,177 @@ class Option:
         return (*self.aliases, self.name.upper())
 
 
+def _dialect(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and value in ALIASES:
+        return ALIASES[value]
+    return _choice(*DIALECTS)(name, value)
+
+
 _guard = _choice(*_TRANSFER_GUARD, optional=True)
 
-_ACTIVE = (
-    Option("shardwise_dialect", SEED.name, _choice(*DIALECTS)),
-    Option("shardwise_on_reshard", "allow", _choice("allow", "raise")),
-    Option("shardwise_stepped", False),
-    Option("shardwise_check_replicas", True),  # whether processes compare host values that must be equal on all of them
-    # whether processes of one node exchange data through shared memory, when their links are made
-    Option("shardwise_shared_memory", True, traced=False),
-    Option("shardwise_fused", "auto", _choice("auto", "off")),
-    # gathers and scatters beside products as rings: auto between processes where that saves memory, on wherever possible
-    Option("shardwise_collective_matmul", "off", _choice("off", "auto", "on")),
-    # compiled kernels on disk: whether, and in which folder (None: JAX's, or the user's cache folder)
-    Option("shardwise_cache", True, traced=False),
-    Option("shardwise_cache_dir", None, _text, traced=False),
-    Option("jax_enable_compilation_cache", True, traced=False),
-    Option("jax_compilation_cache_dir", None, _text, traced=False),
-    Option("shardwise_llvm", True, traced=False),  # off: behave as if llvmlite were missing
+ACTIVE = (
     Option(
-        "shardwise_processor", None, _choice("avx2", "avx512", optional=True), traced=False
-    ),  # use no instructions beyond this processor's
-    Option("shardwise_blas", "auto", _choice("auto", "numpy"), traced=False),  # numpy: by NumPy's library alone
-    Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
-    Option("jax_platforms", None, _text, traced=False),
-    Option("jax_platform_name", None, _text, traced=False),
-    Option("jax_default_device", None, _anything),
-    Option("jax_array", True, _new_array_type, traced=False),
-    Option("jax_enable_x64", False),
-    Option("jax_numpy_dtype_promotion", "standard", _choice("standard", "strict")),
-    Option("jax_numpy_rank_promotion", "allow", _choice("allow", "warn", "raise")),
-    Option("jax_default_matmul_precision", None, _choice(*_PRECISIONS, optional=True)),
-    Option("jax_disable_jit", False),
-    Option("jax_debug_nans", False),
-    Option("jax_debug_infs", False),
-    Option("jax_log_compiles", False, traced=False),
-    Option("jax_explain_cache_misses", False, traced=False),
-    Option("jax_check_tracer_leaks", False),
-    Option("jax_transfer_guard", None, _guard, traced=False),
-    Option("jax_transfer_guard_host_to_device", None, _guard),
-    Option("jax_transfer_guard_device_to_device", None, _guard),
-    Option("jax_threefry_partitionable", True),
-    Option("jax_default_prng_impl", "threefry2x32", _choice("threefry2x32", "rbg", "unsafe_rbg")),
-    Option("jax_enable_custom_prng", False),
-    Option("jax_remove_size_one_mesh_axis_from_type", False),
+        "shardwise_dialect",
+        SEED.name,
+        _dialect,
+        meaning="which era of JAX decides where names have two behaviours: see the page of dialects",
+    ),
+    Option(
+        "shardwise_on_reshard",
+        "allow",
+        _choice("allow", "raise"),
+        meaning="'raise': a program that moves an array unasked is an error that names the line",
+    ),
+    Option(
+        "shardwise_stepped",
+        False,
+        meaning="compiled programs run operation by operation and device by device, as plain Python would",
+    ),
+    Option(
+        "shardwise_check_replicas", True, meaning="processes compare host values that have to be equal on all of them"
+    ),
+    Option(
+        "shardwise_shared_memory",
+        True,
+        traced=False,
+        meaning="processes of one machine exchange data through shared memory; read when the processes connect",
+    ),
+    Option("shardwise_fused", "auto", _choice("auto", "off"), meaning="'off': large elementwise groups run op by op"),
+    Option(
+        "shardwise_collective_matmul",
+        "off",
+        _choice("off", "auto", "on"),
+        meaning="gathers and scatters beside products become rings, 'auto': where that saves memory between processes",
+    ),
+    Option("shardwise_cache", True, traced=False, meaning="compiled kernels are kept on disk between runs"),
+    Option(
+        "shardwise_cache_dir",
+        None,
+        _text,
+        traced=False,
+        meaning="the folder of kept kernels (None: JAX's, or the user's cache folder)",
+    ),
+    Option("jax_enable_compilation_cache", True, traced=False, meaning="as `shardwise_cache`, under JAX's name"),
+    Option(
+        "jax_compilation_cache_dir", None, _text, traced=False, meaning="as `shardwise_cache_dir`, under JAX's name"
+    ),
+    Option("shardwise_llvm", True, traced=False, meaning="False: behave as if llvmlite were missing"),
+    Option(
+        "shardwise_processor",
+        None,
+        _choice("avx2", "avx512", optional=True),
+        traced=False,
+        meaning="use no instructions beyond this processor's (None: all that there are)",
+    ),
+    Option(
+        "shardwise_blas",
+        "auto",
+        _choice("auto", "numpy"),
+        traced=False,
+        meaning="'numpy': matrix products by NumPy's library alone",
+    ),
+    Option(
+        "jax_num_cpu_devices",
+        -1,
+        _integer,
+        traced=False,
+        aliases=("SHARDWISE_NUM_CPU_DEVICES",),
+        meaning="how many virtual devices this process has (-1: one); read at the first use of a device",
+    ),
+    Option("jax_platforms", None, _text, traced=False, meaning="refuses platforms other than the CPU"),
+    Option("jax_platform_name", None, _text, traced=False, meaning="as `jax_platforms`, the older name"),
+    Option("jax_default_device", None, _anything, meaning="where arrays are made that no sharding places"),
+    Option("jax_array", True, _new_array_type, traced=False, meaning="True, as there is one array type"),
+    Option("jax_enable_x64", False, meaning="64-bit types; False makes them 32 bits wide"),
+    Option(
+        "jax_numpy_dtype_promotion",
+        "standard",
+        _choice("standard", "strict"),
+        meaning="'strict': operands of different dtypes are an error",
+    ),
+    Option(
+        "jax_numpy_rank_promotion",
+        "allow",
+        _choice("allow", "warn", "raise"),
+        meaning="operands of different numbers of dims warn or are an error",
+    ),
+    Option(
+        "jax_default_matmul_precision",
+        None,
+        _choice(*_PRECISIONS, optional=True),
+        meaning="the precision of products that name none",
+    ),
+    Option("jax_disable_jit", False, meaning="`jit`, control flow and `shard_map` run as plain Python"),
+    Option("jax_debug_nans", False, meaning="a result with a NaN is an error"),
+    Option("jax_debug_infs", False, meaning="a result with an infinity is an error"),
+    Option("jax_log_compiles", False, traced=False, meaning="each compilation is logged"),
+    Option("jax_explain_cache_misses", False, traced=False, meaning="each trace says why no earlier one fits"),
+    Option("jax_check_tracer_leaks", False, meaning="tracers that outlive their transformation are an error"),
+    Option(
+        "jax_transfer_guard",
+        None,
+        _guard,
+        traced=False,
+        meaning="what happens on copies that no call asked for, of all kinds below",
+    ),
+    Option(
+        "jax_transfer_guard_host_to_device",
+        None,
+        _guard,
+        meaning="what happens where a program uses host values as arrays",
+    ),
+    Option(
+        "jax_transfer_guard_device_to_device", None, _guard, meaning="what happens where arrays move between devices"
+    ),
+    Option("jax_threefry_partitionable", True, meaning="False: the random bits of older versions of JAX"),
+    Option(
+        "jax_default_prng_impl",
+        "threefry2x32",
+        _choice("threefry2x32", "rbg", "unsafe_rbg"),
+        meaning="the generator of new keys",
+    ),
+    Option("jax_enable_custom_prng", False, meaning="`random.PRNGKey` makes typed keys, as `random.key` does"),
+    Option("jax_remove_size_one_mesh_axis_from_type", False, meaning="types leave out mesh axes of size 1"),
     Option(
         "jax_traceback_filtering",
         "auto",
         _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
         traced=False,
+        meaning="'off': tracebacks show frames inside of the library",
     ),
-    Option("jax_no_tracing", False, traced=False),
-    Option("jax_no_execution", False),
-    Option("jax_enable_checks", False),
-    Option("jax_debug_key_reuse", False),
-    Option("jax_legacy_prng_key", "allow", _choice("allow", "warn", "error"), traced=False),
-    Option("jax_random_seed_offset", 0, _integer),
-    Option("jax_high_dynamic_range_gumbel", False),
-    Option("jax_explicit_x64_dtypes", "warn", _explicit_x64),
-    Option("jax_disallow_mesh_context_manager", False, traced=False),
-    Option("jax_thread_guard", False),
-    Option("jax_logging_level", None, _level, traced=False),
-    Option("jax_debug_log_modules", "", _text, traced=False),
+    Option("jax_no_tracing", False, traced=False, meaning="a function that would have to be traced is an error"),
+    Option("jax_no_execution", False, meaning="a computation is an error; tracing is not"),
+    Option("jax_enable_checks", False, meaning="programs are verified after each pass"),
+    Option("jax_debug_key_reuse", False, meaning="a random key that is used twice is an error"),
+    Option(
+        "jax_legacy_prng_key",
+        "allow",
+        _choice("allow", "warn", "error"),
+        traced=False,
+        meaning="what happens where a key of the old style (`random.PRNGKey`) is used",
+    ),
+    Option("jax_random_seed_offset", 0, _integer, meaning="is added to the seeds of new keys"),
+    Option("jax_high_dynamic_range_gumbel", False, meaning="Gumbel numbers from more random bits"),
+    Option(
+        "jax_explicit_x64_dtypes",
+        "warn",
+        _explicit_x64,
+        meaning="what happens where a 64-bit dtype is asked for while there is none",
+    ),
+    Option("jax_disallow_mesh_context_manager", False, traced=False, meaning="`with mesh:` is an error"),
+    Option(
+        "jax_thread_guard",
+        False,
+        meaning="with several processes, computing on another thread than the first that did is an error",
+    ),
+    Option("jax_logging_level", None, _level, traced=False, meaning="the level of the library's log"),
+    Option(
+        "jax_debug_log_modules",
+        "",
+        _text,
+        traced=False,
+        meaning="modules, separated by commas, whose log shows everything",
+    ),
 )
 
 # Options that describe the process: its devices, dialect, log, and the thread that computes with other processes.
@@ -230,4 +341,4 @@ _NO_EFFECT = [
     Option(name, default, _GUARDS.get(name, _like(default)), traced=False) for name, (default, _) in NO_EFFECT.items()
 ]
 _ONE_VALUE = [Option(name, default, _only(default, why), traced=False) for name, (default, why) in ONE_VALUE.items()]
-OPTIONS = (*_ACTIVE, *_NO_EFFECT, *_ONE_VALUE)
+OPTIONS = (*ACTIVE, *_NO_EFFECT, *_ONE_VALUE)

@@ -1,4 +1,4 @@
-"""Arguments that JAX 0.10 removed: the seed dialect takes them, the latest one refuses them as unknown arguments."""
+"""Arguments that JAX 0.10 removed: the dialect 0.5 takes them, 0.10 refuses them as unknown arguments."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def old_argument(function: str, name: str, value: Any, instead: str, default: An
     """`value`, or `default` if it was not given.
 
     Raises:
-        TypeError: it was given under the latest dialect.
+        TypeError: it was given under the dialect 0.10.
     """
     if value is ABSENT:
         return default
     if not config.dialect.functions.keeps_removed:
         raise TypeError(
-            f"{function}() got an unexpected keyword argument {name!r}. JAX 0.10 has it no more: {instead}."
+            f"{function}() got an unexpected keyword argument {name!r}. JAX 0.10 has it no more: {instead}. {config.dialect.switch}"
         )
     return value

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
+import numpy
+
 from shardwise.base import config
 
 NOTE = (
@@ -21,6 +23,9 @@ NOTE = (
     "config.update('jax_traceback_filtering', 'off'), shows them."
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_SUPPORT = (os.path.dirname(numpy.__file__) + os.sep, "<frozen ")
+_GENERATED = ("<plan of ", "<call of ", "<loop of ", "<small program ")  # code that we write
 # Files and folders of further libraries whose frames are hidden.
 EXCLUDED: list[str] = []
 
@@ -29,34 +34,90 @@ T = TypeVar("T")
 
 
 def user_facing(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorator of functions that call user code: a traceback through one shows only its own frame of all of ours."""
+    """Decorator of functions that call user code: a traceback through one shows none of our frames."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            raise filtered(error)  # noqa: B904  the same error
+            filtered(error)
+            raise  # without a value, which would add this frame again
 
     return call
 
 
-def filtered(error: Exception) -> Exception:
-    """`error` itself, its traceback filtered as the configuration says."""
+def filtered(error: Exception) -> None:
+    """Filter the traceback of `error` as the configuration says."""
     if isinstance(error, MemoryError):
         _tell_place(error)
-    mode = config.jax_traceback_filtering
-    if mode == "auto":
-        mode = "tracebackhide" if _under_ipython() else "remove_frames"
+    mode = _mode()
     if mode == "tracebackhide":
-        for frame in _frames(error.__traceback__):
-            if _is_ours(frame):
-                frame.tb_frame.f_locals["__tracebackhide__"] = True
+        hide(error)
     elif mode != "off":
         error.__traceback__ = _without_ours(error.__traceback__)
-        if mode == "remove_frames" and NOTE not in getattr(error, "__notes__", ()):
-            error.add_note(NOTE)
-    return error
+        _note(error, mode)
+
+
+def removes_frames() -> bool:
+    """Whether the configuration lets our frames be taken out."""
+    return _mode() != "off"
+
+
+def hide(error: BaseException) -> None:
+    """Mark our frames for IPython and pytest to hide."""
+    for frame in _frames(error.__traceback__):
+        if _is_ours(frame):
+            frame.tb_frame.f_locals["__tracebackhide__"] = True
+
+
+def strip(error: BaseException) -> None:
+    """Take our frames out of the traceback of an error that is to be shown, and the frames of libraries that we called.
+
+    A traceback of such frames alone stays as it is: it is a mistake of ours.
+    """
+    kept, inside = [], False
+    every = list(_frames(error.__traceback__))
+    for frame in every:
+        inside = _is_ours(frame) or (inside and _is_support(frame.tb_frame.f_code.co_filename))
+        if not inside:
+            kept.append(frame)
+    if kept and len(kept) < len(every):
+        left = None
+        for frame in reversed(kept):
+            left = TracebackType(left, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        error.__traceback__ = left
+        _note(error, _mode())
+
+
+def is_internal(error: BaseException) -> bool:
+    """Whether an error came up and was dealt with inside of us alone."""
+    every = list(_frames(error.__traceback__))
+    return bool(every) and all(_is_ours(f) or _is_support(f.tb_frame.f_code.co_filename) for f in every)
+
+
+def _mode() -> str:
+    mode: str = config.jax_traceback_filtering
+    return ("tracebackhide" if _under_ipython() else "remove_frames") if mode == "auto" else mode
+
+
+def _note(error: BaseException, mode: str) -> None:
+    if mode == "remove_frames" and NOTE not in getattr(error, "__notes__", ()):
+        error.add_note(NOTE)
+
+
+def take_back_note(error: BaseException) -> bool:
+    """Drop the note that frames were left out; whether there was one."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    found = NOTE in notes
+    if found:
+        notes.remove(NOTE)
+    return found
+
+
+def _is_support(file: str) -> bool:
+    """Whether a file is of the libraries that we compute with."""
+    return file.startswith(_SUPPORT) or (file.startswith(_STANDARD) and "site-packages" not in file)
 
 
 PLACES = "__places__"  # for generated code: the user's file and line per generated line
@@ -112,7 +173,7 @@ def user_stacklevel() -> int:
 
 
 def _is_ours(frame: TracebackType) -> bool:
-    return not is_users(frame.tb_frame)
+    return not is_users(frame.tb_frame) or frame.tb_frame.f_code.co_filename.startswith(_GENERATED)
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:

@@ -51,6 +51,9 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
     """`tree` with each leaf `x` replaced by `f(x, *ys)`, the `ys` being the subtrees of `rest` at the same place.
 
     `tree` must be a prefix of each tree of `rest`; ValueError names the places where it is not.
+
+    >>> jax.tree_map(lambda x: x * 2, {'a': 1, 'b': (2, 3)})
+    {'a': 2, 'b': (4, 6)}
     """
     leaves, treedef = tree_flatten(tree, is_leaf)
     spec = treedef.spec
@@ -68,7 +71,11 @@ def _mismatch(name: str, tree: Any, rest: Sequence[Any], is_leaf: IsLeaf) -> Val
 
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """A tree of the structure of `full_tree` in which each leaf of `prefix_tree` fills the subtree standing there."""
+    """A tree of the structure of `full_tree` in which each leaf of `prefix_tree` fills the subtree standing there.
+
+    >>> jax.tree_util.tree_broadcast({'a': 1, 'b': 2}, {'a': (0, 0), 'b': 0})
+    {'a': (1, 1), 'b': 2}
+    """
     return tree_unflatten(tree_structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
 
@@ -95,7 +102,11 @@ _REQUIRED = object()
 def tree_reduce(
     function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _REQUIRED, is_leaf: IsLeaf = None
 ) -> Any:
-    """`functools.reduce` over the leaves, from the left; TypeError for no leaves and no initializer."""
+    """`functools.reduce` over the leaves, from the left; TypeError for no leaves and no initializer.
+
+    >>> jax.tree_util.tree_reduce(lambda x, y: x + y, {'a': 1, 'b': (2, 3)})
+    6
+    """
     start = () if initializer is _REQUIRED else (initializer,)
     return functools.reduce(function, tree_leaves(tree, is_leaf), *start)
 
@@ -116,7 +127,11 @@ def tree_reduce_associative(
 
 
 def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
-    """Whether every leaf is true."""
+    """Whether every leaf is true.
+
+    >>> jax.tree_util.tree_all({'a': True, 'b': [True, False]})
+    False
+    """
     return all(tree_leaves(tree, is_leaf))
 
 
@@ -124,6 +139,9 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
     """A tree of structure outer(inner) rearranged to inner(outer). None: the inner structure is found.
 
     TypeError if the tree is not of that structure.
+
+    >>> jax.tree_util.tree_transpose(jax.tree_util.tree_structure([0, 0]), jax.tree_util.tree_structure({'a': 0}), [{'a': 1}, {'a': 2}])
+    {'a': [1, 2]}
     """
     if inner_treedef is None:
         inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
@@ -136,20 +154,36 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
 
 
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
-    """Whether every item is a leaf."""
+    """Whether every item is a leaf.
+
+    >>> jax.tree_util.all_leaves([1, 2])
+    True
+    """
     return all(optree.tree_is_leaf(item, is_leaf, namespace=NAMESPACE) for item in iterable)
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Whether the structure has a single node: a leaf, None or an empty container."""
+    """Whether the structure has a single node: a leaf, None or an empty container.
+
+    >>> jax.tree_util.treedef_is_leaf(jax.tree_util.tree_structure(1))
+    True
+    """
     return treedef.num_nodes == 1
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
-    """The structures directly below the root."""
+    """The structures directly below the root.
+
+    >>> jax.tree_util.treedef_children(jax.tree_util.tree_structure((1, [2])))
+    [PyTreeDef(*), PyTreeDef([*])]
+    """
     return treedef.children()
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """The structure of a tuple of trees of these structures."""
+    """The structure of a tuple of trees of these structures.
+
+    >>> jax.tree_util.treedef_tuple([jax.tree_util.tree_structure(1)])
+    PyTreeDef((*,))
+    """
     return PyTreeDef(optree.treespec_tuple([t.spec for t in treedefs], namespace=NAMESPACE))

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from shardwise.base.treedef import register_pytree_node
 from shardwise.base.treepath import GetAttrKey
@@ -33,7 +33,20 @@ def register_pytree_with_keys(
 
 
 def register_pytree_node_class(cls: Class) -> Class:
-    """Class decorator: register a class by its methods `tree_flatten(self)`, `tree_unflatten(cls, aux, children)`."""
+    """Class decorator: register a class by its methods `tree_flatten(self)`, `tree_unflatten(cls, aux, children)`.
+
+    >>> @jax.tree_util.register_pytree_node_class
+    ... class Point:
+    ...     def __init__(self, x, y):
+    ...         self.x, self.y = x, y
+    ...     def tree_flatten(self):
+    ...         return (self.x, self.y), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, _, children):
+    ...         return cls(*children)
+    >>> jax.jit(lambda p: p.x + p.y)(Point(1, 2))
+    Array(3, dtype=int32, weak_type=True)
+    """
     register_pytree_node(cls, operator.methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
     return cls
 
@@ -63,6 +76,15 @@ def register_dataclass(
     For a dataclass the fields default to those of its `__init__`: meta where `field(metadata={'static': True})`, data
     otherwise. TypeError if only one list is given, or none for a class that is no dataclass; ValueError if the lists
     overlap or do not make up the fields of `__init__`.
+
+    >>> import dataclasses
+    >>> @jax.tree_util.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Scaled:
+    ...     x: object
+    ...     by: int = dataclasses.field(metadata={'static': True})
+    >>> jax.tree_util.tree_leaves(Scaled(1.0, by=2))
+    [1.0]
     """
     is_dataclass = dataclasses.is_dataclass(nodetype)
     init_fields = [f for f in dataclasses.fields(nodetype) if f.init] if is_dataclass else []
@@ -108,7 +130,19 @@ def static(**kwargs: Any) -> Any:
 
 
 class Partial(functools.partial):  # type: ignore[type-arg]
-    """`functools.partial` as a tree: the arguments are data, the function is structure (and must be hashable)."""
+    """`functools.partial` as a tree: the arguments are data, the function is structure (and must be hashable).
+
+    Arguments of a partial inside are structure, too.
+
+    >>> add = jax.tree_util.Partial(jnp.add, 1)
+    >>> jax.jit(lambda f, x: f(x))(add, 2)
+    Array(3, dtype=int32, weak_type=True)
+    """
+
+    def __new__(cls, func: Callable[..., Any], *args: Any, **keywords: Any) -> Self:
+        # functools.partial would take the inner partial apart and join both lists of arguments.
+        whole = func.__call__ if isinstance(func, functools.partial) else func
+        return super().__new__(cls, whole, *args, **keywords)
 
 
 def _flatten_partial(p: Partial) -> tuple[tuple[Any, ...], Any]:

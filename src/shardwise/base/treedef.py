@@ -154,18 +154,29 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], PyTreeDe
     """The leaves of `tree` and its structure.
 
     `is_leaf` is called on each node, from the root down; a node for which it returns True is a leaf.
+
+    >>> jax.tree_util.tree_flatten({'a': 1, 'b': (2, None)})
+    ([1, 2], PyTreeDef({'a': *, 'b': (*, None)}))
     """
     leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
     return leaves, treedef_of(spec)
 
 
 def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree of structure `treedef` with these leaves; ValueError unless their number fits."""
+    """The tree of structure `treedef` with these leaves; ValueError unless their number fits.
+
+    >>> jax.tree_util.tree_unflatten(jax.tree_util.tree_structure({'a': 1, 'b': (2, None)}), [10, 20])
+    {'a': 10, 'b': (20, None)}
+    """
     return treedef.spec.unflatten(leaves)
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves of `tree`, in order."""
+    """The leaves of `tree`, in order.
+
+    >>> jax.tree_util.tree_leaves({'a': 1, 'b': (2, None)})
+    [1, 2]
+    """
     if is_leaf is not None:
         return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
     found: list[Any] = []
@@ -206,7 +217,11 @@ def leaf_type(kind: type) -> None:
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
-    """The structure of `tree`."""
+    """The structure of `tree`.
+
+    >>> jax.tree_util.tree_structure({'a': 1, 'b': (2, None)})
+    PyTreeDef({'a': *, 'b': (*, None)})
+    """
     return tree_flatten(tree, is_leaf)[1]
 
 

@@ -61,7 +61,11 @@ KeyPath = tuple[KeyEntry, ...]
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """The text of a key path: ``['w'][0].bias``; with `simple` the bare names: ``w/0/bias`` for separator '/'."""
+    """The text of a key path: ``['w'][0].bias``; with `simple` the bare names: ``w/0/bias`` for separator '/'.
+
+    >>> jax.tree_util.keystr(jax.tree_util.tree_leaves_with_path({'a': [5]})[0][0])
+    "['a'][0]"
+    """
     return separator.join(_simple_text(key) if simple else str(key) for key in keys)
 
 
@@ -103,7 +107,11 @@ IsLeafAtPath = Callable[..., bool] | None
 def tree_flatten_with_path(
     tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
-    """(path, leaf) pairs of `tree`, and its structure. With `is_leaf_takes_path`, the call is `is_leaf(path, node)`."""
+    """(path, leaf) pairs of `tree`, and its structure. With `is_leaf_takes_path`, the call is `is_leaf(path, node)`.
+
+    >>> jax.tree_util.tree_flatten_with_path({'a': 1})[0]
+    [((DictKey(key='a'),), 1)]
+    """
     found: list[tuple[KeyPath, Any]] = []
     decisions: list[bool] = []  # per node from the root down, as optree asks for them
 
@@ -127,14 +135,22 @@ def tree_flatten_with_path(
 def tree_leaves_with_path(
     tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
-    """(path, leaf) pairs of `tree`."""
+    """(path, leaf) pairs of `tree`.
+
+    >>> jax.tree_util.tree_leaves_with_path({'a': 1})
+    [((DictKey(key='a'),), 1)]
+    """
     return tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
 def tree_map_with_path(
     f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
 ) -> Any:
-    """Like `tree_map`, calling `f(path, leaf, *others)`."""
+    """Like `tree_map`, calling `f(path, leaf, *others)`.
+
+    >>> jax.tree_util.tree_map_with_path(lambda path, x: jax.tree_util.keystr(path), {'a': [1]})
+    {'a': ["['a'][0]"]}
+    """
     pairs, treedef = tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = [treedef.flatten_up_to(other) for other in rest]
     return treedef.unflatten(f(path, leaf, *more) for (path, leaf), *more in zip(pairs, *others, strict=True))
@@ -176,6 +192,12 @@ def prefix_error(name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = 
     return ValueError("\n\n".join([f"Mismatch details ({len(problems)} found):", *problems])) if problems else None
 
 
+def _leaf_text(x: Any) -> str:
+    """A node or leaf of the full tree, for errors: an array by its type, everything else by its class."""
+    aval = getattr(x, "aval", None)
+    return f"a {type(x).__name__}, {type(x)}" if aval is None else f"an array of type {aval}"
+
+
 def _prefix_errors(path: KeyPath, prefix: Any, full: Any, is_leaf: IsLeaf) -> Iterator[Callable[[str], ValueError]]:
     if is_leaf is not None and is_leaf(prefix):
         return
@@ -196,7 +218,7 @@ def _prefix_errors(path: KeyPath, prefix: Any, full: Any, is_leaf: IsLeaf) -> It
             "different types",
             (
                 f"There the prefix tree has a {type(prefix).__name__}, {type(prefix)}, "
-                f"but the full tree has a {type(full).__name__}, {type(full)}.{extra}"
+                f"but the full tree has {_leaf_text(full)}.{extra}"
             ),
         )
         return

@@ -47,7 +47,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         raise UsageError("--steps ends planned runs; name a machine by --on, or leave it out")
     program = Program.of(options)
     plan.check_writable(options)
-    prepare(options.dialect, options.devices)
+    prepare(program, options.dialect, options.devices)
     from shardwise.plan import watched_run  # start-up time: it brings the whole engine
 
     with watched_run(options.measure) as run:

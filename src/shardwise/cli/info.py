@@ -156,7 +156,7 @@ def _devices() -> Iterable[str]:
 
 def _mpi() -> Iterable[str]:
     if _version("mpi4py") is None:
-        yield "mpi4py is not installed: pip install 'shardwise[mpi]'"
+        yield "mpi4py is not installed: pip install mpi4py mpich"
         return
     # Asked in a process of its own: loading a broken MPI can end the process that tries.
     question = "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0])"

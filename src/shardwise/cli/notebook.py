@@ -7,6 +7,7 @@ out with a note on stderr; `%time` and `%%time` run the code after them.
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import linecache
@@ -34,9 +35,19 @@ def run(path: Path, namespace: dict[str, Any]) -> None:
     """
     namespace["display"] = display
     for number, source in enumerate(_code_cells(path), start=1):
-        name = f"{path}, cell {number}"
-        _run_cell(_python_source(source, name), name, namespace)
+        cell = _python_source(source, f"{path}, cell {number}")
+        _run_cell(cell, f"{path.absolute()}, cell {number}", namespace)  # as Python has it in tracebacks
         sys.stdout.flush()
+
+
+def texts(path: Path) -> list[tuple[str, str]]:
+    """The cells as Python, each with its name; none where the file is no notebook, or a cell is for IPython."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # the run will tell what is left out
+            names = [f"{path}, cell {number}" for number in range(1, len(_code_cells(path)) + 1)]
+            return [(name, _python_source(cell, name)) for name, cell in zip(names, _code_cells(path), strict=True)]
+    except (NotebookError, OSError):
+        return []
 
 
 def display(*values: Any) -> None:

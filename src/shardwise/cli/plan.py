@@ -99,7 +99,7 @@ def carry_out(options: argparse.Namespace) -> int:
     check_writable(options)
     if options.layouts is not None and (not options.search or options.layouts < 1):
         raise UsageError(f"--layouts {options.layouts}: give --search and a number of layouts, at least one")
-    prepare(options.dialect)
+    prepare(program, options.dialect)
     from shardwise.plan import on  # start-up time: it brings the whole engine
     from shardwise.plan.advise import advised  # start-up time: as above
 
@@ -163,7 +163,7 @@ def run_observed(program: Program, command: str) -> int:
     from shardwise.plan import StepsDone  # start-up time: it brings the whole engine
 
     try:
-        return run_to_end(program, {MemoryError: _NO_MEMORY} if command == NAME else None)
+        return run_to_end(program, {MemoryError: _NO_MEMORY} if command == NAME else None, ends_interrupted=False)
     except StepsDone:
         return 0
     except KeyboardInterrupt:

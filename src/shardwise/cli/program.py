@@ -7,12 +7,12 @@ there and in the processes that it starts `import jax` means shardwise.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import linecache
 import os
 import runpy
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,12 @@ from typing import Literal
 
 from shardwise import alias
 from shardwise.base import config
-from shardwise.base.dialect import DIALECTS
-from shardwise.cli import notebook
+from shardwise.base.dialect import ALIASES, DIALECTS
+from shardwise.cli import eras, notebook
+from shardwise.runtime.processes import launched_rank
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_INTERRUPTED = 130  # the exit status of shells for a program ended by Ctrl-C
 _CHILDREN = os.path.join(_HERE, "children")  # found by the Python that a child runs
 
 
@@ -64,6 +66,28 @@ class Program:
             raise UsageError(f"there is no file {path}")
         return cls("file", str(path), arguments)
 
+    @functools.cached_property
+    def standard_input(self) -> str:
+        """The program's text, if it comes from there."""
+        return sys.stdin.read()
+
+    def sources(self) -> tuple[list[tuple[str, str]], list[Path]]:
+        """The program's texts, each with its name, and the folders that its own modules are in."""
+        path = Path(self.text)
+        if self.kind == "module":
+            found = eras.beside(self.text, [Path.cwd()])
+            main = [found.with_name("__main__.py"), found] if found is not None else []
+            return [(str(f), f.read_text(encoding="utf-8", errors="replace")) for f in main if f.is_file()], [
+                Path.cwd()
+            ]
+        if self.kind in ("code", "stdin"):
+            return [(self.name, self.text if self.kind == "code" else self.standard_input)], [Path.cwd()]
+        folders = [path.resolve().parent]
+        if path.suffix == ".ipynb":
+            cells = notebook.texts(path)
+            return [(str(path), "\n".join(text for _, text in cells))] if cells else [], folders
+        return [(str(path), path.read_text(encoding="utf-8", errors="replace"))], folders
+
     @property
     def name(self) -> str:
         """The program as messages name it."""
@@ -86,15 +110,16 @@ class Program:
         module.__dict__.update(__builtins__=__builtins__)
         sys.modules["__main__"] = module
         if not in_file:
-            text, name = (sys.stdin.read(), "<stdin>") if self.kind == "stdin" else (self.text, "<string>")
+            text, name = (self.standard_input, "<stdin>") if self.kind == "stdin" else (self.text, "<string>")
             _run_text(text, name, module)
             return
-        module.__file__ = str(path)
+        module.__file__ = os.path.abspath(path)
         try:
             if path.suffix == ".ipynb":
                 notebook.run(path, module.__dict__)
             else:
-                exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+                whole = os.path.abspath(path)  # as Python has it
+                exec(compile(path.read_bytes(), whole, "exec", dont_inherit=True), module.__dict__)
         except notebook.NotebookError as error:
             raise UsageError(str(error)) from None
 
@@ -131,8 +156,9 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dialect",
-        choices=tuple(DIALECTS),
-        help="behave and print as " + ", ".join(f"JAX {d.jax_version} ({d.name})" for d in DIALECTS.values()),
+        choices=(*DIALECTS, *ALIASES),
+        metavar="{" + ",".join(DIALECTS) + "}",
+        help="behave and print as this release of JAX; by default the names that the program uses decide",
     )
 
 
@@ -151,13 +177,17 @@ def _device_count(text: str) -> int:
     return count
 
 
-def prepare(dialect: str | None, devices: int | None = None) -> None:
+def prepare(program: Program, dialect: str | None, devices: int | None = None) -> None:
     """Let `jax` mean shardwise, in this dialect and with so many devices, as far as they are given.
+
+    Without a dialect, neither here nor in the environment, that one is taken whose names the program and its libraries use.
 
     Processes that the program starts with this Python inherit it with the environment: a child that is given another PYTHONPATH, or
     ignores it (`python -I`), does not.
     """
     environment = os.environ
+    if dialect is None and "SHARDWISE_DIALECT" not in environment:
+        dialect = _asked_for(program)
     if dialect is not None:
         config.update("shardwise_dialect", dialect)
         environment["SHARDWISE_DIALECT"] = dialect
@@ -171,8 +201,26 @@ def prepare(dialect: str | None, devices: int | None = None) -> None:
     environment["SHARDWISE_RUN_PREFIX"] = sys.prefix
 
 
-def run_to_end(program: Program, advice: Mapping[type[Exception], str] | None = None) -> int:
-    """Run the program to its end or to its failure, which is shown; the exit status. `advice` is printed behind errors of a type."""
+def _asked_for(program: Program) -> str | None:
+    """The dialect whose names the program uses, told if it is not the default one."""
+    sign = eras.chosen_era(*program.sources())
+    if sign is None or sign.era == config.dialect.name:
+        return None
+    if not launched_rank():
+        print(
+            f"shardwise: behaves as JAX {sign.era}, since {sign}; --dialect {config.dialect.name} or {sign.era} chooses.",
+            file=sys.stderr,
+        )
+    return sign.era
+
+
+def run_to_end(
+    program: Program, advice: Mapping[type[Exception], str] | None = None, ends_interrupted: bool = True
+) -> int:
+    """Run the program to its end or to its failure, which is shown; the exit status.
+
+    `advice` is printed behind errors of a type. `ends_interrupted`: Ctrl-C is a failure, too; else it is raised.
+    """
     try:
         program.execute()
     except UsageError:
@@ -182,12 +230,14 @@ def run_to_end(program: Program, advice: Mapping[type[Exception], str] | None = 
             return end.code or 0
         print(end.code, file=sys.stderr)
         return 1
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and not ends_interrupted:
+            raise
         _report(error)
         for kind, text in (advice or {}).items():
             if isinstance(error, kind):
                 print(text, file=sys.stderr)
-        return 1
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
@@ -220,13 +270,10 @@ def own_words(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[li
     return own, rest[1:] if rest[:1] == ["--"] else rest
 
 
-def _report(error: Exception) -> None:
+def _report(error: BaseException) -> None:
     """Show the program's failure as Python would, without the frames of this command."""
     error.__traceback__ = _from_program(error.__traceback__)
-    if sys.excepthook is sys.__excepthook__:
-        traceback.print_exception(error)  # unlike Python's own hook, it knows the text of notebook cells
-    else:
-        sys.excepthook(type(error), error, error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _from_program(frames: TracebackType | None) -> TracebackType | None:

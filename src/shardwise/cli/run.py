@@ -27,5 +27,5 @@ def register(commands: Any) -> None:
 
 def _carry_out(options: argparse.Namespace) -> int:
     program = Program.of(options)
-    prepare(options.dialect, options.devices)
+    prepare(program, options.dialect, options.devices)
     return run_to_end(program)

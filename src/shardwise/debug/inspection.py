@@ -39,6 +39,11 @@ def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
     """Draw how `arr`, of rank 1 or 2, lies over devices: a traced array when its program is compiled.
 
     Keyword arguments are those of `visualize_sharding`. ValueError for other ranks.
+
+    >>> jax.debug.visualize_array_sharding(jnp.arange(4))
+    ┌───────┐
+    │ CPU 0 │
+    └───────┘
     """
     array = as_array(arr)
     shape = tuple(array.shape)

@@ -70,6 +70,14 @@ def _with_options(write: Callable[[str], None], options: dict[str, Any]) -> Call
     return show
 
 
+def _no_arguments_yet(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if args or kwargs:
+        raise TypeError(
+            f"debug_{name} received unexpected arguments in the two-call form: {[*args, *kwargs]}. The first call takes options; "
+            "pass the arguments with the format or the function, in the second."
+        )
+
+
 def _shown(
     fmt: Any,
     args: tuple[Any, ...],
@@ -109,9 +117,13 @@ def print(
     Raises:
         ValueError: an argument that the format does not name.
         KeyError, IndexError: a field without an argument.
+
+    >>> jax.jit(lambda x: jax.debug.print('x is {x}', x=x))(3)
+    x is 3
     """
     options = dict(ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check)
     if fmt is None:
+        _no_arguments_yet("print", args, kwargs)
         return _with_options(builtins.print, options)
     return _shown(fmt, args, kwargs, builtins.print, **options)
 
@@ -127,6 +139,7 @@ def log(
     """Like `print`, but to the logger ``shardwise.debug`` at level INFO."""
     options = dict(ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check)
     if fmt is None:
+        _no_arguments_yet("log", args, kwargs)
         return _with_options(_to_log, options)
     return _shown(fmt, args, kwargs, _to_log, **options)
 
@@ -149,9 +162,13 @@ def callback(
     Raises:
         TypeError: `callback` is no function.
         JaxRuntimeError: when it runs, if the function raised.
+
+    >>> jax.jit(lambda x: jax.debug.callback(lambda x: print('x is', x), x))(3)
+    x is 3
     """
     options: dict[str, Any] = dict(ordered=ordered, partitioned=partitioned)
     if callback is None:
+        _no_arguments_yet("callback", args, kwargs)
 
         def decorated(callback: Any, *args: Any, **kwargs: Any) -> Any:
             return debug_callback(callback, args, kwargs, **options)

@@ -17,6 +17,7 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.planned import check_room, recorder
 from shardwise.engine.shards import Shard, local_places, shard_places
@@ -27,9 +28,11 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
 from shardwise.runtime.handout import is_constant, read_only
 from shardwise.runtime.hollow import is_hollow
+from shardwise.runtime.memory import is_pooled, pool
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding import device as _device
 from shardwise.sharding.device import default_device
-from shardwise.sharding.formats import Format, row_major
+from shardwise.sharding.formats import Format, format_of
 
 _GUARD = config.setting("jax_transfer_guard_host_to_device")
 
@@ -99,7 +102,7 @@ class ArrayImpl(Array):
     @property
     def format(self) -> Format:
         """The sharding, and the order of dims in memory."""
-        return row_major(self._sig.aval.ndim, self._sig.sharding)
+        return format_of(self._sig.aval.ndim, self._sig.sharding, self._sig.order)
 
     @property
     def committed(self) -> bool:
@@ -196,7 +199,12 @@ class ArrayImpl(Array):
             raise ValueError(
                 f"unsafe_buffer_pointer() needs a single-device array; this one has {len(self._sig.devices)} shards."
             )
-        return int(self.dense.ctypes.data)
+        dense = self.dense
+        if any(s == 0 and n > 1 for s, n in zip(dense.strides, dense.shape, strict=True)):
+            # A constant is one element until somebody writes to it; readers of addresses expect all of them in memory.
+            dense = self._dense = np.array(dense, order="C")
+            self._block = self._npy = None
+        return int(dense.ctypes.data)
 
     # -- host access -----------------------------------------------------------------------------------------------------------
 
@@ -347,6 +355,9 @@ class ArrayImpl(Array):
             return repr(self)
         return str(self._value)
 
+    def _repr_html_(self) -> str:
+        return text_html(f"{self!r}\n{self.sharding!r}")
+
     def __repr__(self) -> str:
         if self._is_partial:
             weak = ", weak_type=True" if self.weak_type else ""
@@ -403,6 +414,7 @@ def nothing(sig: Signature) -> ArrayImpl:
 
 
 def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
+    value = value if key_dtype else host_values(value)
     return ArrayImpl(_host_signature(value.shape, key_dtype or value.dtype, weak_type, default_device()), dense=value)
 
 
@@ -474,5 +486,22 @@ def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
     return [x for x in gc.get_objects() if type(x) is ArrayImpl and hasattr(x, "_sig") and not x.is_deleted()]
 
 
+def _memory_stats() -> dict[str, Any]:
+    """The pool's counts, and the bytes of arrays that live in other memory, NumPy's say. All devices share one memory."""
+    stats = pool.stats()
+    roots: dict[int, np.ndarray[Any, Any]] = {}
+    for x in live_arrays():
+        for held in (x._dense, x._block):
+            if isinstance(held, np.ndarray) and not is_pooled(held):
+                root = held
+                while isinstance(root.base, np.ndarray):
+                    root = root.base
+                roots[id(root)] = root
+    stats["bytes_in_use"] += sum(root.nbytes for root in roots.values())
+    stats["peak_bytes_in_use"] = max(stats["peak_bytes_in_use"], stats["bytes_in_use"])
+    return stats
+
+
+_device.memory_stats_source = lambda _: _memory_stats()
 install_array_constructor(host_array)
 install_literal_constructor(from_literal)

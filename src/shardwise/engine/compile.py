@@ -2,8 +2,7 @@
 
     inline -> the passes of `passes.pipeline` -> Plan
 
-Comes in: the program, one `Signature` per input, a sharding or None per output. Goes out: an Executable whose `call`
-takes and returns Arrays. It keeps the device program, from which `explain` gets the transfers.
+Comes in: the program, one `Signature` per input, a sharding or None per output. Goes out: an `Executable`.
 """
 
 from __future__ import annotations
@@ -11,21 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
-
-import numpy as np
+from typing import Any, cast
 
 from shardwise.base import config
 from shardwise.base.collector import uncollected
-from shardwise.base.events import COMPILED, record_event_duration_secs
-from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.data_free import DataFree, Request
-from shardwise.engine.guards import refusing, watching_keys
+from shardwise.engine.executable import Call, Executable
+from shardwise.engine.guards import watching_keys
 from shardwise.engine.placement import derive_sharding, incompatible_devices
 from shardwise.engine.planned import recorder
 from shardwise.engine.signature import Signature, array_type, signature
-from shardwise.ir import Literal, Program, ShapedArray, subprograms, verify
-from shardwise.ir.digest import encoded
+from shardwise.ir import Program, ShapedArray, subprograms, verify
 from shardwise.ops.devices.layout import spec_axes
 from shardwise.passes import (
     DEVICE_PROGRAM,
@@ -35,19 +30,13 @@ from shardwise.passes import (
     Grid,
     MeshKey,
     Module,
-    PartForm,
     Transfer,
     inline_calls,
     make_grid,
     run_passes,
-    scheduled,
     transfers_of,
 )
 from shardwise.passes.propagate import Placement
-from shardwise.runtime.blocks import BlockForm, Ndarray
-from shardwise.runtime.plan import Plan
-from shardwise.runtime.processes import FEW, MASK, Announced, history
-from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding import (
     Device,
     Mesh,
@@ -58,200 +47,8 @@ from shardwise.sharding import (
     get_concrete_mesh,
 )
 from shardwise.sharding.device import default_device
-from shardwise.sharding.ownership import takes_part
 
-new_array = ArrayImpl.__new__
-F = TypeVar("F", bound=Callable[..., Any])
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
-
-
-class Executable:
-    """A program compiled for arguments of given signatures."""
-
-    __slots__ = ("_announced", "_forms", "_transfers", "_written", "call", "device_program", "folded_program", "grid", "in_dims",
-                 "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned", "placements", "plan", "program", "seconds")  # fmt: skip
-
-    def __init__(
-        self,
-        in_sigs: Sequence[Signature],
-        module: Module,
-        context: Context,
-        out_sigs: Sequence[Signature],
-        seconds: dict[str, float],
-        owned: Sequence[int] = (),
-        names: Sequence[str] = (),
-    ) -> None:
-        """Schedule `module`, which is partitioned. `owned`: arguments that a call deletes, and whose buffers results may take; a call
-        that raises keeps them, except those whose buffers are already taken. `names`: the arguments' names.
-        """
-        start, before = time.perf_counter(), sum(seconds.values())
-        self.program = program = module.global_program
-        self.name = program.name
-        self.in_sigs = tuple(in_sigs)
-        self.grid = grid = context.grid
-        self.in_dims = in_dims = module.in_dims
-        self.out_dims = module.out_dims
-        self.out_sigs = tuple(out_sigs)
-        self.device_program = module.device_program
-        self.folded_program = device_program = module.program
-        self._transfers: tuple[Transfer, ...] | None = None
-        self.seconds = seconds
-        self.placements = module.layouts  # of the global program's values, in grid axes; empty on one device
-        env = context.env
-        self.owned = tuple(owned)
-        checks = config.jax_debug_nans or config.jax_debug_infs
-        forms: list[BlockForm | PartForm] = []
-        for sig, dims in zip(in_sigs, in_dims, strict=True):
-            forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
-        # None: the argument's own block already has the form that the program needs.
-        self._forms: list[BlockForm | PartForm | None] = [
-            None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
-        ]
-        if config.shardwise_stepped:
-            self.plan = SteppedPlan(device_program, env)
-        else:
-            _look_ahead(device_program)
-            device_program = scheduled(module, context, seconds).program
-            # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
-            taken = () if grid.processes is not None or checks else [i for i in owned if self._forms[i] is None]
-            self.plan = Plan(device_program, env, taken)
-        self._announced = None
-        if grid.processes is not None:  # all processes run this one program
-            hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
-            self._announced = Announced(
-                self.plan, self.folded_program, self.name, names, program.num_consts, hosts, _layouts(out_sigs)
-            )
-        self._written = self._caller(checks=checks) if takes_part(grid.devices) else None
-        self.call = self._written or self._left_out
-        self.call = refusing(self.call, self.name, grid.processes is not None)
-        if checks:
-            self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)
-        seconds["codegen"] = time.perf_counter() - start - (sum(seconds.values()) - before)
-
-    @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """The record of communication, computed from the device program on first use."""
-        if self._transfers is None:
-            self._transfers = transfers_of(self.device_program, self.grid.axis_sizes)
-        return self._transfers
-
-    def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
-        """The arguments in the block form that the program needs."""
-        out = []
-        for x, form in zip(args, self._forms, strict=True):
-            if type(x) is Literal:
-                out.append(x.value if form is None else form.from_dense(x.value))
-                continue
-            assert isinstance(x, ArrayImpl)
-            out.append(x.block if form is None else form.from_dense(x.dense))
-        return out
-
-    def _left_out(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
-        """`call` in a process that owns none of the devices: it computes nothing, and returns empty results of the right types."""
-        for x in args:
-            if isinstance(x, ArrayImpl):
-                x._check_alive()
-        for i in self.owned:
-            x = args[i]
-            if isinstance(x, ArrayImpl):
-                x.delete()
-        return [nothing(sig) for sig in self.out_sigs]
-
-    def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
-        """`call`, raising FloatingPointError if a result holds a NaN (debug_nans) or an infinity (debug_infs)."""
-
-        def checked(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
-            results = call(args)
-            for x in results:
-                if x.dtype.kind in "fc":
-                    for looked, test, what in ((nans, np.isnan, "nan"), (infs, np.isinf, "inf")):
-                        if looked and test(x.block).any():
-                            raise FloatingPointError(
-                                f"invalid value ({what}) encountered in {self.name}: a result of type "
-                                f"{x.aval.str_short()} holds it."
-                            )
-            for i in self.owned:
-                x = args[i]
-                if isinstance(x, ArrayImpl):
-                    x.delete()
-            return results
-
-        return checked
-
-    def single(self) -> Any:
-        """`call` for a program with one result; it returns that result instead of a list."""
-        if self.call is self._written:
-            return self._caller(single=True)
-        call = self.call
-        return lambda args: call(args)[0]
-
-    def _caller(self, single: bool = False, checks: bool = False) -> Any:
-        """`call(args) -> list of Arrays`, generated for this program: the dispatch path has no loops. `single`: it returns an Array.
-        `checks`: results are checked after the call, which therefore keeps owned arguments.
-        """
-        names = [f"a{i}" for i in range(len(self.in_sigs))]
-        told = self._announced
-        meets = told is not None and told.meeting is not None
-        constants: dict[str, Any] = {"run": self.plan.run if told is None else told.run}
-        constants |= {"new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
-        lines = ["def call(args):"]
-        if names:
-            lines.append(f"    {', '.join(names)}, = args")
-        for i, form in enumerate(self._forms):
-            if form is None:
-                lines += [
-                    f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._block",
-                    f"    if b{i} is None: b{i} = a{i}.block",
-                ]
-            else:
-                constants[f"form{i}"] = form.from_dense
-                lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
-        outs = [f"r{i}" for i in range(len(self.out_sigs))]
-        blocks = ", ".join(f"b{i}" for i in range(len(names)))
-        if told is not None:
-            terms = []
-            for i, sig in enumerate(self.in_sigs):
-                if sig.spans:
-                    terms.append(f"a{i}._origin")
-                else:
-                    constants[f"seen{i}"] = told.seen(i)
-                    terms.append(f"seen{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
-            lines += [f"    terms = ({', '.join([str(told.number), *terms])},)", f"    origin = hash(terms) & {MASK}"]
-            constants |= {"told": told.told, "notes": history.notes, "shorten": history.shorten}
-            lines += ["    notes.append((origin, told))", f"    if len(notes) > {FEW}: shorten()"]
-            if meets:
-                blocks = ", ".join(["origin, terms", *[f"b{i}" for i in range(len(names))]])
-        taken = self.plan.owned if isinstance(self.plan, Plan) else ()
-        run_line = f"    {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})"
-        if taken:  # only this list refers to the blocks
-            lines += [f"    blocks = [{blocks}]", f"    del {blocks}", "    try:"]
-            lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
-            lines += ["    " + run_line, "    except BaseException:"]
-            lines += [f"        if type(a{i}) is not Literal: a{i}._block = blocks[{i}]" for i in taken]
-            lines.append("        raise")
-        else:
-            lines.append(run_line)
-        if not checks:
-            lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
-        for i, sig in enumerate(self.out_sigs):
-            constants[f"s{i}"] = sig
-            lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
-            form = self.grid.form(sig.aval.shape, self.out_dims[i])
-            if form is sig.form:
-                lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
-            else:  # the result's own mesh divides the devices in another way than the grid
-                constants[f"dense{i}"] = form.to_dense
-                lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
-            if told is not None:
-                lines.append(f"    x{i}._origin = origin + {i}")
-        results = ", ".join(f"x{i}" for i in range(len(outs)))
-        lines.append(f"    return {results}" if single else f"    return [{results}]")
-        exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
-        return constants["call"]
-
-
-def _layouts(sigs: Sequence[Signature]) -> str:
-    return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
 
 
 @uncollected
@@ -265,6 +62,7 @@ def compile_program(
     legacy: bool = False,
     owned: Owned | None = None,
     jitted: bool = False,
+    runs: bool = True,
 ) -> Executable:
     """Compile `program` for arguments of these signatures.
 
@@ -272,7 +70,7 @@ def compile_program(
     `default_mesh` is the mesh of a program that names no devices; if `legacy`, a program that names other devices is refused.
     `owned` returns the arguments that the program may delete, given the results' signatures and whether there are several devices.
     `jitted`: whether the user asked for this program. In a planned run the program is only partitioned, and its call returns
-    arrays without data.
+    arrays without data. `runs`: whether it is to be finished at once, and not when it is first called.
     """
     seconds: dict[str, float] = {}
     start = time.perf_counter()
@@ -317,17 +115,20 @@ def compile_program(
     if without_data:
         asked = Request(inlined, tuple(given), tuple(out_shardings), default_mesh, legacy)
         return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted, asked))
-    done = Executable(given, module, context, out_sigs, seconds, mine, names)
-    if config.jax_debug_key_reuse:
-        done.call = watching_keys(done.call, traced)
-    record_event_duration_secs(COMPILED, sum(seconds.values()), fun_name=f"jit({program.name})")
-    if _observers and jitted:
-        done.call = _observers[-1](done, names)
+
+    def observe(executable: Executable) -> Call:
+        if config.jax_debug_key_reuse:
+            executable.call = watching_keys(executable.call, traced)
+        return _observers[-1](executable, names) if _observers and jitted else executable.call
+
+    done = Executable(given, module, context, out_sigs, seconds, mine, names, observe)
+    if runs:
+        done.finish()
     return done
 
 
 # From a program that the user compiled and its arguments' names to the replacement of its `call`.
-Observer = Callable[[Executable, Sequence[str]], Callable[[Sequence[ArrayImpl | Literal]], list[ArrayImpl]]]
+Observer = Callable[[Executable, Sequence[str]], Call]
 _observers: list[Observer] = []
 
 
@@ -343,15 +144,6 @@ def observed(observer: Observer) -> Generator[None]:
 
 def _verified(program: Program, after: str) -> Program:
     return verify(program, after) if config.jax_enable_checks else program
-
-
-def _look_ahead(program: Program) -> None:
-    """Let the ops of a program, inner programs included, prepare their kernels (`Op.ahead`)."""
-    for eqn in program.equations:
-        if eqn.op.ahead is not None:
-            eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
-        for _, inner in subprograms(eqn.params):
-            _look_ahead(inner)
 
 
 def _as_data(sig: Signature) -> Signature:

@@ -127,6 +127,9 @@ class DataFree:
                 x.delete()
         return [ArrayImpl(sig, dense=value) for sig, value in self._values]
 
+    def finish(self) -> None:
+        """Nothing is left to do: there is no call to write."""
+
     def single(self) -> Callable[[Sequence[Any]], ArrayImpl]:
         """`call` for a program with one result; it returns that result instead of a list."""
         return lambda args: self.call(args)[0]

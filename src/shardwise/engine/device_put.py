@@ -18,8 +18,10 @@ from shardwise.base.dtypes import is_key_dtype
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.engine.array import ArrayImpl, host_array, host_values, nothing
-from shardwise.engine.compile import Executable, compile_program
+from shardwise.engine.compile import compile_program
+from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_explicit_move
+from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
@@ -99,8 +101,8 @@ def is_target_leaf(x: Any) -> bool:
 
 
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
-    """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh), a Format of row-major
-    layout, or None.
+    """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh), a Format, or
+    None.
 
     `device` and `src` may be prefix trees of targets. With a target the result is committed; without one Arrays come back
     unchanged and host values go uncommitted to the default device. `src` is the target of cotangents (by default the
@@ -119,9 +121,12 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
         if None not in placed:
             return tree_unflatten(tree, placed)
     values = [_leaf(v) for v in leaves]
+    orders = [None] * len(values)
+    if Format in {*map(type, targets)}:
+        orders = [t.order if type(t) is Format else None for t in targets]
     for leaf, value, target, given in zip(leaves, values, resolved, targets, strict=True):
-        if type(given) is Format:
-            given.check_rank(value.shape, "one of device_put's arguments")
+        if type(given) is Format and isinstance(given.layout, Layout):
+            checked_order(given.layout, value.shape, "device_put's arguments")
         if target is not None:
             check_placeable(target, value.aval, "device_put args")
             if type(leaf) is ArrayImpl and leaf._sig.devices != target.device_list:
@@ -130,10 +135,10 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     return tree_unflatten(
         tree,
         [
-            _put_leaf(v, t, a is not None and not a)
+            _put_leaf(v, t, a is not None and not a, order)
             if not isinstance(v, Tracer) and is_eager()
             else _put_traced(v, t, given, origin)
-            for v, t, given, origin, a in puts
+            for (v, t, given, origin, a), order in zip(puts, orders, strict=True)
         ],
     )
 
@@ -192,10 +197,14 @@ def _leaf(x: Any) -> Array | Literal | Any:
         ) from None
 
 
-def _put_leaf(x: Any, target: Sharding | None, copy: bool) -> Array:
+def _put_leaf(x: Any, target: Sharding | None, copy: bool, order: tuple[int, ...] | None = None) -> Array:
     value = as_array(x)
     assert isinstance(value, ArrayImpl)
     value._check_alive()
+    if order is not None:
+        placed = _put_leaf(value, target, copy)
+        assert isinstance(placed, ArrayImpl)
+        return in_order(placed, order)
     if target is None:
         return value._copied() if copy else value
     if value.sharding == target and value.committed and not copy and len(value._sig.devices) > 1:
@@ -267,7 +276,9 @@ def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
     if value._sig.spans or spans_processes(target.device_list):
         return _put_across(value, target)
     aval = array_type(value.shape, value.dtype, value.weak_type, target)
-    return ArrayImpl(signature(aval, target, True), dense=value.dense if dense is None else dense)
+    same_place = value.sharding == target
+    sig = signature(aval, target, True, value._sig.order if same_place else None)
+    return ArrayImpl(sig, dense=value.dense if dense is None else dense)
 
 
 def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:
@@ -297,7 +308,11 @@ def abstract(sharding: NamedSharding) -> NamedSharding:
 
 
 def device_get(x: Any) -> Any:
-    """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves are unchanged."""
+    """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves are unchanged.
+
+    >>> jax.device_get({'a': jnp.arange(2)})
+    {'a': array([0, 1], dtype=int32)}
+    """
     return tree_map(_got, x)
 
 

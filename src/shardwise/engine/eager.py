@@ -10,7 +10,8 @@ from typing import Any
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.compile import Executable, compile_program
+from shardwise.engine.compile import compile_program
+from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_moves
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import (

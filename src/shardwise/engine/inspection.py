@@ -12,6 +12,7 @@ from shardwise.ir import Array, ShapedArray
 from shardwise.ir.axis_scope import CHECK_VMA
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import ManualAxisType, NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
+from shardwise.sharding.formats import Format, Layout
 from shardwise.sharding.sharding import rank_text
 
 
@@ -19,6 +20,9 @@ def typeof(x: Any) -> ShapedArray:
     """The type of an array, tracer, NumPy array or scalar, with explicit shardings: ``ShapedArray(int32[4@X,2])``.
 
     Raises TypeError for other values.
+
+    >>> print(jax.typeof(jnp.ones((2, 3))).shape)
+    (2, 3)
     """
     if isinstance(x, Array):
         return x.aval if CHECK_VMA.get() or not x.aval.vma else x.aval.update(vma=frozenset())
@@ -40,9 +44,13 @@ def host_type(x: Any) -> ShapedArray:
 
 
 class ShapeDtypeStruct:
-    """A type without data: shape, dtype, and optionally sharding and weak_type. Accepted by every function that needs only types."""
+    """A type without data: shape, dtype, and optionally sharding and weak_type. Accepted by every function that needs only types.
 
-    __slots__ = ("dtype", "manual_axis_type", "shape", "sharding", "weak_type")
+    >>> jax.ShapeDtypeStruct((2, 3), jnp.float32)
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+
+    __slots__ = ("dtype", "layout", "manual_axis_type", "shape", "sharding", "weak_type")
 
     def __init__(
         self,
@@ -60,6 +68,11 @@ class ShapeDtypeStruct:
             raise NotImplementedError(
                 "ShapeDtypeStruct(is_ref=True): mutable references are not supported; use plain arrays."
             )
+        layout: Layout | None = None
+        if isinstance(sharding, Format):
+            layout = sharding.layout if isinstance(sharding.layout, Layout) else None
+            sharding = sharding.resolved("ShapeDtypeStruct")
+        self.layout = layout  # the order of dims in memory, where it is given
         if isinstance(sharding, PartitionSpec):
             mesh = get_concrete_mesh()
             if mesh.empty:
@@ -94,6 +107,11 @@ class ShapeDtypeStruct:
             raise RuntimeError(
                 f"Cannot reassign attributes ({name}) of immutable ShapeDtypeStruct objects. Make another with update({name}=...)."
             )
+
+    @property
+    def format(self) -> Format:
+        """The sharding and the order of dims in memory, as far as they are given."""
+        return Format(self.layout, self.sharding)
 
     @property
     def vma(self) -> frozenset[str]:
@@ -142,12 +160,13 @@ class ShapeDtypeStruct:
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
         """A copy with some fields replaced."""
-        fields: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type,
+        placed = self.sharding if self.layout is None else self.format
+        fields: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "sharding": placed, "weak_type": self.weak_type,
                   "manual_axis_type": self.manual_axis_type, **changes}  # fmt: skip
         return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.shape, self.dtype, self.sharding, self.weak_type, self.manual_axis_type)
+        return (self.shape, self.dtype, self.sharding, self.layout, self.weak_type, self.manual_axis_type)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapeDtypeStruct) and self._key() == other._key()
@@ -157,6 +176,7 @@ class ShapeDtypeStruct:
 
     def __repr__(self) -> str:
         sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        layout = f", format={self.layout}" if self.layout is not None else ""
         weak = f", weak_type={self.weak_type}" if self.weak_type else ""
         vma = f", vma={set(self.vma)}" if self.vma else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{vma})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{layout}{weak}{vma})"

@@ -15,6 +15,7 @@ from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, host_values, nothing, unguarded
 from shardwise.engine.data_free import without_data
 from shardwise.engine.device_put import as_target, check_placeable, device_put
+from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Tracer
@@ -22,6 +23,7 @@ from shardwise.ir.digest import encoded
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.processes import MASK, checksum, history, number_of
 from shardwise.sharding import NamedSharding, Sharding
+from shardwise.sharding.formats import Format, Layout
 from shardwise.sharding.ownership import (
     local_index,
     local_part,
@@ -151,7 +153,8 @@ def make_array_from_single_device_arrays(
     if not sig.tiling.mesh_shape:
         return ArrayImpl(sig, dense=parts[0])
     block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
-    return ArrayImpl(sig, block=_collapse_replicas(block, sig))
+    orders = {a._sig.order for a in given}
+    return in_order(ArrayImpl(sig, block=_collapse_replicas(block, sig)), orders.pop() if len(orders) == 1 else None)
 
 
 def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
@@ -216,7 +219,7 @@ def _check_devices(wanted: set[Any], given: set[Any]) -> None:
 
 
 def make_array_from_callback(
-    shape: Shape, sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
+    shape: Shape, sharding: Sharding | Format, data_callback: Callable[[Any], Any], dtype: Any = None
 ) -> ArrayImpl:
     """The Array of global `shape` whose shard at index `idx` (a tuple of slices) is `data_callback(idx)`.
 
@@ -225,6 +228,14 @@ def make_array_from_callback(
     """
     api = "jax.make_array_from_callback"
     shape = _checked_shape(shape, api)
+    if isinstance(sharding, Format):
+        if sharding.layout is Layout.AUTO or sharding.sharding is None:
+            raise TypeError(
+                f"`Layout.AUTO` cannot be used in place of a device-local layout when calling `{api}`, which needs a sharding, too. Got "
+                f"{sharding}"
+            )
+        orders = None if sharding.order is None else checked_order(sharding.layout, shape, "the arguments")
+        return in_order(make_array_from_callback(shape, sharding.sharding, data_callback, dtype), orders)
     _check_sharding(sharding)
     _check_divides(sharding, shape)
     if not takes_part(sharding.device_list):
@@ -328,7 +339,8 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     """
 
     leaves, tree = tree_flatten(local_data)
-    shardings = [sharding] * len(leaves) if isinstance(sharding, Sharding) else broadcast_prefix(sharding, local_data)
+    whole = isinstance(sharding, (Sharding, Format))
+    shardings = [sharding] * len(leaves) if whole else broadcast_prefix(sharding, local_data)
     if global_shape is None or isinstance(global_shape, tuple):
         shapes = [global_shape] * len(leaves)
     else:
@@ -339,7 +351,8 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
         resolved = as_target(target)
         assert resolved is not None
         if spans_processes(resolved.device_list) or _is_planned(resolved, processes=2):
-            out.append(_from_local(resolved, value, shape))
+            made = _from_local(resolved, value, shape)
+            out.append(in_order(made, target.order if isinstance(target, Format) else None))
             continue
         checked = config.dialect.arrays.local_data_checks_shape
         if checked and shape is not None and tuple(shape) != value.shape:
@@ -348,7 +361,7 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
                 f"local_data.shape; got {shape} for data of shape {value.shape}."
             )
         check_placeable(resolved, value.aval, "device_put args")
-        out.append(device_put(leaf, resolved))
+        out.append(device_put(leaf, target))
     return tree_unflatten(tree, out)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ShardPlace:
     """The place of a device's part in all arrays of one signature."""
 
-    __slots__ = ("_sig", "at", "device", "index", "replica_id", "whole")
+    __slots__ = ("_cut", "_sig", "at", "device", "index", "local", "replica_id", "whole")
 
     def __init__(self, whole: Signature, at: tuple[int, ...], device: Device, index: Index, replica_id: int) -> None:
         self.whole = whole
@@ -32,25 +32,44 @@ class ShardPlace:
         self.device = device
         self.index = index
         self.replica_id = replica_id
+        self.local = device.is_local
         self._sig: Signature | None = None
+        # Nearly all blocks of one signature have one shape: the one met last, the index of the part, and its shape where that repeats
+        # elements of the block.
+        self._cut: tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None] = (), (), None
 
     def data(self, array: ArrayImpl) -> ArrayImpl:
-        """The part of `array`: a view, not a copy."""
-        block, at = array._block, self.at
-        if block is not None and at:
-            part = block[(*[i if n != 1 else 0 for i, n in zip(at, block.shape, strict=False)], ...)]
-            shape = self.whole.form.block_shape[len(at) :]
-            if part.shape != shape:
-                part = np.broadcast_to(part, shape)
-        else:
+        """The part of `array`: a view, not a copy. RuntimeError if the array was deleted."""
+        block = array._block
+        if block is None or not self.at:
             part = array.dense[(*self._own_index(), ...)]
+        else:
+            shape, cut, repeated = self._cut
+            if block.shape != shape:
+                _, cut, repeated = self._cut = self._cut_of(block.shape)
+            part = block[cut]
+            if repeated is not None:
+                part = np.broadcast_to(part, repeated)
         sig = self._sig
         if sig is None:
-            aval, sharding = self.whole.aval, self.whole.sharding
-            own = SingleDeviceSharding(self.device, memory_kind=sharding.memory_kind)
-            sig = signature(ShapedArray(part.shape, aval.dtype, aval.weak_type), own, self.whole.committed)
-            self._sig = sig
-        return type(array)(sig, dense=part)
+            sig = self._sig = self._signature(part.shape)
+        kind = type(array)
+        made = kind.__new__(kind)
+        made._sig, made._dense = sig, part
+        made._block = made._npy = made._shards = None
+        return made
+
+    def _cut_of(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None]:
+        lead = len(self.at)
+        whole = self.whole.form.block_shape[lead:]
+        cut = (*[i if n != 1 else 0 for i, n in zip(self.at, shape, strict=False)], ...)
+        return shape, cut, None if shape[lead:] == whole else whole
+
+    def _signature(self, shape: tuple[int, ...]) -> Signature:
+        aval, sharding = self.whole.aval, self.whole.sharding
+        own = SingleDeviceSharding(self.device, memory_kind=sharding.memory_kind)
+        own_type = ShapedArray(shape, aval.dtype, aval.weak_type)
+        return signature(own_type, own, self.whole.committed, self.whole.order)
 
     def _own_index(self) -> Index:
         sig = self.whole
@@ -121,12 +140,10 @@ class Shard:
     @property
     def data(self) -> ArrayImpl | None:
         """The part as a single-device array: a view, not a copy. None if another process holds it."""
-        if self._data is None:
-            if not self._place.device.is_local:
-                return None
-            self._array._check_alive()
-            self._data = self._place.data(self._array)
-        return self._data
+        data = self._data
+        if data is None and self._place.local:
+            data = self._data = self._place.data(self._array)
+        return data
 
     def __repr__(self) -> str:
         return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"

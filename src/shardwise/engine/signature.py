@@ -17,7 +17,7 @@ from shardwise.sharding.tiling import Tiling
 class Signature:
     """An argument's type, sharding and commitment, on which a compiled call depends. Interned: compared by identity."""
 
-    __slots__ = ("absent", "aval", "committed", "devices", "form", "positions", "sharding", "spans", "tiling")
+    __slots__ = ("absent", "aval", "committed", "devices", "form", "order", "positions", "sharding", "spans", "tiling")
 
     aval: ShapedArray
     sharding: Sharding
@@ -28,9 +28,13 @@ class Signature:
     spans: bool  # other processes own some of the devices: `form` and the data describe this process's part
     absent: bool  # this process owns none of the devices: it knows the array, and holds no part of it
     positions: tuple[Ndarray | None, ...]  # per dim, the parts that this process holds; None: all of them
+    order: tuple[int, ...] | None  # dims from the slowest to the fastest varying in memory; None: the default
 
-    def __init__(self, aval: ShapedArray, sharding: Sharding, committed: bool) -> None:
+    def __init__(
+        self, aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None = None
+    ) -> None:
         self.aval = aval
+        self.order = order
         self.sharding = sharding
         self.committed = committed
         self.devices = sharding.device_list
@@ -71,16 +75,23 @@ class Signature:
         return local_part(dense, self.tiling.ways, self.positions)
 
 
-_signatures: Interned[tuple[ShapedArray, Sharding, bool], Signature] = Interned()
+_signatures: Interned[tuple[Any, ...], Signature] = Interned()
 
 
-def signature(aval: ShapedArray, sharding: Sharding, committed: bool) -> Signature:
-    """The interned Signature of arrays of this type and sharding."""
-    key = (aval, sharding, committed)
+def signature(
+    aval: ShapedArray, sharding: Sharding, committed: bool, order: tuple[int, ...] | None = None
+) -> Signature:
+    """The interned Signature of arrays of this type and sharding, and of this order in memory."""
+    key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
     found = _signatures.get(key)
     if found is None:
-        found = _signatures.keep(key, Signature(aval, sharding, committed))
+        found = _signatures.keep(key, Signature(aval, sharding, committed, order))
     return found
+
+
+def order_named(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The `Signature.order` of arrays whose dims are in this order: None for the default, which is row-major."""
+    return None if order is None or order == tuple(range(len(order))) else order
 
 
 def array_type(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sharding) -> ShapedArray:

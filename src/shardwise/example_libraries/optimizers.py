@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import (
     PyTreeDef,
     register_pytree_node,
@@ -223,15 +224,18 @@ def sm3(step_size: Any, momentum: float = 0.9) -> tuple[Init, Update, GetParams]
         return vector.reshape(tuple(-1 if a == axis else 1 for a in range(ndim)))
 
     def init(x0: Any) -> Any:
-        x0 = jnp.atleast_1d(x0)
-        return x0, jnp.zeros_like(x0), [jnp.zeros(n, x0.dtype) for n in x0.shape]
+        x0 = jnp.asarray(x0)
+        return x0, jnp.zeros_like(x0), [jnp.zeros(n, x0.dtype) for n in x0.shape or (1,)]
 
     def update(i: Any, g: Any, state: Any) -> Any:
         x, mean, vectors = state
         bound = functools.reduce(jnp.minimum, [along(v, a, x.ndim) for a, v in enumerate(vectors)]) + jnp.square(g)
         scaled = jnp.where(bound > 0, g / jnp.sqrt(jnp.where(bound > 0, bound, 1)), 0)
         mean = (1 - momentum) * scaled + momentum * mean
-        vectors = [jnp.max(bound, axis=tuple(b for b in range(x.ndim) if b != a)) for a in range(x.ndim)]
+        if x.ndim:
+            vectors = [jnp.max(bound, axis=tuple(b for b in range(x.ndim) if b != a)) for a in range(x.ndim)]
+        else:
+            vectors = [bound.reshape(1)]
         return x - rate(i) * mean, mean, vectors
 
     return init, update, lambda state: state[0]
@@ -317,3 +321,6 @@ def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
         raise TypeError("pack_optimizer_state takes a tree whose leaves are JoinPoints.")
     flat = [tree_flatten(p.subtree) for p in points]
     return OptimizerState(tuple(tuple(leaves) for leaves, _ in flat), tree, tuple(sub for _, sub in flat))
+
+
+__dir__ = _listing(__name__)

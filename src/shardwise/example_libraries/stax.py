@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise import nn, random
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.lax import adaptive as lax
 from shardwise.nn.initializers import glorot_normal, normal, ones, zeros
 from shardwise.transforms.jit.jaxpr import eval_shape
@@ -291,3 +292,6 @@ def shape_dependent(make_layer: Callable[[Shape], Layer]) -> Layer:
         return make_layer(inputs.shape)[1](params, inputs, **kwargs)
 
     return init_fun, apply_fun
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
+
 __all__ = ["compute_on"]
 
 _KINDS = ("device_host", "device", "tpu_sparsecore")
@@ -35,3 +37,6 @@ class compute_on(ContextDecorator):
 
     def __exit__(self, *exc: Any) -> None:
         return None
+
+
+__dir__ = _listing(__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from shardwise.base.listing import listing as _listing
 from shardwise.core import AbstractValue as AbstractValue
 from shardwise.core import ShapedArray as ShapedArray
 from shardwise.extend.core import control_flow_allowed_effects as control_flow_allowed_effects
@@ -82,3 +83,6 @@ _declared: dict[type, Callable[[Any], Any]] = {}
 def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
     """Declare how the type of values of that class is found. `tree_util` is what makes arguments of them."""
     _declared[val_cls] = typeof_fn
+
+
+__dir__ = _listing(__name__)

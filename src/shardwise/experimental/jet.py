@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.derivatives.autodiff import jvp
@@ -79,3 +80,6 @@ class _Box:
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
+
+
+__dir__ = _listing(__name__)

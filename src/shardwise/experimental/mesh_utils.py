@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.listing import listing as _listing
 from shardwise.sharding import Device
 from shardwise.sharding import devices as all_devices
 from shardwise.sharding.ownership import arranged
@@ -95,3 +96,6 @@ def create_hybrid_device_mesh(
     stacked = np.concatenate([block.ravel() for block in blocks]).reshape(*outer, *inner)
     paired = stacked.transpose([dim for i in range(rank) for dim in (i, rank + i)])
     return paired.reshape([o * i for o, i in zip(outer, inner, strict=True)])
+
+
+__dir__ = _listing(__name__)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.distributed import is_initialized
 from shardwise.engine.array import ArrayImpl
@@ -78,7 +79,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     stacked). Of an array over several processes it is the whole value.
 
     Raises:
-        ValueError: under the latest dialect, an array over several processes without `tiled`.
+        ValueError: under the dialect 0.10, an array over several processes without `tiled`.
     """
     return tree_map(lambda x: _gathered(x, tiled), in_tree)
 
@@ -248,3 +249,6 @@ def _everyone() -> tuple[int, ...]:
 
 def _meet(what: str) -> None:
     the_world().meet(_everyone(), number_of(what), lambda: what)
+
+
+__dir__ = _listing(__name__)

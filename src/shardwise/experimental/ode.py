@@ -15,6 +15,7 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base.config import default_matmul_precision
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import tree_leaves, tree_map
 from shardwise.flatten_util import ravel_pytree
 from shardwise.ir import Array
@@ -195,3 +196,6 @@ def odeint(
         raise TypeError(f"t must be an array of floats, but got {t}.")
     converted, consts = closure_convert(func, y0, t[0], *args)
     return _on_trees(converted, rtol, atol, mxstep, hmax, y0, t, *args, *consts)
+
+
+__dir__ = _listing(__name__)

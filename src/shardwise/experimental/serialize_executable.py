@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import PyTreeDef
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
@@ -76,6 +77,8 @@ def serialize(compiled: Any) -> tuple[bytes, PyTreeDef, PyTreeDef]:
         "stage": (compiled._avals, compiled.donate_argnums, compiled._out_avals, compiled.fun_name, compiled._chosen),
         "names": tuple(lowered._names),
         "statics": lowered._has_statics,
+        "argument orders": tuple(lowered._orders),
+        "result orders": entry.orders,
     }
     buffer = io.BytesIO()
     head = (devices[0].platform, devices[0].device_kind, [d.id for d in devices])
@@ -159,6 +162,7 @@ class _Loaded(Lowered):
         self._entry = entry
         self._names = parts["names"]
         self._has_statics = parts["statics"]
+        self._orders = parts["argument orders"]
 
 
 def _compiled(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device | None) -> Entry:
@@ -188,6 +192,7 @@ def _compiled(parts: Mapping[str, Any], out_tree: PyTreeDef, device: Device | No
         len(parts["stage"][0]),
         parts["program"],
         parts["wanted"],
+        parts["result orders"],
     )
 
 
@@ -261,3 +266,6 @@ def _may_be_named(module: str | None, name: str) -> bool:
     """Whether bytes may hold a class or a function by this name."""
     package = (module or "").partition(".")[0]
     return package in (__name__.partition(".")[0], "ml_dtypes") or name in _PLAIN.get(module or "", ())
+
+
+__dir__ = _listing(__name__)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from shardwise.base.listing import listing as _listing
 from shardwise.experimental.mesh_utils import create_device_mesh
 from shardwise.planner import Machine, client_of
 from shardwise.planner.machines import find
@@ -120,3 +121,6 @@ def make_mesh(
     """
     devices = create_device_mesh(mesh_shape, topo.devices, contiguous_submeshes=contiguous_submeshes)
     return Mesh(devices, axis_names)
+
+
+__dir__ = _listing(__name__)

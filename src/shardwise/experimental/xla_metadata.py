@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
+
 __all__ = ["set_xla_metadata"]
 
 
@@ -22,3 +24,6 @@ def set_xla_metadata(x: Any = None, **notes: Any) -> Any:
     The `notes` go nowhere: JAX writes them into the text that XLA reads, and the numbers do not depend on them.
     """
     return _Noted() if x is None else x
+
+
+__dir__ = _listing(__name__)

@@ -2,6 +2,8 @@
 
 from typing import Any, NoReturn
 
+from shardwise.base.listing import listing as _listing
+
 
 class _Programs:
     """Makers of such programs; each call raises NotImplementedError."""
@@ -19,3 +21,5 @@ class _Programs:
 
 
 ifrt_programs = _Programs()
+
+__dir__ = _listing(__name__)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from shardwise.base.config import context_token
+from shardwise.base.listing import listing as _listing
 
 __all__ = [
     "StoreException",
@@ -239,3 +240,6 @@ def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any
 
     cached.cache_clear = seen.clear  # type: ignore[attr-defined]
     return cached
+
+
+__dir__ = _listing(__name__)

@@ -1,6 +1,7 @@
 """`shardwise.interpreters.ad`: derivative rules of new primitives."""
 
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal
+from shardwise.transforms.derivatives.custom_rules import CustomVJPException as CustomVJPException
 from shardwise.transforms.interpreters.jvp import JVPTrace as JVPTrace
 from shardwise.transforms.interpreters.jvp import JVPTracer as JVPTracer
 from shardwise.transforms.programs.primitives import Zero as Zero

@@ -3,6 +3,7 @@
 from typing import Any
 
 from shardwise import numpy
+from shardwise.base.listing import listing as _listing
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front as _full_in_front
 from shardwise.ops.shapes.broadcast import broadcast as _broadcast
@@ -62,3 +63,5 @@ __all__ = [
     "BatchTrace", "BatchTracer", "axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defvectorized",
     "is_vmappable", "move_to_front", "moveaxis", "not_mapped", "primitive_batchers", "register_vmappable", "unregister_vmappable",
 ]  # fmt: skip
+
+__dir__ = _listing(__name__)

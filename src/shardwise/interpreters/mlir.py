@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.transforms.programs.primitives import LowerFun
 from shardwise.transforms.programs.primitives import register_lowering as register_lowering
 
@@ -12,3 +13,6 @@ __all__ = ["lower_fun", "register_lowering"]
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> LowerFun:
     """A lowering that runs `fun` on traced arrays."""
     return LowerFun(fun, multiple_results)
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.extend.linear_util import WrappedFun
 from shardwise.ir import (
     Equation,
@@ -123,3 +124,6 @@ def dce_jaxpr(
     taken = [k or v in read for k, v in zip(keep, jaxpr.invars, strict=True)]
     inputs = (*jaxpr.constvars, *[v for v, t in zip(jaxpr.invars, taken, strict=True) if t])
     return Jaxpr.of(_Program(inputs, live.equations, outputs, old.num_consts, old.name)), taken
+
+
+__dir__ = _listing(__name__)

@@ -7,10 +7,14 @@ from shardwise.ir.boxes import Box as Box
 from shardwise.ir.collective import Absorbed as Absorbed
 from shardwise.ir.collective import Collective as Collective
 from shardwise.ir.keys import ExactParams as ExactParams
+from shardwise.ir.keys import SharedParams as SharedParams
 from shardwise.ir.keys import exact as exact
 from shardwise.ir.keys import exact_items as exact_items
 from shardwise.ir.keys import note_params as note_params
 from shardwise.ir.keys import params_key as params_key
+from shardwise.ir.narrowed import Narrowed as Narrowed
+from shardwise.ir.narrowed import PartOf as PartOf
+from shardwise.ir.narrowed import ProgramPart as ProgramPart
 from shardwise.ir.op import Emit as Emit
 from shardwise.ir.op import Fold as Fold
 from shardwise.ir.op import Halo as Halo

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from shardwise.base import config
 from shardwise.base.config import Setting
+from shardwise.base.dialect import Types
 
 AxisEnv = tuple[tuple[str, int], ...]
 
@@ -11,6 +13,9 @@ AXIS_ENV: Setting[AxisEnv] = Setting("axis_env", ())
 
 # Whether the enclosing shard_map checks types (check_vma): a value not typed as varying is the same on all devices.
 CHECK_VMA: Setting[bool] = Setting("check_vma", True)
+
+# The dialect whose rules hold in the body of the enclosing shard_map; None: the current one.
+ERA: Setting[str | None] = Setting("era", None)
 
 # Whether derivatives taken in a body are per device, as in the seed era's shard_map.
 LOCAL_DERIVATIVES: Setting[bool] = Setting("local_derivatives", False)
@@ -23,6 +28,16 @@ MAPPED_AXES: Setting[frozenset[str]] = Setting("mapped_axes", frozenset())
 
 # Mesh axes over which the dim of the vmap whose rule is running is to be split (spmd_axis_name).
 SPMD_AXES: Setting[tuple[str, ...]] = Setting("spmd_axes", (), traced=False)
+
+
+def types_table() -> Types:
+    """What the types of values say and check at this point of a program."""
+    return config.dialect_of(ERA.get()).types
+
+
+def varying_checked() -> bool:
+    """Whether carries, branches and operands must agree in the axes over which they vary."""
+    return CHECK_VMA.get() and types_table().vma_checked
 
 
 def is_checked(axis: str) -> bool:

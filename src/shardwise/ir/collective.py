@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardwise.ir.boxes import Box
+
 if TYPE_CHECKING:
     from shardwise.ir.op import Op, Types
 
@@ -62,7 +64,7 @@ class Collective:
     alone: Callable[[int, Values, Params], Any] | None = None
     called: Callable[[Params], str] | None = None
     told: tuple[str, ...] = ()
-    boxes: Callable[..., Any] | None = None
+    boxes: Callable[..., tuple[tuple[int, ...], Sequence[Box]] | None] | None = None
     pattern: str = "shift"
 
     @property

@@ -149,3 +149,25 @@ class ExactParams(Mapping[str, Any]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExactParams) and hash(self) == hash(other) and self._key == other._key
+
+
+class SharedParams:
+    """One object for equal params, so that later passes, which know params by their ids, find what equations have in common."""
+
+    __slots__ = ("_by_id", "_by_key")
+
+    def __init__(self) -> None:
+        # By id of the params, which the values keep.
+        self._by_id: dict[int, tuple[Params, Params]] = {}
+        self._by_key: dict[frozenset[tuple[str, Any]], Params] = {}
+
+    def __call__(self, params: Params) -> Params:
+        """The first params equal to these; themselves if they do not hash."""
+        known = self._by_id.get(id(params))
+        if known is None:
+            try:
+                first = self._by_key.setdefault(frozenset(exact_items(params)), params)
+            except TypeError:
+                first = params
+            known = self._by_id[id(params)] = params, first
+        return known[1]

@@ -6,10 +6,11 @@ Goes out: an `Op` whose fields every pass reads; passes name only ops that they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.ir.boxes import Box
 from shardwise.ir.collective import Collective
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import KeyUses
@@ -191,6 +192,8 @@ class Op:
     boundary        a region that works on blocks: params `in_dims` and `out_dims` say how they lie, `auto` the axes that are free.
     effects         True, or a predicate of params: never removed nor merged.
     calls_user      runs Python code of the user's, which may raise, and which counts its calls.
+    narrow          ``(params, wanted, part_of) -> Narrowed`` for ops with several results, some of which may be unread: the equation that
+                    gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
     rewrite         ``(eqn) -> Program | None``: what is put in the place of an equation of a per-device program where that is cheaper
                     to run.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
@@ -215,7 +218,7 @@ class Op:
     place: Callable[..., Params] | None = None
     to_grid: Callable[..., Params] | None = None
     halo: Callable[..., Halo | None] | None = None
-    boxes: Callable[..., Any] | None = None
+    boxes: Callable[..., Sequence[Sequence[Box]] | None] | None = None
     partition: Callable[..., Any] | None = None
     explicit: Callable[..., Any] | None = None
     edges: Callable[..., Any] | None = None
@@ -259,6 +262,7 @@ class Op:
     call: bool = False
     inline: Callable[..., Any] | None = None
     static: Callable[..., Any] | None = None
+    narrow: Callable[..., Any] | None = None
     rewrite: Callable[..., Any] | None = None
     jvp: Any = None
     transpose: Callable[..., Any] | None = None

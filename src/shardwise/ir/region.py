@@ -23,7 +23,7 @@ class Loop:
     `body` gets the operands at `consts`, then the carry, which begins with the operands at `carry`, then an entry along the first
     dim of each operand at `rows`; it gives the next carry, then entries of the stacked results. `test` gets the operands at
     `test_consts`, then the carry. The equation's results are the last carry and the stacked results. If `reverse`, the last
-    entries come first.
+    entries come first. `counted` is the param of the equation that says how many constants `body` has.
     """
 
     body: Program
@@ -34,6 +34,7 @@ class Loop:
     reverse: bool = False
     test: Program | None = None
     test_consts: slice = field(default_factory=_none)
+    counted: str = ""
 
     @property
     def programs(self) -> tuple[Program, ...]:

@@ -53,6 +53,10 @@ class Trace:
         """The results of `op` on `args`: one value, or a list if the op has multiple results."""
         raise NotImplementedError
 
+    def leave_reference(self, value: Any, reference: Any) -> Any:
+        """The value outside of this trace that is written to a reference from there."""
+        return value
+
 
 class Tracer(Array):
     """A value that stands for an array while a function is traced."""
@@ -176,6 +180,11 @@ def current_trace() -> Trace:
     return _state.trace
 
 
+def eager_trace() -> Trace:
+    """The trace that executes ops."""
+    return _EAGER[0]
+
+
 def is_eager() -> bool:
     """Whether ops run eagerly in this thread."""
     return _state.trace is _EAGER[0]
@@ -267,8 +276,19 @@ class ProgramTrace(Trace):
     """Records every op call as an equation."""
 
     show: Callable[[ProgramTracer], str] | None = None  # the text of a value, where it is not that of its type
+    is_linear = False  # whether it records only what touches its inputs
 
-    __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent")
+    __slots__ = (
+        "arg_names",
+        "captured",
+        "captured_vars",
+        "declares_reads",
+        "equations",
+        "inputs",
+        "name",
+        "parent",
+        "used_references",
+    )
 
     def __init__(self, name: str = "f") -> None:
         super().__init__()
@@ -279,6 +299,10 @@ class ProgramTrace(Trace):
         self.arg_names: dict[Var, str] = {}
         self.captured: list[Any] = []
         self.captured_vars: dict[int, Var] = {}
+        self.used_references: dict[Any, bool] = {}  # those that are no inputs of the program: whether they were written
+        self.declares_reads = (
+            False  # whether references that are read have to be inputs, as the program is kept for later calls
+        )
 
     def new_arg(self, aval: ShapedArray, name: str = "") -> ProgramTracer:
         """A fresh input of the program."""
@@ -367,8 +391,16 @@ def _record(
     fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], names: Sequence[str], trace: ProgramTrace
 ) -> tuple[Program, list[Any]]:
     with tracing(trace), inside_trace.override(True):
-        outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
-        return trace.finish(list(outs))
+        try:
+            outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
+            recorded = trace.finish(list(outs))
+        finally:
+            for reference in trace.used_references:
+                reference.leave(trace)
+    undeclared = [r for r, written in trace.used_references.items() if written or trace.declares_reads]
+    if undeclared:
+        raise undeclared[0].undeclared(undeclared)
+    return recorded
 
 
 def not_concrete(x: Tracer, need: str, remedy: str) -> ConcretizationTypeError:

@@ -31,7 +31,7 @@ class ShapedArray:
     replicated values whose cotangents are unreduced.
     """
 
-    __slots__ = ("_hash", "dtype", "mesh", "ndim", "reduced", "shape", "size", "spec", "unreduced", "vma", "weak_type")
+    __slots__ = ("dtype", "mesh", "ndim", "reduced", "shape", "size", "spec", "unreduced", "vma", "weak_type")
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -87,16 +87,12 @@ class ShapedArray:
         for n in shape:
             size *= int(n)
         put(self, "size", size)
-        put(self, "_hash", hash(key))
         return _interned.keep(key, self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot assign to field {name!r} of a type; use update({name}=...)")
 
-    def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined]
-
-    # Equality is identity, inherited from object: types are interned.
+    # Equality and hash are those of identity, inherited from object: types are interned.
 
     def __reduce__(self) -> tuple[Any, ...]:
         others = {k: getattr(self, k) for k in ("mesh", "spec", "vma", "unreduced", "reduced")}

@@ -189,7 +189,9 @@ def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Lit
     if isinstance(dtype, KeyDtype):
         stored = physical(dtype)  # bytes of four words are made from no number: 0, which fills gaps, is all zeros
         return Literal(np.asarray(value, stored) if value else np.zeros((), stored), ShapedArray((), dtype))
-    data = np.asarray(value).astype(dtype, copy=False) if not isinstance(value, int) else _int_scalar(value, dtype)
+    # NumPy makes no void, as float0 is, of an int.
+    exact = isinstance(value, int) and dtype.kind != "V"
+    data = _int_scalar(int(value), dtype) if exact else np.asarray(value).astype(dtype, copy=False)
     return Literal(data, ShapedArray((), dtype, weak if weak_type is None else weak_type))
 
 

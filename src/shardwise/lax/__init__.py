@@ -3,6 +3,7 @@
 import importlib as _importlib
 from typing import Any as _Any
 
+from shardwise.base.listing import package_listing as _package_listing
 from shardwise.lax import strict as _strict
 from shardwise.lax.adaptive import *  # noqa: F403
 
@@ -37,5 +38,4 @@ def __getattr__(name: str) -> _Any:
     raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), "custom_linear_solve", "custom_root", "linalg"})
+__dir__ = _package_listing(__name__, "custom_linear_solve", "custom_root", "linalg")

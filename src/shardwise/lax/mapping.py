@@ -25,15 +25,18 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     Args:
         f: from a tree of entries to a tree of arrays.
         xs: a tree of arrays that share the size of their first dim.
-        batch_size: so many entries go through `f` at a time, mapped with `vmap`: faster, for that much more memory.
+        batch_size: so many entries go through `f` at a time, mapped with `vmap`: faster, for that much more memory. None and 0: one.
 
     Raises:
-        ValueError: no arrays, sizes that differ, or a `batch_size` below 1.
+        ValueError: no arrays, sizes that differ, or a negative `batch_size`.
+
+    >>> lax.map(lambda x: x**2, jnp.arange(4))
+    Array([0, 1, 4, 9], dtype=int32)
     """
-    if batch_size is None:
+    if not batch_size:
         return _one_by_one(f, xs)
     size = operator.index(batch_size)
-    if size < 1:
+    if size < 0:
         raise ValueError(f"lax.map: batch_size must be positive, got {batch_size}.")
     leaves, _ = tree_flatten(xs)
     if not leaves:

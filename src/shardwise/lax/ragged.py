@@ -51,6 +51,9 @@ def ragged_dot(
     """Rows of `lhs` [m, k] in groups, each group times its own matrix of `rhs` [g, k, n]: [m, n].
 
     `group_sizes` [g] are integers; rows beyond their sum give zeros. Raises TypeError or ValueError for other ranks and sizes.
+
+    >>> lax.ragged_dot(jnp.ones((3, 2)), jnp.ones((2, 2, 4)), jnp.array([1, 2])).shape
+    (3, 4)
     """
     numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
     return ragged_dot_general(

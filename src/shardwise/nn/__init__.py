@@ -3,7 +3,11 @@
 In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do; each function is one fused computation.
 """
 
-from shardwise.nn import initializers as initializers
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from shardwise.base.listing import package_listing as _package_listing
 from shardwise.nn.activations import celu as celu
 from shardwise.nn.activations import elu as elu
 from shardwise.nn.activations import gelu as gelu
@@ -29,7 +33,6 @@ from shardwise.nn.activations import sparse_sigmoid as sparse_sigmoid
 from shardwise.nn.activations import squareplus as squareplus
 from shardwise.nn.activations import swish as swish
 from shardwise.nn.activations import tanh as tanh
-from shardwise.nn.attention import dot_product_attention as dot_product_attention
 from shardwise.nn.normalization import log_softmax as log_softmax
 from shardwise.nn.normalization import logmeanexp as logmeanexp
 from shardwise.nn.normalization import logsumexp as logsumexp
@@ -37,6 +40,30 @@ from shardwise.nn.normalization import normalize as normalize
 from shardwise.nn.normalization import one_hot as one_hot
 from shardwise.nn.normalization import softmax as softmax
 from shardwise.nn.normalization import standardize as standardize
-from shardwise.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_general_config
-from shardwise.nn.scaled import scaled_dot_general as scaled_dot_general
-from shardwise.nn.scaled import scaled_matmul as scaled_matmul
+
+if _TYPE_CHECKING:
+    from shardwise.nn import initializers as initializers
+    from shardwise.nn.attention import dot_product_attention as dot_product_attention
+    from shardwise.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_general_config
+    from shardwise.nn.scaled import scaled_dot_general as scaled_dot_general
+    from shardwise.nn.scaled import scaled_matmul as scaled_matmul
+
+# Imported when first used: many programs need activations alone, and initializers bring the random numbers.
+_LATER = {
+    "dot_product_attention": "attention",
+    "get_scaled_dot_general_config": "scaled",
+    "scaled_dot_general": "scaled",
+    "scaled_matmul": "scaled",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "initializers":
+        return _importlib.import_module("shardwise.nn.initializers")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(_importlib.import_module(f"shardwise.nn.{_LATER[name]}"), name)
+    return value
+
+
+__dir__ = _package_listing(__name__, "initializers", *_LATER)

@@ -38,7 +38,11 @@ _relu = define_call("relu", _relu_of, _relu_jvp)
 
 
 def relu(x: Any) -> Array:
-    """``max(x, 0)``; the derivative at 0 is 0."""
+    """``max(x, 0)``; the derivative at 0 is 0.
+
+    >>> jax.nn.relu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0., 0., 3.], dtype=float32)
+    """
     return _relu(value("relu", x))
 
 
@@ -55,20 +59,32 @@ _relu6 = define_call("relu6", _relu6_of, _relu6_jvp)
 
 
 def relu6(x: Any) -> Array:
-    """``min(max(x, 0), 6)``; the derivative at 0 and 6 is 0."""
+    """``min(max(x, 0), 6)``; the derivative at 0 and 6 is 0.
+
+    >>> jax.nn.relu6(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0., 0., 3.], dtype=float32)
+    """
     return _relu6(value("relu6", x))
 
 
 @_fused
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
-    """`x` where it is at least 0, else ``negative_slope * x``."""
+    """`x` where it is at least 0, else ``negative_slope * x``.
+
+    >>> jax.nn.leaky_relu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.02,  0.  ,  3.  ], dtype=float32)
+    """
     x, slope = values("leaky_relu", x, negative_slope)
     return jnp.where(jnp.greater_equal(x, 0), x, jnp.multiply(slope, x))
 
 
 @_fused
 def elu(x: Any, alpha: Any = 1.0) -> Array:
-    """`x` where it is positive, else ``alpha * (exp(x) - 1)``."""
+    """`x` where it is positive, else ``alpha * (exp(x) - 1)``.
+
+    >>> jax.nn.elu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.865,  0.   ,  3.   ], dtype=float32)
+    """
     return _elu(array("elu", x), alpha)
 
 
@@ -80,14 +96,22 @@ def _elu(x: Array, alpha: Any) -> Array:
 
 @_fused
 def celu(x: Any, alpha: Any = 1.0) -> Array:
-    """``max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)``: like `elu`, with a continuous derivative."""
+    """``max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)``: like `elu`, with a continuous derivative.
+
+    >>> jax.nn.celu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.865,  0.   ,  3.   ], dtype=float32)
+    """
     x, alpha = values("celu", x, alpha)
     return jnp.maximum(x, 0.0) + jnp.multiply(alpha, jnp.expm1(jnp.divide(jnp.minimum(x, 0.0), alpha)))
 
 
 @_fused
 def selu(x: Any) -> Array:
-    """`elu` scaled so that layers keep mean 0 and variance 1."""
+    """`elu` scaled so that layers keep mean 0 and variance 1.
+
+    >>> jax.nn.selu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-1.52 ,  0.   ,  3.152], dtype=float32)
+    """
     return 1.0507009873554805 * _elu(array("selu", x), 1.6732632423543772)
 
 
@@ -95,19 +119,31 @@ def selu(x: Any) -> Array:
 
 
 def sigmoid(x: Any) -> Array:
-    """``1 / (1 + exp(-x))``. TypeError for integers."""
+    """``1 / (1 + exp(-x))``. TypeError for integers.
+
+    >>> jax.nn.sigmoid(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0.119, 0.5  , 0.953], dtype=float32)
+    """
     return lax.logistic(value("sigmoid", x))
 
 
 @_fused
 def log_sigmoid(x: Any) -> Array:
-    """``log(sigmoid(x))`` without underflow."""
+    """``log(sigmoid(x))`` without underflow.
+
+    >>> jax.nn.log_sigmoid(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-2.127, -0.693, -0.049], dtype=float32)
+    """
     return -_softplus(-array("log_sigmoid", x))
 
 
 @_fused
 def silu(x: Any) -> Array:
-    """``x * sigmoid(x)``."""
+    """``x * sigmoid(x)``.
+
+    >>> jax.nn.silu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.238,  0.   ,  2.858], dtype=float32)
+    """
     x = array("silu", x)
     return x * sigmoid(x)
 
@@ -117,7 +153,11 @@ swish = silu
 
 @_fused
 def softplus(x: Any) -> Array:
-    """``log(1 + exp(x))`` without overflow."""
+    """``log(1 + exp(x))`` without overflow.
+
+    >>> jax.nn.softplus(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0.127, 0.693, 3.049], dtype=float32)
+    """
     return _softplus(value("softplus", x))
 
 
@@ -127,21 +167,33 @@ def _softplus(x: Any) -> Array:
 
 @_fused
 def squareplus(x: Any, b: Any = 4) -> Array:
-    """``(x + sqrt(x**2 + b)) / 2``: like `softplus`, from algebraic functions alone."""
+    """``(x + sqrt(x**2 + b)) / 2``: like `softplus`, from algebraic functions alone.
+
+    >>> jax.nn.squareplus(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0.414, 1.   , 3.303], dtype=float32)
+    """
     x, b = values("squareplus", x, b)
     return jnp.add(x, jnp.sqrt(jnp.add(jnp.square(x), b))) / 2
 
 
 @_fused
 def mish(x: Any) -> Array:
-    """``x * tanh(softplus(x))``."""
+    """``x * tanh(softplus(x))``.
+
+    >>> jax.nn.mish(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.253,  0.   ,  2.987], dtype=float32)
+    """
     x = array("mish", x)
     return x * jnp.tanh(_softplus(x))
 
 
 @_fused
 def soft_sign(x: Any) -> Array:
-    """``x / (abs(x) + 1)``."""
+    """``x / (abs(x) + 1)``.
+
+    >>> jax.nn.soft_sign(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.667,  0.   ,  0.75 ], dtype=float32)
+    """
     x = array("soft_sign", x)
     return x / (jnp.abs(x) + 1)
 
@@ -151,7 +203,11 @@ tanh = jnp.tanh
 
 @functools.partial(_fused, static_argnames="approximate")
 def gelu(x: Any, approximate: bool = True) -> Array:
-    """`x` times the normal distribution function of `x`: by tanh if `approximate`, else by the error function."""
+    """`x` times the normal distribution function of `x`: by tanh if `approximate`, else by the error function.
+
+    >>> jax.nn.gelu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.045,  0.   ,  2.996], dtype=float32)
+    """
     (x,) = promote_inexact(array("gelu", x))
     if approximate:
         inner = np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x**3)
@@ -162,7 +218,11 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 @functools.partial(_fused, static_argnames="axis")
 def glu(x: Any, axis: int = -1) -> Array:
-    """The first half of `x` along `axis` times the sigmoid of the second half. ValueError for an odd size."""
+    """The first half of `x` along `axis` times the sigmoid of the second half. ValueError for an odd size.
+
+    >>> jax.nn.glu(jnp.array([1.0, 2.0, 0.0, 0.0]))
+    Array([0.5, 1. ], dtype=float32)
+    """
     x = array("glu", x)
     n = x.shape[canonical_axis(axis, x.ndim)]
     if n % 2:
@@ -176,14 +236,22 @@ def glu(x: Any, axis: int = -1) -> Array:
 
 @_fused
 def hard_tanh(x: Any) -> Array:
-    """`x` moved into the range from -1 to 1."""
+    """`x` moved into the range from -1 to 1.
+
+    >>> jax.nn.hard_tanh(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     x = array("hard_tanh", x)
     return jnp.where(x > 1, 1, jnp.where(x < -1, -1, x))
 
 
 @_fused
 def hard_sigmoid(x: Any) -> Array:
-    """``relu6(x + 3) / 6``."""
+    """``relu6(x + 3) / 6``.
+
+    >>> jax.nn.hard_sigmoid(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0.167, 0.5  , 1.   ], dtype=float32)
+    """
     return _hard_sigmoid(value("hard_sigmoid", x))
 
 
@@ -193,7 +261,11 @@ def _hard_sigmoid(x: Any) -> Array:
 
 @_fused
 def hard_silu(x: Any) -> Array:
-    """``x * hard_sigmoid(x)``."""
+    """``x * hard_sigmoid(x)``.
+
+    >>> jax.nn.hard_silu(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-0.333,  0.   ,  3.   ], dtype=float32)
+    """
     x = array("hard_silu", x)
     return x * _hard_sigmoid(x)
 
@@ -203,14 +275,22 @@ hard_swish = hard_silu
 
 @_fused
 def sparse_plus(x: Any) -> Array:
-    """0 below -1, `x` above 1, and ``(x + 1)**2 / 4`` between."""
+    """0 below -1, `x` above 1, and ``(x + 1)**2 / 4`` between.
+
+    >>> jax.nn.sparse_plus(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0.  , 0.25, 3.  ], dtype=float32)
+    """
     x = array("sparse_plus", x)
     return jnp.where(x <= -1.0, 0.0, jnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
 
 
 @_fused
 def sparse_sigmoid(x: Any) -> Array:
-    """0 below -1, 1 above 1, and ``(x + 1) / 2`` between."""
+    """0 below -1, 1 above 1, and ``(x + 1) / 2`` between.
+
+    >>> jax.nn.sparse_sigmoid(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     return 0.5 * jnp.clip(jnp.add(value("sparse_sigmoid", x), 1.0), 0.0, 2.0)
 
 
@@ -218,7 +298,11 @@ def sparse_sigmoid(x: Any) -> Array:
 
 
 def identity(x: Any) -> Array:
-    """`x` as an array."""
+    """`x` as an array.
+
+    >>> jax.nn.identity(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-2.,  0.,  3.], dtype=float32)
+    """
     return array("identity", x)
 
 
@@ -236,5 +320,9 @@ _log1mexp = define_call("log1mexp", _log1mexp_body, _log1mexp_jvp, makes_nan=Tru
 
 
 def log1mexp(x: Any) -> Array:
-    """``log(1 - exp(-x))`` for positive `x`, exact for small and for large ones."""
+    """``log(1 - exp(-x))`` for positive `x`, exact for small and for large ones.
+
+    >>> jax.nn.log1mexp(jnp.array([1.0])).round(3)
+    Array([-0.459], dtype=float32)
+    """
     return _log1mexp(array("log1mexp", x))

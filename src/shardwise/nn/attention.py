@@ -55,6 +55,9 @@ def dot_product_attention(
 
     Raises:
         ValueError: shapes or dtypes do not fit. NotImplementedError for ``implementation='cudnn'``.
+
+    >>> jax.nn.dot_product_attention(jnp.ones((2, 5, 4, 8)), jnp.ones((2, 6, 4, 8)), jnp.ones((2, 6, 4, 8))).shape
+    (2, 5, 4, 8)
     """
     if implementation not in _IMPLEMENTATIONS:
         raise ValueError(f"Unsupported implementation option: {implementation!r}; expected None or 'xla'.")
@@ -172,7 +175,8 @@ def _allowed(
     conditions: list[Array] = []
     if mask is not None:
         conditions.append(_grouped(mask, groups))
-    row, column = lax.broadcasted_iota(np.int32, (steps, 1), 0), lax.broadcasted_iota(np.int32, (1, keys), 1)
+    row = lax.broadcasted_iota(np.int32, (1, 1, 1, steps, 1), 3)
+    column = lax.broadcasted_iota(np.int32, (1, 1, 1, 1, keys), 4)
     if is_causal:
         conditions.append(column <= row)
     if window is not None:

@@ -15,6 +15,7 @@ import numpy as np
 import shardwise.numpy as jnp
 from shardwise import random
 from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype, to_complex
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.ops.rules.dims import shape_tuple
 
@@ -48,17 +49,29 @@ def _dtype(dtype: Any) -> Any:
 
 
 def zeros(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that returns zeros for any `key`."""
+    """An initializer that returns zeros for any `key`.
+
+    >>> jax.nn.initializers.zeros(jax.random.key(0), (2,))
+    Array([0., 0.], dtype=float32)
+    """
     return jnp.zeros(shape, _dtype(dtype), out_sharding=out_sharding)
 
 
 def ones(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that returns ones for any `key`."""
+    """An initializer that returns ones for any `key`.
+
+    >>> jax.nn.initializers.ones(jax.random.key(0), (2,))
+    Array([1., 1.], dtype=float32)
+    """
     return jnp.ones(shape, _dtype(dtype), out_sharding=out_sharding)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:
-    """An initializer that gives `value`, a scalar or an array to broadcast."""
+    """An initializer that gives `value`, a scalar or an array to broadcast.
+
+    >>> jax.nn.initializers.constant(0.5)(jax.random.key(0), (2,))
+    Array([0.5, 0.5], dtype=float32)
+    """
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
@@ -71,7 +84,11 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """An initializer that gives values uniform between 0 and `scale`."""
+    """An initializer that gives values uniform between 0 and `scale`.
+
+    >>> jax.nn.initializers.uniform()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
@@ -83,7 +100,11 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """An initializer that gives normal values with mean 0 and this standard deviation."""
+    """An initializer that gives normal values with mean 0 and this standard deviation.
+
+    >>> jax.nn.initializers.normal()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
@@ -95,7 +116,11 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
-    """An initializer that gives `stddev` times standard normal values between `lower` and `upper`."""
+    """An initializer that gives `stddev` times standard normal values between `lower` and `upper`.
+
+    >>> jax.nn.initializers.truncated_normal()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
@@ -154,6 +179,9 @@ def variance_scaling(
         in_axis, out_axis, batch_axis: the weights' dims of inputs, of outputs, and of independent layers.
 
     The initializer raises ValueError for another mode or distribution, and for weights without these dims.
+
+    >>> jax.nn.initializers.variance_scaling(2.0, 'fan_in', 'normal')(jax.random.key(0), (3, 4)).shape
+    (3, 4)
     """
     default = dtype
 
@@ -220,42 +248,66 @@ def _cut_complex_normal(key: Array, upper: Any, shape: tuple[int, ...], dtype: A
 def glorot_uniform(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
-    """`variance_scaling` of 1 over the mean of both fans, uniform; Xavier's initializer."""
+    """`variance_scaling` of 1 over the mean of both fans, uniform; Xavier's initializer.
+
+    >>> jax.nn.initializers.glorot_uniform()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def glorot_normal(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
-    """`variance_scaling` of 1 over the mean of both fans, truncated normal; Xavier's initializer."""
+    """`variance_scaling` of 1 over the mean of both fans, truncated normal; Xavier's initializer.
+
+    >>> jax.nn.initializers.glorot_normal()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_uniform(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
-    """`variance_scaling` of 1 over the number of inputs, uniform; LeCun's initializer."""
+    """`variance_scaling` of 1 over the number of inputs, uniform; LeCun's initializer.
+
+    >>> jax.nn.initializers.lecun_uniform()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_normal(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
-    """`variance_scaling` of 1 over the number of inputs, truncated normal; LeCun's initializer."""
+    """`variance_scaling` of 1 over the number of inputs, truncated normal; LeCun's initializer.
+
+    >>> jax.nn.initializers.lecun_normal()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_uniform(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
-    """`variance_scaling` of 2 over the number of inputs, uniform; Kaiming He's initializer."""
+    """`variance_scaling` of 2 over the number of inputs, uniform; Kaiming He's initializer.
+
+    >>> jax.nn.initializers.he_uniform()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_normal(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
-    """`variance_scaling` of 2 over the number of inputs, truncated normal; Kaiming He's initializer."""
+    """`variance_scaling` of 2 over the number of inputs, truncated normal; Kaiming He's initializer.
+
+    >>> jax.nn.initializers.he_normal()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
+    """
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -270,6 +322,9 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     """An initializer that gives `scale` times orthogonal matrices: dim `column_axis` by all others.
 
     Where there are more rows than columns the columns are orthonormal, else the rows. ValueError below two dims.
+
+    >>> jax.nn.initializers.orthogonal()(jax.random.key(0), (3, 4)).shape
+    (3, 4)
     """
     default = dtype
 
@@ -295,6 +350,9 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     """An initializer for convolutions of 1 to 3 spatial dims: an orthogonal matrix in the middle of the window, else 0.
 
     ValueError unless the shape has 3 to 5 dims, the last two being inputs and at least as many outputs.
+
+    >>> jax.nn.initializers.delta_orthogonal()(jax.random.key(0), (3, 4, 4)).shape
+    (3, 4, 4)
     """
     default = dtype
 
@@ -320,3 +378,6 @@ def _no_out_sharding(name: str, out_sharding: Any) -> None:
         raise NotImplementedError(
             f"{name}: the matrix is found as a whole, so out_sharding= is not supported. Reshard the result."
         )
+
+
+__dir__ = _listing(__name__)

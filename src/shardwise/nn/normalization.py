@@ -79,7 +79,11 @@ _softmax = define_call("softmax", _softmax_body, _softmax_jvp, makes_nan=True)
 
 
 def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
-    """``exp(x) / sum(exp(x))`` over `axis`; 0 where the mask is false; these elements do not enter the sum."""
+    """``exp(x) / sum(exp(x))`` over `axis`; 0 where the mask is false; these elements do not enter the sum.
+
+    >>> jax.nn.softmax(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([0.006, 0.047, 0.946], dtype=float32)
+    """
     v = array("softmax", x)
     mask = () if where is None else (array("softmax", where, 2),)
     axes = _axes(axis, v)
@@ -97,7 +101,11 @@ def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
 
 
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
-    """The logarithm of `softmax`, exact also where that underflows; -inf where the mask is false."""
+    """The logarithm of `softmax`, exact also where that underflows; -inf where the mask is false.
+
+    >>> jax.nn.log_softmax(jnp.array([-2.0, 0.0, 3.0])).round(3)
+    Array([-5.055, -3.055, -0.055], dtype=float32)
+    """
     return _log_softmax(x, _static(axis), where)
 
 
@@ -146,6 +154,9 @@ def logsumexp(
     """``log(sum(b * exp(a)))`` over `axis` without overflow; with `return_sign` also the sum's sign.
 
     Without it, a negative sum of reals gives NaN. `where` masks elements out.
+
+    >>> jax.nn.logsumexp(jnp.array([1000.0, 1000.0])).round(2)
+    Array(1000.69, dtype=float32)
     """
     return _logsumexp(a, _static(axis), b, keepdims, return_sign, where)
 
@@ -161,7 +172,11 @@ def _logmeanexp(x: Any, axis: Any, where: Any, keepdims: bool) -> Array:
 
 
 def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
-    """``log(mean(exp(x)))`` over `axis` without overflow."""
+    """``log(mean(exp(x)))`` over `axis` without overflow.
+
+    >>> jax.nn.logmeanexp(jnp.zeros(3)).round(3)
+    Array(0., dtype=float32)
+    """
     return _logmeanexp(x, _static(axis), where, keepdims)
 
 
@@ -195,6 +210,9 @@ def standardize(
     """``(x - mean) / sqrt(variance + epsilon)``, with the mean and variance over `axis` unless given.
 
     algorithm: 'fast' finds both in one pass, 'stable' the variance from distances to the mean. ValueError for others.
+
+    >>> jax.nn.normalize(jnp.array([1.0, 3.0])).round(3)
+    Array([-1.,  1.], dtype=float32)
     """
     x = array("standardize", x)
     if algorithm not in ("fast", "stable"):
@@ -212,6 +230,10 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
     """For each integer of `x` a vector along a new dim `axis` with 1 at that position, else 0; all 0 if out of range.
 
     `axis` may name a mesh axis inside of `shard_map`: then each device has its own element of the vector.
+
+    >>> jax.nn.one_hot(jnp.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
     """
     classes = concrete_int(num_classes, "num_classes of one_hot")
     code = jnp.asarray(x)

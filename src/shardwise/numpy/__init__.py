@@ -8,6 +8,7 @@ import sys as _sys
 from typing import Any as _Any
 
 from shardwise.base.gone import no_attribute as _no_attribute
+from shardwise.base.listing import package_listing as _package_listing
 from shardwise.numpy.at import *  # noqa: F403
 from shardwise.numpy.binary import *  # noqa: F403
 from shardwise.numpy.bits import *  # noqa: F403
@@ -53,3 +54,6 @@ def __getattr__(name: str) -> _Any:
     if name in ("fft", "linalg"):
         return _importlib.import_module(f"shardwise.numpy.{name}")
     raise _no_attribute("shardwise.numpy", name)
+
+
+__dir__ = _package_listing(__name__, "fft", "linalg")

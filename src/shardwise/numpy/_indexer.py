@@ -1,7 +1,7 @@
 """Index expressions: the index of ``x[...]`` parsed into one item per indexed or new dim.
 
-In: a shape and an index. Out: a list of `Cut` (slice), `Pick` (static int), `Lookup` (array or traced int)
-and `NEW` (None) in the order in which they were written; an Ellipsis and missing dims have become whole `Cut`s.
+In: a shape and an index. Out: a list of `Cut` (slice), `Window` (slice of traced start), `Pick` (static int), `Lookup` (array or
+traced int) and `NEW` (None) in the order in which they were written; an Ellipsis and missing dims have become whole `Cut`s.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from shardwise.base.dtypes import isdtype
+from shardwise.base.dtypes import isdtype, lattice_result_type
 from shardwise.base.errors import NonConcreteBooleanIndexError
 from shardwise.ir import Array, Literal, Tracer
 from shardwise.lax import GatherScatterMode
-from shardwise.ops.rules.convert import as_value
+from shardwise.numpy.dynamic_index import Slice
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.shapes import stack
 
 Host: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -39,6 +42,19 @@ class Cut:
     def is_whole(self, n: int) -> bool:
         """Whether these are all `n` positions in order."""
         return self.size == n and (self.step == 1 or n == 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window(Cut):
+    """Adjacent positions from a start that is an array without dims. Out of bounds, reads move the window inside, and writes leave
+    all of it out.
+    """
+
+    start: Any
+
+    def is_whole(self, n: int) -> bool:
+        """Whether these are known to be all `n` positions."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +96,7 @@ def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
                 f"`arr[seq]`, or a tuple for one index per dim. Got {index!r}"
             )
         index = (index,)
-    entries = [_entry(e) for e in index]
+    entries = [e if isinstance(e, Slice) else _entry(e) for e in index]
     used = sum(_dims_used(e) for e in entries)
     ellipses = sum(e is Ellipsis for e in entries)
     if ellipses > 1:
@@ -100,6 +116,9 @@ def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
         elif isinstance(e, slice):
             items.append(_cut(dim, e, shape[dim], position))
             dim += 1
+        elif isinstance(e, Slice):
+            items.append(_from_start(dim, e, shape[dim]))
+            dim += 1
         elif isinstance(e, int):
             if not shape[dim]:
                 raise IndexError(f"index {e} is out of bounds for axis {dim} with size 0")
@@ -111,6 +130,8 @@ def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
         else:
             items.append(Lookup(dim, e))
             dim += 1
+    if any(isinstance(e, Slice) and e.stride > 1 for e in entries):
+        _check_strided_start(items)
     return items
 
 
@@ -127,7 +148,7 @@ def _entry(e: Any) -> Any:
     if isinstance(e, str):
         raise TypeError(f"JAX does not support string indexing; got idx={e!r}")
     if isinstance(e, (list, tuple)):
-        e = np.asarray(e) if len(e) else np.zeros(np.shape(e), np.int32)
+        e = _joined(e) if _holds_tracers(e) else np.asarray(e) if len(e) else np.zeros(np.shape(e), np.int32)
     elif not isinstance(e, (Array, np.ndarray)) and hasattr(e, "__jax_array__"):
         e = as_value(e)
     if isinstance(e, Literal):
@@ -148,6 +169,19 @@ def _entry(e: Any) -> Any:
     return array
 
 
+def _holds_tracers(e: Any) -> bool:
+    return any(map(_holds_tracers, e)) if isinstance(e, (list, tuple)) else isinstance(e, Tracer)
+
+
+def _joined(e: Any) -> Any:
+    """The array of a nested list, some of whose elements are traced."""
+    if not isinstance(e, (list, tuple)):
+        return e
+    values = [as_value(_joined(each)) for each in e]
+    dtype = lattice_result_type(*values)[0]
+    return stack([as_array(convert(v, dtype)) for v in values])
+
+
 def _is_mask(e: Any) -> bool:
     return isinstance(e, (np.ndarray, Array)) and e.dtype == np.bool_
 
@@ -166,6 +200,30 @@ def _cut(dim: int, s: slice, n: int, position: int) -> Cut:
     start, stop, step = slice(*(None if b is None else operator.index(b) for b in bounds)).indices(n)
     size = len(range(start, stop, step))
     return Cut(dim, start if size else 0, size, step)
+
+
+def _from_start(dim: int, s: Slice, n: int) -> Item:
+    """The item of a `Slice`: a cut where it is known to lie inside."""
+    if s.is_dynamic_start:
+        start = as_array(as_value(s.start))
+        return Window(dim, start, s.size, 1) if s.stride == 1 else Lookup(dim, s.positions())
+    first = operator.index(s.start)
+    if first >= 0 and first + s.stride * (s.size - 1) < n:
+        return Cut(dim, first, s.size, s.stride)
+    if s.stride == 1:
+        return Window(dim, held_index(np.asarray(first, np.int64), n), s.size, 1)
+    return Lookup(dim, held_index(first + s.stride * np.arange(s.size, dtype=np.int64), n))
+
+
+def _check_strided_start(items: Sequence[Item]) -> None:
+    """Positions of a strided `Slice` that is no cut are an index array, whose dim would not be in place beside others."""
+    at = [i for i, item in enumerate(items) if isinstance(item, (Pick, Lookup))]
+    arrays = [item for item in items if isinstance(item, Lookup) and item.array.ndim]
+    if arrays and (len(arrays) > 1 or at[-1] - at[0] + 1 != len(at)):
+        raise NotImplementedError(
+            "an index has a ds(start, size, stride) whose start is traced or out of bounds, and arrays or ints apart from it. Index in two "
+            "steps: x[ds(...)] first."
+        )
 
 
 def _mask_lookups(dim: int, mask: Any, shape: tuple[int, ...], position: int) -> list[Item]:
@@ -258,10 +316,13 @@ def clamps(mode: GatherScatterMode) -> bool:
     return mode in (GatherScatterMode.CLIP, GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
-def settled(item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: bool) -> Item:
+def settled(
+    item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: bool, *, keep_outside: bool = False
+) -> Item:
     """`item`; a static int is counted from the front and, out of bounds, clamped or left to the mode of a gather.
 
-    OverflowError if it is a Python int beyond int32, which no traced index can be.
+    `keep_outside` leaves clamping to the op, so that `checkify` sees the index. OverflowError if it is a Python int beyond int32, which
+    no traced index can be.
     """
     if not isinstance(item, Pick):
         return item
@@ -271,6 +332,12 @@ def settled(item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: b
     at = item.index + n if wrap and item.index < 0 else item.index
     if 0 <= at < n:
         return Pick(item.dim, at)
-    if clamps(mode):
+    if clamps(mode) and not keep_outside:
         return Pick(item.dim, min(max(at, 0), n - 1))
-    return Lookup(item.dim, np.asarray(n, np.int32))
+    return Lookup(item.dim, held_index(np.asarray(item.index, np.int64), n))
+
+
+def held_index(index: Host, n: int) -> Host:
+    """`index` as int32, or as int64 where the dim of size `n` needs it; indices beyond that remain out of bounds."""
+    limits = np.iinfo(np.int32)
+    return index if n > limits.max else np.clip(index, limits.min, limits.max).astype(np.int32)

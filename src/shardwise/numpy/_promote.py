@@ -117,6 +117,8 @@ def array(name: str, x: Any, position: int = 0) -> Array:
 
 def shape_of(x: Any) -> tuple[int, ...]:
     """The shape of an array-like, without making an array of it."""
+    if not hasattr(x, "shape") and hasattr(x, "__jax_array__"):
+        x = as_value(x)
     return x.shape if hasattr(x, "shape") else np.shape(x)
 
 

@@ -286,8 +286,12 @@ class ufunc:
         if self.nin != 2:
             raise ValueError(f"{self.__name__}.outer needs a function of two operands; this one has nin={self.nin}.")
         a, b = values(f"{self.__name__}.outer", A, B)
-        left = lax.expand_dims(as_array(a), range(a.ndim, a.ndim + b.ndim)) if a.ndim and b.ndim else a
-        return self._call(left, b)
+        if a.ndim and b.ndim:
+            a, b = (
+                lax.expand_dims(as_array(a), range(a.ndim, a.ndim + b.ndim)),
+                lax.expand_dims(as_array(b), range(a.ndim)),
+            )
+        return self._call(a, b)
 
 
 def _axis_first(x: Array, axis: int) -> tuple[int, ...]:
@@ -308,5 +312,10 @@ def _vectorized(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
-    """A ufunc of `func`, a traceable function of `nin` scalars with `nout` results."""
+    """A ufunc of `func`, a traceable function of `nin` scalars with `nout` results.
+
+    >>> minimum = jnp.frompyfunc(lambda x, y: jnp.where(x < y, x, y), 2, 1)
+    >>> minimum.reduce(jnp.array([3, 1, 2]))
+    Array(1, dtype=int32)
+    """
     return ufunc(func, nin, nout, identity=identity)

@@ -18,11 +18,12 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
+from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, is_eager
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, layout, parse, settled
+from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, Window, layout, parse, settled
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_to_shape, canonical_axis
 from shardwise.numpy._promote import value as checked_value
@@ -199,7 +200,14 @@ def update_index(
     else:  # nothing is computed, so the value may be cast at once
         y = convert(y, dtype, False)
     if out_sharding is None:
-        out = _updated(x, items, y, combine, options, wrap_negative_indices)
+        try:
+            out = _updated(x, items, y, combine, options, wrap_negative_indices)
+        except (ShardingTypeError, ShardingTypeErrorSeed, ShardingNotImplementedErrorSeed) as error:
+            method = combine or "set"
+            raise type(error)(
+                f"x.at[...].{method}: the sharding of the result does not follow from those of x, {x.aval.str_short()}, and of what is "
+                f"written. Give it: x.at[...].{method}(..., out_sharding={x.aval.sharding.spec}). ({error})"
+            ) from None
     else:
         body = auto_axes(
             lambda x, y, *arrays: _updated(x, with_arrays(items, arrays), y, combine, options, wrap_negative_indices),
@@ -273,7 +281,9 @@ def _updated(x: Array, items: Sequence[Item], y: Any, combine: str, options: dic
 
 
 def _is_one_window(items: Sequence[Item]) -> bool:
-    return not any(isinstance(i, Lookup) or (isinstance(i, Cut) and abs(i.step) != 1 and i.size > 1) for i in items)
+    return not any(
+        isinstance(i, (Lookup, Window)) or (isinstance(i, Cut) and abs(i.step) != 1 and i.size > 1) for i in items
+    )
 
 
 def _window(rank: int, items: Sequence[Item]) -> tuple[list[int], list[int]]:
@@ -379,6 +389,9 @@ def _scattered(
             dims.append(item.dim)
             positions = item.low + abs(item.step) * np.arange(item.size)
             columns.append(placed(positions, begins[item.dim], 1))
+        elif isinstance(item, Window):
+            dims.append(item.dim)
+            columns.append(item.start)
         elif isinstance(item, Cut) and not item.is_whole(x.shape[item.dim]) and item.size < x.shape[item.dim]:
             dims.append(item.dim)
             columns.append(np.asarray(item.low, np.int32))
@@ -434,6 +447,9 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
     `mode` for positions out of bounds: 'wrap' takes the remainder, 'clip' clamps, and so does None, which counts negative
     ones from the end before. ValueError unless inplace=False; NotImplementedError for mode 'raise'.
+
+    >>> jnp.put(jnp.zeros(3), 1, 5.0, inplace=False)
+    Array([0., 5., 0.], dtype=float32)
     """
     _not_in_place("put", inplace)
     x, index, values = checked_array("put", a), checked_array("put", ind, 1), checked_array("put", v, 2)
@@ -462,6 +478,10 @@ def put_along_axis(
     """`arr` with the elements at `indices` along `axis` replaced by `values`, other dims running in step.
 
     ValueError unless inplace=False, and where ranks or shapes do not fit.
+
+    >>> jnp.put_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[0], [1]]), 9, axis=1, inplace=False)
+    Array([[9, 2],
+           [3, 9]], dtype=int32)
     """
     _not_in_place("put_along_axis", inplace)
     x, index = checked_array("put_along_axis", arr), checked_array("put_along_axis", indices, 1)

@@ -31,6 +31,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import comparison
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
 
@@ -49,7 +50,11 @@ nextafter = binary(
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Array:
-    """Elementwise quotient rounded down. TypeError for complex values."""
+    """Elementwise quotient rounded down. TypeError for complex values.
+
+    >>> jnp.floor_divide(jnp.array([7, -7]), 2)
+    Array([ 3, -4], dtype=int32)
+    """
     x, y = promote_to_numeric("floor_divide", x1, x2)
     if is_complex(x.dtype):
         raise TypeError("floor_divide does not support complex-valued inputs")
@@ -60,10 +65,12 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
         return quotient
     rest = bind(two.rem_p, x, y)
     if _is_positive(y):
-        below = bind(two.lt_p, rest, zero_like(rest))
+        below = bind(comparison.lt_p, rest, zero_like(rest))
     else:
         below = bind(
-            two.and_p, bind(two.ne_p, bind(one.sign_p, x), bind(one.sign_p, y)), bind(two.ne_p, rest, zero_like(rest))
+            two.and_p,
+            bind(comparison.ne_p, bind(one.sign_p, x), bind(one.sign_p, y)),
+            bind(comparison.ne_p, rest, zero_like(rest)),
         )
     return where_(below, bind(two.sub_p, quotient, constant(quotient, 1)), quotient)
 
@@ -74,10 +81,14 @@ def _is_positive(y: Value) -> bool:
 
 
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """Elementwise remainder with the sign of the divisor; 0 for integers divided by 0."""
+    """Elementwise remainder with the sign of the divisor; 0 for integers divided by 0.
+
+    >>> jnp.mod(jnp.array([7, -7]), 3)
+    Array([1, 2], dtype=int32)
+    """
     x, y = promote_to_numeric("remainder", x1, x2)
     if is_integer(x.dtype) and not _is_positive(y):
-        y = where_(bind(two.eq_p, y, zero_like(y)), constant(y, 1), y)
+        y = where_(bind(comparison.eq_p, y, zero_like(y)), constant(y, 1), y)
     return _with_sign_of(y, bind(two.rem_p, x, y))
 
 
@@ -87,11 +98,13 @@ def _with_sign_of(y: Value, rest: Array) -> Array:
 
 
 def _on_other_side(y: Value, rest: Array) -> Array:
-    negative = bind(two.lt_p, rest, zero_like(rest))
+    negative = bind(comparison.lt_p, rest, zero_like(rest))
     if _is_positive(y):
         return negative
     return bind(
-        two.and_p, bind(two.ne_p, negative, bind(two.lt_p, y, zero_like(y))), bind(two.ne_p, rest, zero_like(rest))
+        two.and_p,
+        bind(comparison.ne_p, negative, bind(comparison.lt_p, y, zero_like(y))),
+        bind(comparison.ne_p, rest, zero_like(rest)),
     )
 
 
@@ -99,15 +112,23 @@ mod = remainder
 
 
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """Elementwise remainder with the sign of the dividend; 0 for integers divided by 0."""
+    """Elementwise remainder with the sign of the dividend; 0 for integers divided by 0.
+
+    >>> jnp.fmod(jnp.array([7, -7]), 3)
+    Array([ 1, -1], dtype=int32)
+    """
     x, y = promote_to_numeric("fmod", x1, x2)
     if is_integer(x.dtype):
-        y = where_(bind(two.eq_p, y, zero_like(y)), constant(y, 1), y)
+        y = where_(bind(comparison.eq_p, y, zero_like(y)), constant(y, 1), y)
     return bind(two.rem_p, x, y)
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
-    """Elementwise (floor_divide, remainder)."""
+    """Elementwise (floor_divide, remainder).
+
+    >>> jnp.divmod(jnp.array([7, -7]), 3)
+    (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
+    """
     x, y = promote_to_numeric("divmod", x1, x2)
     if is_integer(x.dtype):
         return floor_divide(x, y), remainder(x, y)
@@ -124,7 +145,7 @@ def _float_divmod(x: Value, y: Value) -> tuple[Array, Array]:
 def _float_quotient(x: Value, y: Value, rest: Array) -> Array:
     whole = bind(two.sub_p, x, rest)
     if not _is_positive(y):
-        whole = where_(bind(two.eq_p, y, zero_like(y)), x, whole)  # infinite, or NaN of 0
+        whole = where_(bind(comparison.eq_p, y, zero_like(y)), x, whole)  # infinite, or NaN of 0
     quotient = bind(two.div_p, whole, y)
     quotient = where_(_on_other_side(y, rest), bind(two.sub_p, quotient, constant(quotient, 1)), quotient)
     return lax.round(quotient, lax.RoundingMethod.AWAY_FROM_ZERO)
@@ -134,6 +155,9 @@ def power(x1: Any, x2: Any, /) -> Array:
     """Elementwise `x1` to the power `x2`; integers to integer powers stay integers.
 
     TypeError for a negative power known while tracing of integers; otherwise such powers give 0, 1 or -1.
+
+    >>> jnp.pow(2, jnp.array([3, 4]))
+    Array([ 8, 16], dtype=int32)
     """
     x, y = values("power", x1, int(x2) if x2 is True or x2 is False else x2)
     exponent = _integer_constant(y)
@@ -181,7 +205,11 @@ _int_pow_p = elementwise_op("int_pow", _int_pow, "iu", "iu")
 
 
 def float_power(x: Any, y: Any, /) -> Array:
-    """Elementwise `x` to the power `y`, as a float."""
+    """Elementwise `x` to the power `y`, as a float.
+
+    >>> jnp.float_power(2, jnp.array([-1, 3]))
+    Array([0.5, 8. ], dtype=float32)
+    """
     return lax.pow(*promote_to_inexact("float_power", x, y))
 
 
@@ -241,7 +269,11 @@ _log2_sum = define_along("logaddexp2", _log2_sum_body, *_log_sum_pushes(lax.exp2
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:
-    """Elementwise ``sqrt(x1**2 + x2**2)`` without overflow. ValueError for complex values."""
+    """Elementwise ``sqrt(x1**2 + x2**2)`` without overflow. ValueError for complex values.
+
+    >>> jnp.hypot(3.0, jnp.array([4.0]))
+    Array([5.], dtype=float32)
+    """
     x, y = promote_to_inexact("hypot", x1, x2)
     if is_complex(x.dtype):
         raise ValueError("hypot takes real numbers, got complex values. Take abs(x) of them first.")
@@ -255,7 +287,11 @@ def hypot(x1: Any, x2: Any, /) -> Array:
 
 
 def heaviside(x1: Any, x2: Any, /) -> Array:
-    """Elementwise step: 0 for negative `x1`, 1 for positive, `x2` at 0."""
+    """Elementwise step: 0 for negative `x1`, 1 for positive, `x2` at 0.
+
+    >>> jnp.heaviside(jnp.array([-1.0, 0.0, 1.0]), 0.5)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     x, y = promote_to_inexact("heaviside", x1, x2)
     step = where_(lax.lt(x, zero_like(x)), zero_like(x), where_(lax.gt(x, zero_like(x)), constant(x, 1), y))
     result = where_(lax.ne(x, x), x, step)
@@ -263,12 +299,20 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 def fmin(x1: Any, x2: Any) -> Array:
-    """Elementwise minimum; of a number and NaN the number."""
+    """Elementwise minimum; of a number and NaN the number.
+
+    >>> jnp.fmin(jnp.array([1.0, jnp.nan]), 0.0)
+    Array([0., 0.], dtype=float32)
+    """
     return _number_of("fmin", two.min_p, x1, x2)
 
 
 def fmax(x1: Any, x2: Any) -> Array:
-    """Elementwise maximum; of a number and NaN the number."""
+    """Elementwise maximum; of a number and NaN the number.
+
+    >>> jnp.fmax(jnp.array([1.0, jnp.nan]), 0.0)
+    Array([1., 0.], dtype=float32)
+    """
     return _number_of("fmax", two.max_p, x1, x2)
 
 
@@ -289,11 +333,16 @@ def clip(
     """Elementwise `arr` clamped to the range from `min` to `max`; None leaves that side open.
 
     `a`, `a_min` and `a_max` are names of the seed era, which JAX 0.10 refuses with TypeError. ValueError for complex values.
+
+    >>> jnp.clip(jnp.array([-3, 1, 9]), 0, 5)
+    Array([0, 1, 5], dtype=int32)
     """
     if not (a is a_min is a_max is None) and not config.dialect.functions.keeps_removed:
         for old, given, name in (("a", a, "arr"), ("a_min", a_min, "min"), ("a_max", a_max, "max")):
             if given is not None:
-                raise TypeError(f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now.")
+                raise TypeError(
+                    f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now. {config.dialect.switch}"
+                )
     arr = a if arr is None else arr
     min = a_min if min is None else min
     max = a_max if max is None else max

@@ -34,7 +34,11 @@ bitwise_left_shift = left_shift
 
 
 def right_shift(x1: Any, x2: Any, /) -> Array:
-    """Elementwise ``x1 >> x2`` of integers; signed ones keep their sign."""
+    """Elementwise ``x1 >> x2`` of integers; signed ones keep their sign.
+
+    >>> jnp.bitwise_right_shift(jnp.array([8, -8]), 1)
+    Array([ 4, -4], dtype=int32)
+    """
     x, y = promote_to_numeric("right_shift", x1, x2)
     logical = isdtype(x.dtype, "unsigned integer")
     return lax.shift_right_logical(x, y) if logical else lax.shift_right_arithmetic(x, y)
@@ -46,12 +50,20 @@ _gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu")
 
 
 def gcd(x1: Any, x2: Any) -> Array:
-    """Elementwise greatest common divisor of integers; gcd(0, x) is abs(x). ValueError unless both are integers."""
+    """Elementwise greatest common divisor of integers; gcd(0, x) is abs(x). ValueError unless both are integers.
+
+    >>> jnp.gcd(jnp.array([12, 7]), 18)
+    Array([6, 1], dtype=int32)
+    """
     return weak_if_scalar(bind(_gcd_p, *_two_integers("gcd", x1, x2)))
 
 
 def lcm(x1: Any, x2: Any) -> Array:
-    """Elementwise least common multiple of integers; 0 if either is. ValueError unless both are integers."""
+    """Elementwise least common multiple of integers; 0 if either is. ValueError unless both are integers.
+
+    >>> jnp.lcm(jnp.array([4, 6]), 10)
+    Array([20, 30], dtype=int32)
+    """
     x, y = _two_integers("lcm", x1, x2)
     x, y = absolute(x), absolute(y)
     divisor = bind(_gcd_p, x, y)
@@ -67,7 +79,11 @@ def _two_integers(name: str, x1: Any, x2: Any) -> Any:
 
 
 def bitwise_count(x: Any, /) -> Array:
-    """Elementwise number of bits set in the absolute value, as uint8."""
+    """Elementwise number of bits set in the absolute value, as uint8.
+
+    >>> jnp.bitwise_count(jnp.array([7, 8]))
+    Array([3, 1], dtype=uint8)
+    """
     v = value("bitwise_count", x)
     if is_bool(v.dtype):
         return as_array(astype(v, np.dtype(np.uint8)))
@@ -75,7 +91,11 @@ def bitwise_count(x: Any, /) -> Array:
 
 
 def invert(x: Any, /) -> Array:
-    """Elementwise complement of the bits; logical not of bools."""
+    """Elementwise complement of the bits; logical not of bools.
+
+    >>> jnp.bitwise_invert(jnp.array([0, 5]))
+    Array([-1, -6], dtype=int32)
+    """
     return bind(one.not_p, value("invert", x))
 
 

@@ -15,7 +15,7 @@ from shardwise.base.dtypes import iinfo as iinfo
 from shardwise.base.dtypes import isdtype as isdtype
 from shardwise.base.dtypes import promote_types as promote_types
 from shardwise.ir import Array, Literal
-from shardwise.numpy._promote import canonical_axes
+from shardwise.numpy._promote import canonical_axes, shape_of
 from shardwise.numpy.creation import scalar_array
 
 _dtypes.set_array_constructor(scalar_array)
@@ -52,34 +52,58 @@ array_str = np.array_str
 
 
 def result_type(*args: Any) -> Any:
-    """The dtype of an elementwise result over `args`: arrays, scalars and dtypes; None counts as the default float."""
+    """The dtype of an elementwise result over `args`: arrays, scalars and dtypes; None counts as the default float.
+
+    >>> jnp.result_type(jnp.int32, jnp.float16, 2.0)
+    dtype('float16')
+    """
     return _dtypes.result_type(*args)
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Whether values of dtype `from_` may be cast to `to` under NumPy's rule `casting`."""
+    """Whether values of dtype `from_` may be cast to `to` under NumPy's rule `casting`.
+
+    >>> jnp.can_cast(jnp.int32, jnp.int8)
+    False
+    """
     if isinstance(from_, Array | Literal):
         from_ = from_.dtype
     return np.can_cast(getattr(from_, "dtype", from_), getattr(to, "dtype", to), casting)  # type: ignore[arg-type]
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Whether `arg1` is the dtype `arg2`, or stands below it in NumPy's hierarchy of types."""
+    """Whether `arg1` is the dtype `arg2`, or stands below it in NumPy's hierarchy of types.
+
+    >>> jnp.issubdtype(jnp.bfloat16, jnp.floating)
+    True
+    """
     return _dtypes.issubdtype(arg1, arg2)
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """The shape of an array-like."""
-    return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+    """The shape of an array-like.
+
+    >>> jnp.shape([[1, 2, 3]])
+    (1, 3)
+    """
+    return tuple(shape_of(a))
 
 
 def ndim(a: Any) -> int:
-    """The number of dims of an array-like."""
+    """The number of dims of an array-like.
+
+    >>> jnp.ndim(jnp.ones((2, 3)))
+    2
+    """
     return len(shape(a))
 
 
 def size(a: Any, axis: Any = None) -> int:
-    """The number of elements of an array-like, or the product of its sizes along `axis`."""
+    """The number of elements of an array-like, or the product of its sizes along `axis`.
+
+    >>> jnp.size(jnp.ones((2, 3)), 1)
+    3
+    """
     sizes = shape(a)
     result = 1
     for d in range(len(sizes)) if axis is None else canonical_axes(axis, len(sizes)):

@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from shardwise.base.dtypes import (
+    BY_NAME,
     as_dtype,
     canonicalize,
     check_requested,
@@ -32,7 +33,7 @@ from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
 from shardwise.ops.rules.convert import plain_ndarray
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
-from shardwise.ops.shapes.fill import filled, filled_like
+from shardwise.ops.shapes.fill import filled, filled_like, sharding_for, varying_like
 from shardwise.runtime.handout import is_constant
 from shardwise.sharding import (
     Mesh,
@@ -73,6 +74,10 @@ def array(
     Raises:
         TypeError: an item is no number. ValueError: an item is None, or sequences are ragged.
         OverflowError: an integer does not fit the dtype.
+
+    >>> jnp.array([[1, 2], [3, 4]], dtype=jnp.float32)
+    Array([[1., 2.],
+           [3., 4.]], dtype=float32)
     """
     if order not in (None, "K"):
         raise NotImplementedError(
@@ -209,21 +214,36 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """`a` as an array; an array of the right dtype as it is, unless `copy` is true. See `array`."""
+    """`a` as an array; an array of the right dtype as it is, unless `copy` is true. See `array`.
+
+    >>> jnp.asarray([1.5, 2.5])
+    Array([1.5, 2.5], dtype=float32)
+    """
     return array(a, dtype, bool(copy), order, device=device, out_sharding=out_sharding)
 
 
 def copy(a: Any, order: str | None = None) -> Array:
-    """A copy of the array `a` with its sharding."""
+    """A copy of the array `a` with its sharding.
+
+    >>> jnp.copy(jnp.arange(3))
+    Array([0, 1, 2], dtype=int32)
+    """
     value("copy", a)
     return array(a, copy=True, order=order)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """`x` cast to `dtype` (None: the default float). Complex values lose their imaginary part with a UserWarning."""
+    """`x` cast to `dtype` (None: the default float). Complex values lose their imaginary part with a UserWarning;
+    as bools they tell whether either part is not zero.
+
+    >>> jnp.astype(jnp.array([1.7, -1.7]), jnp.int32)
+    Array([ 1, -1], dtype=int32)
+    """
     v = value("astype", x)
     wanted: Any = default_dtype("f") if dtype is None else check_requested(dtype, "astype")
-    if issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind not in "cb":
+    if issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind == "b":
+        v = lax.ne(as_array(v), as_array(np.zeros((), v.dtype)))
+    elif issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind != "c":
         import warnings
 
         warnings.warn("Casting from complex to real dtypes will discard the imaginary part.", UserWarning, stacklevel=3)
@@ -274,25 +294,45 @@ def on_its_mesh(x: Array, out_sharding: Any) -> Array:
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros of this shape and dtype (default float), placed or split as asked."""
+    """Zeros of this shape and dtype (default float), placed or split as asked.
+
+    >>> jnp.zeros((2, 2))
+    Array([[0., 0.],
+           [0., 0.]], dtype=float32)
+    """
     wanted = requested("zeros", dtype) or default_dtype("f")
     return _filled("zeros", shape, literal(0, wanted), device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones of this shape and dtype (default float), placed or split as asked."""
+    """Ones of this shape and dtype (default float), placed or split as asked.
+
+    >>> jnp.ones((2, 2), dtype=jnp.int32)
+    Array([[1, 1],
+           [1, 1]], dtype=int32)
+    """
     wanted = requested("ones", dtype) or default_dtype("f")
     return _filled("ones", shape, literal(1, wanted), device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of this shape and dtype with any contents: here zeros."""
+    """An array of this shape and dtype with any contents: here zeros.
+
+    >>> jnp.empty((2, 2))
+    Array([[0., 0.],
+           [0., 0.]], dtype=float32)
+    """
     wanted = requested("empty", dtype) or default_dtype("f")
     return _filled("empty", shape, literal(0, wanted), device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """`fill_value`, a scalar or an array to broadcast, in this shape; weakly typed if it is a Python number."""
+    """`fill_value`, a scalar or an array to broadcast, in this shape; weakly typed if it is a Python number.
+
+    >>> jnp.full((2, 2), 7)
+    Array([[7, 7],
+           [7, 7]], dtype=int32, weak_type=True)
+    """
     wanted = requested("full", dtype)
     v = value("full", fill_value, 1)
     if wanted is not None:
@@ -315,28 +355,44 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """`fill_value` with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given."""
+    """`fill_value` with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given.
+
+    >>> jnp.full_like(jnp.ones(2), 7)
+    Array([7., 7.], dtype=float32)
+    """
     return _like("full_like", a, fill_value, dtype, shape, device, out_sharding)
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given."""
+    """Zeros with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given.
+
+    >>> jnp.zeros_like(jnp.arange(2))
+    Array([0, 0], dtype=int32)
+    """
     return _like("zeros_like", a, 0, dtype, shape, device, out_sharding)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given."""
+    """Ones with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given.
+
+    >>> jnp.ones_like(jnp.arange(2))
+    Array([1, 1], dtype=int32)
+    """
     return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
-    """An array like `prototype` with any contents: here zeros."""
+    """An array like `prototype` with any contents: here zeros.
+
+    >>> jnp.empty_like(jnp.arange(2))
+    Array([0, 0], dtype=int32)
+    """
     return _like("empty_like", prototype, 0, dtype, shape, device, None)
 
 
 def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out_sharding: Any) -> Array:
     if not (hasattr(a, "shape") and hasattr(a, "dtype")):
-        value(name, a)
+        a = value(name, a)
     wanted, weak = requested(name, dtype), False
     if wanted is None:
         wanted, weak = dtype_of(a), is_weak(a)
@@ -351,14 +407,16 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
         return _split(name, sizes, number, out_sharding)
     if device is not None:
         return place_created(filled(sizes, number), device)
-    if isinstance(a, Array) and sizes == a.shape:
-        if isinstance(a, Tracer):
+    if isinstance(a, Tracer):
+        if sizes == a.shape:
             return filled_like(a, number)
-        if getattr(a, "committed", False):  # made on the devices of `a`
-            return place_created(filled(sizes, number), a.sharding)  # type: ignore[attr-defined]
+    elif isinstance(a, Array):
+        sharding = sharding_for(a, sizes)
+        if sharding is not None:  # made on the devices of `a`
+            return place_created(filled(sizes, number), sharding)
     elif isinstance(getattr(a, "sharding", None), Sharding) and sizes == shape_of(a):  # a ShapeDtypeStruct
         return place_created(filled(sizes, number), a.sharding)
-    return filled(sizes, number)
+    return varying_like(a, filled(sizes, number))
 
 
 # -- from other libraries, text and files ----------------------------------------------------------------------
@@ -370,6 +428,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     It has memory of its own, unless nobody can write to that of x and `copy` is None. `copy` False always shares it, so that
     later writes to x show; ValueError where that cannot be, as for 64-bit types without x64. TypeError for objects without
     `__dlpack__`, NotImplementedError for other memory.
+
+    >>> import numpy as np
+    >>> jnp.from_dlpack(np.arange(3, dtype=np.int32))
+    Array([0, 1, 2], dtype=int32)
     """
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(
@@ -400,12 +462,20 @@ def _on_shared_memory(value: np.ndarray[Any, Any], device: Any) -> Array:
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    """A 1-d array of the numbers of type `dtype` in a buffer."""
+    """A 1-d array of the numbers of type `dtype` in a buffer.
+
+    >>> jnp.frombuffer(bytes([1, 2]), dtype=jnp.uint8)
+    Array([1, 2], dtype=uint8)
+    """
     return asarray(np.frombuffer(buffer, dtype=_host_dtype(dtype), count=count, offset=offset))
 
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    """A 1-d array of the numbers in a text, separated by `sep`."""
+    """A 1-d array of the numbers in a text, separated by `sep`.
+
+    >>> jnp.fromstring('1 2 3', dtype=int, sep=' ')
+    Array([1, 2, 3], dtype=int32)
+    """
     return asarray(np.fromstring(string, dtype=_host_dtype(dtype), count=count, sep=sep))
 
 
@@ -423,9 +493,14 @@ def fromfile(*args: Any, **kwargs: Any) -> Array:
     raise NotImplementedError("fromfile is not pure and so unsafe while tracing. Use jnp.asarray(np.fromfile(...)).")
 
 
+_BFLOAT16_IN_FILES = np.dtype("V2")  # NumPy's format has no name for it
+
+
 def load(file: IO[bytes] | str | os.PathLike[Any], *args: Any, **kwargs: Any) -> Any:
     """The array in a ``.npy`` file; the arrays of a ``.npz`` file by name, as NumPy gives them."""
     out = np.load(file, *args, **kwargs)
+    if isinstance(out, np.ndarray) and out.dtype == _BFLOAT16_IN_FILES:
+        out = out.view(BY_NAME["bfloat16"])
     return asarray(out) if isinstance(out, np.ndarray) else out
 
 

@@ -18,6 +18,9 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
     `axis` stands for all three. Two vectors of size 2 give a number; else a missing third part is 0. ValueError for
     other sizes.
+
+    >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
     """
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -60,22 +60,39 @@ def _running(
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """The sums of the first 1, 2, ... elements along `axis` (None: of the flattened array)."""
+    """The sums of the first 1, 2, ... elements along `axis` (None: of the flattened array).
+
+    >>> jnp.cumsum(jnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([[1, 3],
+           [3, 7]], dtype=int32)
+    """
     return _running("cumsum", a, axis, dtype, out, lax.cumsum, promote=False)
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """The products of the first 1, 2, ... elements along `axis` (None: of the flattened array)."""
+    """The products of the first 1, 2, ... elements along `axis` (None: of the flattened array).
+
+    >>> jnp.cumprod(jnp.array([1, 2, 3, 4]))
+    Array([ 1,  2,  6, 24], dtype=int32)
+    """
     return _running("cumprod", a, axis, dtype, out, lax.cumprod, promote=False)
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """`cumsum` with NaN as 0."""
+    """`cumsum` with NaN as 0.
+
+    >>> jnp.nancumsum(jnp.array([2.0, jnp.nan, 3.0]))
+    Array([2., 2., 5.], dtype=float32)
+    """
     return cumsum(_replaced("nancumsum", a, 0), axis, dtype, out)
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """`cumprod` with NaN as 1."""
+    """`cumprod` with NaN as 1.
+
+    >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0]))
+    Array([2., 2., 6.], dtype=float32)
+    """
     return cumprod(_replaced("nancumprod", a, 1), axis, dtype, out)
 
 
@@ -85,12 +102,20 @@ def _replaced(name: str, a: Any, number: int) -> Array:
 
 
 def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """`cumsum` as in the array API: `axis` is needed unless `x` is 1-d; `include_initial` puts a 0 in front."""
+    """`cumsum` as in the array API: `axis` is needed unless `x` is 1-d; `include_initial` puts a 0 in front.
+
+    >>> jnp.cumulative_sum(jnp.array([2, 3]), include_initial=True)
+    Array([0, 2, 5], dtype=int32)
+    """
     return _cumulative("cumulative_sum", x, axis, dtype, include_initial, lax.cumsum, 0)
 
 
 def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """`cumprod` as in the array API: `axis` is needed unless `x` is 1-d; `include_initial` puts a 1 in front."""
+    """`cumprod` as in the array API: `axis` is needed unless `x` is 1-d; `include_initial` puts a 1 in front.
+
+    >>> jnp.cumulative_prod(jnp.array([2, 3]), include_initial=True)
+    Array([1, 2, 6], dtype=int32)
+    """
     return _cumulative("cumulative_prod", x, axis, dtype, include_initial, lax.cumprod, 1)
 
 
@@ -121,7 +146,11 @@ def _cumulative(
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """The `n`-th differences of neighbours along `axis`; `prepend` and `append` are joined to `a` first."""
+    """The `n`-th differences of neighbours along `axis`; `prepend` and `append` are joined to `a` first.
+
+    >>> jnp.diff(jnp.array([1, 4, 9, 16]))
+    Array([3, 5, 7], dtype=int32)
+    """
     x = array("diff", a)
     n = concrete_int(n, "n of diff")
     if n == 0:
@@ -149,7 +178,11 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """The differences of neighbours in the flattened array, with `to_begin` in front and `to_end` behind."""
+    """The differences of neighbours in the flattened array, with `to_begin` in front and `to_end` behind.
+
+    >>> jnp.ediff1d(jnp.array([1, 4, 9]))
+    Array([3, 5], dtype=int32)
+    """
     x = array("ediff1d", ary)
     x = diff(lax.reshape(x, (x.size,)))
     parts = []
@@ -166,6 +199,9 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     """Derivatives by central differences inside and one-sided ones at the ends: one array per axis (a list for several).
 
     `varargs`: nothing for distance 1, one distance for all axes, or per axis a distance or the coordinates (1-d).
+
+    >>> jnp.gradient(jnp.array([0.0, 1.0, 4.0, 9.0]))
+    Array([1., 2., 4., 5.], dtype=float32)
     """
     if edge_order is not None:
         raise NotImplementedError("gradient: edge_order is not supported; the ends use first differences.")
@@ -217,7 +253,11 @@ def _gradient_along(x: Array, step: Array | Literal, d: int) -> Array:
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
-    """The integral of `y` along `axis` by the trapezoidal rule, at the points `x` or at distance `dx`."""
+    """The integral of `y` along `axis` by the trapezoidal rule, at the points `x` or at distance `dx`.
+
+    >>> jnp.trapezoid(jnp.array([0.0, 1.0, 4.0]))
+    Array(3., dtype=float32)
+    """
     if x is None:
         (y_,) = promote_inexact(array("trapezoid", y))
         y_ = as_array(y_)
@@ -239,7 +279,11 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Array:
-    """`p` with jumps of more than `discont` (default half a period) along `axis` taken out by adding whole periods."""
+    """`p` with jumps of more than `discont` (default half a period) along `axis` taken out by adding whole periods.
+
+    >>> jnp.unwrap(jnp.array([0.0, 3.0, 6.5]), period=6.0)
+    Array([0. , 3. , 0.5], dtype=float32)
+    """
     x = array("unwrap", p)
     if np.issubdtype(x.dtype, np.complexfloating):
         raise ValueError("unwrap takes real numbers, got complex values.")

@@ -69,7 +69,12 @@ def _diagonal_mask(n: int, m: int, k: Any) -> Array:
 
 
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """An N x M matrix (square unless `M` is given) with ones on the k-th diagonal and zeros elsewhere."""
+    """An N x M matrix (square unless `M` is given) with ones on the k-th diagonal and zeros elsewhere.
+
+    >>> jnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     wanted = requested("eye", dtype) or default_dtype("f")
     n, m = _sizes("eye", N, M)
     return place_created(as_array(astype(_diagonal_mask(n, m, k), wanted)), device)
@@ -84,27 +89,47 @@ def _sizes(name: str, N: Any, M: Any) -> tuple[int, int]:
 
 
 def identity(n: int, dtype: Any = None) -> Array:
-    """The n x n identity matrix."""
+    """The n x n identity matrix.
+
+    >>> jnp.identity(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return eye(n, dtype=dtype)
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     """An N x M matrix with ones at and below the k-th diagonal and zeros above; float32 (as JAX has it, with x64, too) unless `dtype`
-    says otherwise."""
+    says otherwise.
+
+    >>> jnp.tri(2)
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
     wanted = requested("tri", dtype) or np.dtype(np.float32)
     return as_array(astype(_triangle(*_sizes("tri", N, M), k), wanted))
 
 
 @composed(1)
 def tril(m: Any, k: int = 0) -> Array:
-    """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims."""
+    """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims.
+
+    >>> jnp.tril(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 0],
+           [3, 4]], dtype=int32)
+    """
     x = _matrices("tril", m)
     return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
 
 
 @composed(1)
 def triu(m: Any, k: int = 0) -> Array:
-    """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims."""
+    """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims.
+
+    >>> jnp.triu(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 2],
+           [0, 4]], dtype=int32)
+    """
     x = _matrices("triu", m)
     return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], k - 1)), zero_like(x), x)
 
@@ -124,7 +149,12 @@ def _matrices(name: str, m: Any) -> Array:
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """The powers 0 to N - 1 of the 1-d `x` as columns, the highest first unless `increasing`."""
+    """The powers 0 to N - 1 of the 1-d `x` as columns, the highest first unless `increasing`.
+
+    >>> jnp.vander(jnp.array([2, 3]), 3)
+    Array([[4, 2, 1],
+           [9, 3, 1]], dtype=int32)
+    """
     v = array("vander", x)
     if v.ndim != 1:
         raise ValueError(f"x must be a one-dimensional array, got shape {v.shape}.")
@@ -142,7 +172,11 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonals of `a` in the plane of two axes, along a new last dim: [n, m, ...] -> [..., min(n, m)]."""
+    """The diagonals of `a` in the plane of two axes, along a new last dim: [n, m, ...] -> [..., min(n, m)].
+
+    >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
     return strong(_diagonal(a, offset, axis1, axis2))
 
 
@@ -162,7 +196,14 @@ def _diagonal(a: Any, offset: Any, axis1: int, axis2: int) -> Array:
 
 
 def diag(v: Any, k: int = 0) -> Array:
-    """The k-th diagonal of a matrix, or the matrix with the 1-d `v` on its k-th diagonal. ValueError for other ranks."""
+    """The k-th diagonal of a matrix, or the matrix with the 1-d `v` on its k-th diagonal. ValueError for other ranks.
+
+    >>> jnp.diag(jnp.array([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    >>> jnp.diag(jnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
     x = array("diag", v)
     k = concrete_int(k, "k of diag")
     if x.ndim == 2:
@@ -175,13 +216,23 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
-    """The matrix with the elements of `v`, of any shape, on its k-th diagonal."""
+    """The matrix with the elements of `v`, of any shape, on its k-th diagonal.
+
+    >>> jnp.diagflat(jnp.array([1, 2]), 1)
+    Array([[0, 1, 0],
+           [0, 0, 2],
+           [0, 0, 0]], dtype=int32)
+    """
     x = array("diagflat", v)
     return strong(diag(lax.reshape(x, (x.size,)), k))
 
 
 def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
-    """The sums of the diagonals of `a` in the plane of two axes."""
+    """The sums of the diagonals of `a` in the plane of two axes.
+
+    >>> jnp.trace(jnp.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int32)
+    """
     no_out("trace", out)
     wanted = requested("trace", dtype)
     return reductions.sum(_diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
@@ -191,6 +242,10 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     """`a` with `val` (a scalar, or an array repeated as needed) on its main diagonal. Needs ``inplace=False``.
 
     ValueError below two dims, and for more dims of unequal sizes. `wrap`: in a tall matrix begin again below the square.
+
+    >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 5.0, inplace=False)
+    Array([[5., 0.],
+           [0., 5.]], dtype=float32)
     """
     if inplace:
         raise NotImplementedError("fill_diagonal: arrays are immutable; pass inplace=False and use the result.")
@@ -226,24 +281,40 @@ def _index_arrays(found: tuple[np.ndarray[Any, Any], ...]) -> tuple[Array, ...]:
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The row and column indices at and below the k-th diagonal of an n x m matrix."""
+    """The row and column indices at and below the k-th diagonal of an n x m matrix.
+
+    >>> jnp.tril_indices(2)
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
     n, m = _sizes("tril_indices", n, m)
     return _index_arrays(np.tril_indices(n, concrete_int(k, "k"), m))  # type: ignore[return-value]
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The row and column indices at and above the k-th diagonal of an n x m matrix."""
+    """The row and column indices at and above the k-th diagonal of an n x m matrix.
+
+    >>> jnp.triu_indices(2)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
     n, m = _sizes("triu_indices", n, m)
     return _index_arrays(np.triu_indices(n, concrete_int(k, "k"), m))  # type: ignore[return-value]
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """`tril_indices` for the shape of a matrix. ValueError unless it has two dims."""
+    """`tril_indices` for the shape of a matrix. ValueError unless it has two dims.
+
+    >>> jnp.tril_indices_from(jnp.ones((2, 2)))
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
     return tril_indices(*_two_sizes("tril_indices_from", arr, k))  # type: ignore[arg-type]
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """`triu_indices` for the shape of a matrix. ValueError unless it has two dims."""
+    """`triu_indices` for the shape of a matrix. ValueError unless it has two dims.
+
+    >>> jnp.triu_indices_from(jnp.ones((2, 2)))
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
     return triu_indices(*_two_sizes("triu_indices_from", arr, k))  # type: ignore[arg-type]
 
 
@@ -255,7 +326,11 @@ def _two_sizes(name: str, arr: Any, k: int) -> tuple[int, int, int]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """The indices of the main diagonal of an array with `ndim` dims of size `n`."""
+    """The indices of the main diagonal of an array with `ndim` dims of size `n`.
+
+    >>> jnp.diag_indices(3)
+    (Array([0, 1, 2], dtype=int32), Array([0, 1, 2], dtype=int32))
+    """
     n, ndim = concrete_int(n, "n of diag_indices"), concrete_int(ndim, "ndim of diag_indices")
     if n < 0 or ndim < 0:
         raise ValueError(f"n and ndim of diag_indices must be nonnegative, got {n} and {ndim}.")
@@ -263,7 +338,11 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
-    """`diag_indices` for an array. ValueError unless it has two or more dims of one size."""
+    """`diag_indices` for an array. ValueError unless it has two or more dims of one size.
+
+    >>> jnp.diag_indices_from(jnp.ones((2, 2)))
+    (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
+    """
     shape = array("diag_indices_from", arr).shape
     if len(shape) < 2:
         raise ValueError("input array must be at least 2-d")
@@ -273,7 +352,11 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
-    """The indices of the nonzero elements of ``mask_func(ones((n, n)), k)``, `mask_func` being for example `triu`."""
+    """The indices of the nonzero elements of ``mask_func(ones((n, n)), k)``, `mask_func` being for example `triu`.
+
+    >>> jnp.mask_indices(2, jnp.triu)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
 
     n = concrete_int(n, "n of mask_indices")
     return nonzero(mask_func(ones((n, n)), k), size=size)  # type: ignore[return-value]

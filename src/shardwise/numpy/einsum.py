@@ -58,6 +58,12 @@ def einsum(
     The result has the operands' common type, or `preferred_element_type`.
 
     Raises ValueError for subscripts that do not fit the operands, NotImplementedError for `out`.
+
+    >>> a, b = jnp.ones((2, 3)), jnp.ones((3, 4))
+    >>> jnp.einsum('ij,jk->ik', a, b).shape
+    (2, 4)
+    >>> jnp.einsum('ij->j', a)
+    Array([2., 2., 2.], dtype=float32)
     """
     no_out("jnp.einsum", out)
     terms, arrays = _read(subscripts, operands)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import check_requested, default_dtype, to_floating
+from shardwise.base.listing import listing as _listing
 from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
@@ -85,22 +86,42 @@ def _scale(name: str, inverse: bool, norm: str | None, points: int) -> float:
 
 
 def fftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform over `axes` (default: the last ``len(s)``, or all), cut or padded to `s`."""
+    """The transform over `axes` (default: the last ``len(s)``, or all), cut or padded to `s`.
+
+    >>> jnp.fft.fftn(jnp.ones((2, 2)))
+    Array([[4.+0.j, 0.+0.j],
+           [0.+0.j, 0.+0.j]], dtype=complex64)
+    """
     return _along("fftn", FftType.FFT, a, s, axes, norm)
 
 
 def ifftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse of `fftn`."""
+    """The inverse of `fftn`.
+
+    >>> jnp.fft.ifftn(jnp.ones((2, 2)))
+    Array([[1.+0.j, 0.+0.j],
+           [0.+0.j, 0.+0.j]], dtype=complex64)
+    """
     return _along("ifftn", FftType.IFFT, a, s, axes, norm)
 
 
 def rfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform of real values: the last axis keeps ``n // 2 + 1`` points. ValueError for complex operands."""
+    """The transform of real values: the last axis keeps ``n // 2 + 1`` points. ValueError for complex operands.
+
+    >>> jnp.fft.rfftn(jnp.ones((2, 2)))
+    Array([[4.+0.j, 0.+0.j],
+           [0.+0.j, 0.+0.j]], dtype=complex64)
+    """
     return _along("rfftn", FftType.RFFT, a, s, axes, norm)
 
 
 def irfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse of `rfftn`; the last axis gets ``2 * (n - 1)`` points unless `s` says otherwise."""
+    """The inverse of `rfftn`; the last axis gets ``2 * (n - 1)`` points unless `s` says otherwise.
+
+    >>> jnp.fft.irfftn(jnp.fft.rfftn(jnp.eye(2)))
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return _along("irfftn", FftType.IRFFT, a, s, axes, norm)
 
 
@@ -116,27 +137,47 @@ def _along_one(name: str, kind: FftType, a: Any, n: int | None, axis: int | None
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform along one axis, cut or padded to `n` points: f32[m] -> c64[n]."""
+    """The transform along one axis, cut or padded to `n` points: f32[m] -> c64[n].
+
+    >>> jnp.fft.fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _along_one("fft", FftType.FFT, a, n, axis, norm)
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `fft`."""
+    """The inverse of `fft`.
+
+    >>> jnp.fft.ifft(jnp.array([4.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _along_one("ifft", FftType.IFFT, a, n, axis, norm)
 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of real values: f32[m] -> c64[n // 2 + 1]. ValueError for complex operands."""
+    """The transform of real values: f32[m] -> c64[n // 2 + 1]. ValueError for complex operands.
+
+    >>> jnp.fft.rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
+    Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
+    """
     return _along_one("rfft", FftType.RFFT, a, n, axis, norm)
 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `rfft`: c64[m] -> f32[n], by default 2 * (m - 1) points."""
+    """The inverse of `rfft`: c64[m] -> f32[n], by default 2 * (m - 1) points.
+
+    >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0, 4.0])))
+    Array([1., 2., 3., 4.], dtype=float32)
+    """
     return _along_one("irfft", FftType.IRFFT, a, n, axis, norm)
 
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of values with Hermitian symmetry, given as their first half: c64[m] -> f32[n], default 2 * (m - 1)."""
+    """The transform of values with Hermitian symmetry, given as their first half: c64[m] -> f32[n], default 2 * (m - 1).
+
+    >>> jnp.fft.hfft(jnp.array([1.0, 1.0, 1.0]))
+    Array([4., 0., 0., 0.], dtype=float32)
+    """
     x = array("jnp.fft.hfft", a)
     if isinstance(axis, list | tuple):
         raise ValueError(f"jnp.fft.hfft does not support multiple axes. Got axis = {axis!r}.")
@@ -146,7 +187,11 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `hfft`: f32[m] -> c64[n // 2 + 1]."""
+    """The inverse of `hfft`: f32[m] -> c64[n // 2 + 1].
+
+    >>> jnp.fft.ihfft(jnp.array([1.0, 0.0, 0.0, 0.0]))
+    Array([0.25+0.j, 0.25+0.j, 0.25+0.j], dtype=complex64)
+    """
     x = asarray(a)
     if isinstance(axis, list | tuple):
         raise ValueError(f"jnp.fft.ihfft does not support multiple axes. Got axis = {axis!r}.")
@@ -169,22 +214,42 @@ def _along_two(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence
 
 
 def fft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform over two axes."""
+    """The transform over two axes.
+
+    >>> jnp.fft.fft2(jnp.eye(2))
+    Array([[2.+0.j, 0.+0.j],
+           [0.+0.j, 2.+0.j]], dtype=complex64)
+    """
     return _along_two("fft2", FftType.FFT, a, s, axes, norm)
 
 
 def ifft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `fft2`."""
+    """The inverse of `fft2`.
+
+    >>> jnp.fft.ifft2(jnp.fft.fft2(jnp.eye(2)))
+    Array([[1.+0.j, 0.+0.j],
+           [0.+0.j, 1.+0.j]], dtype=complex64)
+    """
     return _along_two("ifft2", FftType.IFFT, a, s, axes, norm)
 
 
 def rfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform of real values over two axes, of which the last keeps ``n // 2 + 1`` points."""
+    """The transform of real values over two axes, of which the last keeps ``n // 2 + 1`` points.
+
+    >>> jnp.fft.rfft2(jnp.eye(2))
+    Array([[2.+0.j, 0.+0.j],
+           [0.+0.j, 2.+0.j]], dtype=complex64)
+    """
     return _along_two("rfft2", FftType.RFFT, a, s, axes, norm)
 
 
 def irfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `rfft2`."""
+    """The inverse of `rfft2`.
+
+    >>> jnp.fft.irfft2(jnp.fft.rfft2(jnp.eye(2)))
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return _along_two("irfft2", FftType.IRFFT, a, s, axes, norm)
 
 
@@ -192,14 +257,22 @@ def irfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm:
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `fft`'s points for samples `d` apart: 0, 1, ..., -2, -1 divided by ``d * n``."""
+    """The frequencies of `fft`'s points for samples `d` apart: 0, 1, ..., -2, -1 divided by ``d * n``.
+
+    >>> jnp.fft.fftfreq(4)
+    Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
+    """
     _check_freq("fftfreq", n, d)
     steps = np.arange(n)
     return _frequencies("fftfreq", (steps + n // 2) % n - n // 2, n, d, dtype, device)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `rfft`'s points for samples `d` apart: 0, 1, ..., n // 2 divided by ``d * n``."""
+    """The frequencies of `rfft`'s points for samples `d` apart: 0, 1, ..., n // 2 divided by ``d * n``.
+
+    >>> jnp.fft.rfftfreq(4)
+    Array([0.  , 0.25, 0.5 ], dtype=float32)
+    """
     _check_freq("rfftfreq", n, d)
     return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype, device)
 
@@ -225,12 +298,20 @@ def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: 
 
 
 def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """Bring frequency 0 to the middle of `axes` (default: all)."""
+    """Bring frequency 0 to the middle of `axes` (default: all).
+
+    >>> jnp.fft.fftshift(jnp.arange(4))
+    Array([2, 3, 0, 1], dtype=int32)
+    """
     return _rolled("fftshift", x, axes, forward=True)
 
 
 def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`.
+
+    >>> jnp.fft.ifftshift(jnp.fft.fftshift(jnp.arange(4)))
+    Array([0, 1, 2, 3], dtype=int32)
+    """
     return _rolled("ifftshift", x, axes, forward=False)
 
 
@@ -243,3 +324,6 @@ def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
             parts = [lax.slice_in_dim(value, cut, n, axis=d), lax.slice_in_dim(value, 0, cut, axis=d)]
             value = lax.concatenate(parts, d)
     return value
+
+
+__dir__ = _listing(__name__)

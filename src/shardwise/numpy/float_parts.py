@@ -33,7 +33,11 @@ from shardwise.ops.control.calls import define_along
 
 
 def signbit(x: Any, /) -> Array:
-    """Elementwise whether the sign bit is set: for negative numbers, -0.0 and some NaNs. ValueError for complex values."""
+    """Elementwise whether the sign bit is set: for negative numbers, -0.0 and some NaNs. ValueError for complex values.
+
+    >>> jnp.signbit(jnp.array([-0.0, 0.0]))
+    Array([ True, False], dtype=bool)
+    """
     v = value("signbit", x)
     if is_complex(v.dtype):
         raise ValueError(f"signbit is not well defined for {v.dtype}.")
@@ -49,7 +53,11 @@ def _bits_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def copysign(x1: Any, x2: Any, /) -> Array:
-    """Elementwise `x1` with the sign of `x2`, as a float. TypeError for complex values."""
+    """Elementwise `x1` with the sign of `x2`, as a float. TypeError for complex values.
+
+    >>> jnp.copysign(jnp.array([1.0, -2.0]), -1.0)
+    Array([-1., -2.], dtype=float32)
+    """
     x, y = promote_to_inexact("copysign", x1, x2)
     if is_complex(x.dtype):
         raise TypeError("copysign does not support complex-valued inputs")
@@ -58,7 +66,11 @@ def copysign(x1: Any, x2: Any, /) -> Array:
 
 
 def ldexp(x1: Any, x2: Any, /) -> Array:
-    """Elementwise ``x1 * 2**x2`` for an integer `x2`. ValueError for other dtypes."""
+    """Elementwise ``x1 * 2**x2`` for an integer `x2`. ValueError for other dtypes.
+
+    >>> jnp.ldexp(1.5, jnp.array([2, 3]))
+    Array([ 6., 12.], dtype=float32)
+    """
     x, n = values("ldexp", x1, x2)
     if is_complex(x.dtype) or not (is_integer(n.dtype) or is_bool(n.dtype)):
         raise ValueError(f"ldexp takes a real number and an integer, got {x.dtype} and {n.dtype}.")
@@ -91,7 +103,11 @@ _mantissa = define_along(
 
 
 def frexp(x: Any, /) -> tuple[Array, Array]:
-    """Elementwise (mantissa, exponent) with ``x == mantissa * 2**exponent`` and 0.5 <= abs(mantissa) < 1."""
+    """Elementwise (mantissa, exponent) with ``x == mantissa * 2**exponent`` and 0.5 <= abs(mantissa) < 1.
+
+    >>> jnp.frexp(jnp.array([8.0, 0.3]))
+    (Array([0.5, 0.6], dtype=float32), Array([ 4, -1], dtype=int32))
+    """
     (v,) = promote_inexact(value("frexp", x))
     if is_complex(v.dtype):
         raise TypeError(f"frexp takes real numbers, got {v.dtype}.")
@@ -117,7 +133,11 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 
 def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
-    """Elementwise (fraction, whole part), both with the sign of `x`."""
+    """Elementwise (fraction, whole part), both with the sign of `x`.
+
+    >>> jnp.modf(jnp.array([1.5, -2.25]))
+    (Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))
+    """
     no_out("modf", out)
     (v,) = promote_inexact(value("modf", x))
     whole = where_(lax.lt(v, zero_like(v)), lax.ceil(v), lax.floor(v))
@@ -125,12 +145,18 @@ def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
 
 
 def spacing(x: Any, /) -> Array:
-    """Elementwise distance to the next float further from 0, with the sign of `x`. ValueError for complex values."""
+    """Elementwise distance to the next float further from 0, with the sign of `x`. ValueError for complex values.
+
+    For float16, as in NumPy, the distance to the next greater float.
+
+    >>> jnp.spacing(1.0)
+    Array(1.1920929e-07, dtype=float32)
+    """
     (v,) = promote_inexact(value("spacing", x))
     if is_complex(v.dtype):
         raise ValueError(f"spacing takes real numbers, got {v.dtype}.")
     v = astype(v, v.dtype)
-    outward = copysign(constant(v, np.inf), v)
+    outward = constant(v, np.inf) if v.dtype == np.float16 else copysign(constant(v, np.inf), v)
     step = lax.sub(lax.nextafter(v, outward), v)
     return where_(lax.is_finite(v), step, constant(v, np.nan))
 

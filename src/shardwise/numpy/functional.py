@@ -45,6 +45,10 @@ def vectorize(
     Raises:
         TypeError: `excluded` holds something else; another number of arguments than in `signature`.
         ValueError: arguments or results that do not fit the signature.
+
+    >>> cosine = jnp.vectorize(lambda a, b: a @ b, signature='(n),(n)->()')
+    >>> cosine(jnp.ones((2, 3)), jnp.ones(3))
+    Array([3., 3.], dtype=float32)
     """
     if any(not isinstance(x, int | str) for x in excluded):
         raise TypeError(f"jax.numpy.vectorize can only exclude integer or string arguments, but excluded={excluded!r}")
@@ -149,7 +153,12 @@ def _checked(
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """`func1d` applied to all 1-d slices along `axis`; the dims of its results take the place of that axis."""
+    """`func1d` applied to all 1-d slices along `axis`; the dims of its results take the place of that axis.
+
+    >>> jnp.apply_along_axis(lambda row: row / row.sum(), 1, jnp.array([[1.0, 3.0], [2.0, 2.0]]))
+    Array([[0.25, 0.75],
+           [0.5 , 0.5 ]], dtype=float32)
+    """
     x = array("apply_along_axis", arr, 2)
     d = canonical_axis(axis, x.ndim)
 
@@ -164,7 +173,11 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Sequence[int]) -> Array:
-    """`func(a, axis)` applied over one axis after the other; an axis that it removes is restored with size 1."""
+    """`func(a, axis)` applied over one axis after the other; an axis that it removes is restored with size 1.
+
+    >>> jnp.apply_over_axes(jnp.sum, jnp.array([[1, 2], [3, 4]]), [0, 1])
+    Array([[10]], dtype=int32)
+    """
     x = array("apply_over_axes", a)
     for axis in axes:
         d = canonical_axis(axis, x.ndim)

@@ -58,6 +58,9 @@ def bincount(
     Raises:
         TypeError: `x` is not of integers. ValueError: it has other than one dim, or `weights` another shape.
         ConcretizationTypeError: `x` is traced without `length`.
+
+    >>> jnp.bincount(jnp.array([0, 2, 2, 3]), length=4)
+    Array([1, 0, 2, 1], dtype=int32)
     """
     v = checked("bincount", x)
     if is_bool(v.dtype):
@@ -97,6 +100,9 @@ def histogram_bin_edges(a: Any, bins: Bins = 10, range: Any = None, weights: Any
     """The edges of `bins` equal bins over `range` (default: from the least to the greatest value), or the given edges.
 
     `weights` has no effect. NotImplementedError for a text, ValueError for a range that is no pair.
+
+    >>> jnp.histogram_bin_edges(jnp.array([0.0, 4.0]), bins=2)
+    Array([0., 2., 4.], dtype=float32)
     """
     del weights
     if isinstance(bins, str):
@@ -134,6 +140,9 @@ def histogram(
     """The counts of the values (or the totals of their `weights`) in each bin, and the bins' edges.
 
     `density`: divided by the total and by the bins' widths. ValueError if `weights` has another shape than `a`.
+
+    >>> jnp.histogram(jnp.array([0.0, 1.0, 1.0, 3.0]), bins=3)
+    (Array([1., 2., 1.], dtype=float32), Array([0., 1., 2., 3.], dtype=float32))
     """
     x = checked("histogram", a)
     value("histogram", bins, 1)
@@ -160,7 +169,12 @@ def histogram(
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array, Array]:
-    """`histogramdd` of two variables: the counts, and the edges along each."""
+    """`histogramdd` of two variables: the counts, and the edges along each.
+
+    >>> jnp.histogram2d(jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0]), bins=2)[0]
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
+    """
     first, second = checked("histogram2d", x), checked("histogram2d", y, 1)
     if hasattr(bins, "__len__") and len(bins) not in (1, 2):
         bins = [asarray(bins)] * 2
@@ -181,6 +195,10 @@ def histogramdd(
         density: divided by the total and by the bins' volumes.
 
     Raises ValueError where these do not fit the sample.
+
+    >>> jnp.histogramdd(jnp.array([[0.0, 0.0], [1.0, 1.0]]), bins=2)[0]
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
     """
     rows = checked("histogramdd", sample)
     w = None if weights is None else checked("histogramdd", weights, 1)

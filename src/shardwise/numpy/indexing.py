@@ -20,7 +20,7 @@ from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, clamps, layout, parse, settled
+from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, Window, clamps, held_index, layout, parse, settled
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
 from shardwise.numpy._promote import value as checked_value
@@ -103,7 +103,7 @@ def take_index(
     Raises TypeError and IndexError for an invalid index of `x`; see `parse`.
     """
     parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
-    items = [settled(item, x.shape, parsed, wrap_negative_indices) for item in parse(x.shape, index)]
+    items = [settled(i, x.shape, parsed, wrap_negative_indices, keep_outside=True) for i in parse(x.shape, index)]
     options = dict(
         mode=parsed, fill_value=fill_value, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices
     )
@@ -119,7 +119,8 @@ def take_index(
 def _take_items(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> Array:
     lookups = [item for item in items if isinstance(item, Lookup)]
     plan = layout(items)
-    if not lookups:
+    windows = any(isinstance(item, Window) for item in items)
+    if not lookups and not windows:
         y = cut(x, items)
         dims = [item.dim for item in items if isinstance(item, (Cut, Pick))]
         gone = [d for d, item in zip(dims, (i for i in items if i is not None), strict=True) if isinstance(item, Pick)]
@@ -129,7 +130,7 @@ def _take_items(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> 
         y = _slice_at(x, items, wrap)
         gone = [item.dim for item in items if isinstance(item, (Pick, Lookup)) and item.dim is not None]
     elif 0 in (shape := plan.shape(items)):  # nothing is read, so that dims of `x` may be empty, too
-        return lax.full(shape, 0, x.dtype)
+        return _empty(x, tuple(shape))
     else:
         y, gone = _gathered(cut(x, items), items, plan, lookups, options, wrap), []
     if gone:
@@ -146,17 +147,23 @@ def _empty_dims(x: Array, lookups: Sequence[Lookup]) -> list[int]:
 
 
 def traced_arrays(items: Items) -> list[Array]:
-    """The index arrays that are no host data."""
-    return [item.array for item in items if isinstance(item, Lookup) and isinstance(item.array, Array)]
+    """The index arrays, and starts of windows, that are no host data."""
+    given = [i.array if isinstance(i, Lookup) else i.start for i in items if isinstance(i, (Lookup, Window))]
+    return [x for x in given if isinstance(x, Array)]
 
 
 def with_arrays(items: Items, arrays: Sequence[Array]) -> list[Item]:
     """`items` with `arrays` in place of `traced_arrays(items)`."""
     rest = iter(arrays)
-    return [
-        Lookup(item.dim, next(rest)) if isinstance(item, Lookup) and isinstance(item.array, Array) else item
-        for item in items
-    ]
+    found: list[Item] = []
+    for item in items:
+        if isinstance(item, Lookup) and isinstance(item.array, Array):
+            found.append(Lookup(item.dim, next(rest)))
+        elif isinstance(item, Window) and isinstance(item.start, Array):
+            found.append(Window(item.dim, next(rest), item.size, 1))
+        else:
+            found.append(item)
+    return found
 
 
 # -- slices ----------------------------------------------------------------------------------------------------
@@ -166,7 +173,7 @@ def cut(x: Array, items: Items) -> Array:
     """`x` cut to the positions of each `Cut`, in ascending order, and to size 1 at each `Pick`."""
     starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for item in items:
-        if isinstance(item, Cut):
+        if isinstance(item, Cut) and not isinstance(item, Window):
             step = abs(item.step) if item.size > 1 else 1
             starts[item.dim], steps[item.dim] = item.low, step
             limits[item.dim] = item.low + (item.size - 1) * step + 1 if item.size else item.low
@@ -207,7 +214,7 @@ def _whole_in(x: ArrayImpl, dims: Sequence[int]) -> ArrayImpl:
 
 
 def _slice_at(x: Array, items: Items, wrap: bool) -> Array:
-    """Static cuts, and traced ints as slices of size 1 whose starts are values."""
+    """Static cuts, windows, and traced ints as slices of size 1 whose starts are values."""
     y = cut(x, [item for item in items if isinstance(item, Cut) and abs(item.step) != 1])
     starts: list[Any] = [0] * x.ndim
     sizes = list(y.shape)
@@ -215,6 +222,7 @@ def _slice_at(x: Array, items: Items, wrap: bool) -> Array:
     for item in items:
         if isinstance(item, Cut) and abs(item.step) == 1:
             starts[item.dim], sizes[item.dim] = item.low, item.size
+            negative[item.dim] = wrap and isinstance(item, Window)
         elif isinstance(item, Pick):
             starts[item.dim], sizes[item.dim] = item.index, 1
         elif isinstance(item, Lookup) and item.dim is not None:
@@ -240,13 +248,16 @@ def _gathered(
     y: Array, items: Items, plan: Layout, lookups: Sequence[Lookup], options: dict[str, Any], wrap: bool
 ) -> Array:
     mapped = [item for item in lookups if item.dim is not None]
-    dims = tuple(item.dim for item in mapped if item.dim is not None)
+    windows = {item.dim: item for item in items if isinstance(item, Window)}
+    taken = tuple(item.dim for item in mapped if item.dim is not None)
+    dims = (*taken, *windows)
     picks = [item.dim for item in items if isinstance(item, Pick)]
     places, first = plan.positions()
-    collapsed = tuple(sorted((*dims, *picks)))
-    vectors, wraps = index_vectors([i.array for i in mapped], [y.shape[d] for d in dims], plan.batch, wrap)
+    collapsed = tuple(sorted((*taken, *picks)))
+    columns = [*(i.array for i in mapped), *(w.start for w in windows.values())]
+    vectors, wraps = index_vectors(columns, [y.shape[d] for d in dims], plan.batch, wrap)
     numbers = GatherDimensionNumbers(tuple(sorted(places.values())), collapsed, dims)
-    sizes = [1 if d in collapsed else n for d, n in enumerate(y.shape)]
+    sizes = [1 if d in collapsed else windows[d].size if d in windows else n for d, n in enumerate(y.shape)]
     del first
     return gather_windows(y, vectors, numbers, sizes, wrap_negative=wraps, **options)
 
@@ -262,7 +273,7 @@ def index_vectors(
         vectors = np.empty((*batch, len(arrays)), np.int32)
         for k, (a, n) in enumerate(zip(arrays, sizes, strict=True)):
             wide = a.astype(np.int64)
-            vectors[..., k] = np.clip(np.where(wide < 0, wide + n, wide) if wrap else wide, -1, n)
+            vectors[..., k] = held_index(np.where(wide < 0, wide + n, wide) if wrap else wide, 0)
         return as_array(vectors), False
     values = [as_array(a.astype(np.int32)) if isinstance(a, np.ndarray) else a for a in arrays]
     dtypes = {v.dtype for v in values}
@@ -300,6 +311,10 @@ def take(
     negative ones from the end, 'clip' clamps into the dim, 'wrap' takes the remainder. Raises IndexError for reads from
     an empty dim, ValueError for floats or a bad axis, NotImplementedError for mode 'raise', whose check would need
     values.
+
+    >>> jnp.take(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]), axis=0)
+    Array([[3, 4],
+           [3, 4]], dtype=int32)
     """
     no_out("take", out)
     x, index = checked_value("take", a), checked_value("take", indices, 1)
@@ -352,6 +367,12 @@ def wrapped(index: Any, n: int) -> Any:
     return lax.select_n(lax.lt(rest, size.dtype.type(0)), rest, lax.add(rest, size))
 
 
+def _empty(x: Array, shape: tuple[int, ...]) -> Array:
+    """No elements of `x`, on its device where it is committed to one."""
+    alone = isinstance(x, ArrayImpl) and isinstance(x.sharding, SingleDeviceSharding)
+    return lax.full_like(x, 0, x.dtype, shape) if alone else lax.full(shape, 0, x.dtype)
+
+
 def take_along_axis(
     arr: Any,
     indices: Any,
@@ -365,6 +386,10 @@ def take_along_axis(
 
     Modes as for `take`, without 'wrap'. Other dims of size 1 broadcast. Raises TypeError for indices that are no
     integers, ValueError where ranks or shapes do not fit.
+
+    >>> jnp.take_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[1], [0]]), axis=1)
+    Array([[2],
+           [3]], dtype=int32)
     """
     x, index = checked_array("take_along_axis", arr), checked_array("take_along_axis", indices, 1)
     if not isdtype(index.dtype, "integral"):
@@ -380,11 +405,8 @@ def take_along_axis(
     broadcast_shapes(without(index.shape), without(x.shape))
 
     if not index.size:
-        return lax.full(
-            [m if i == d or n == 1 else n for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))],
-            0,
-            x.dtype,
-        )
+        sizes = [m if i == d or n == 1 else n for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))]
+        return _empty(x, tuple(sizes))
 
     # A dim runs in step, is read whole by every index vector, or (size 1) is read again and again.
     rank = x.ndim

@@ -96,6 +96,11 @@ def concatenate(arrays: Arrays, axis: int | None = 0, dtype: Any = None) -> Arra
     """The arrays joined along a dim that they have (None: flattened), in their common dtype or in `dtype`.
 
     Raises TypeError unless all other dims agree, ValueError for no arrays or arrays without dims.
+
+    >>> jnp.concatenate([jnp.array([[1, 2], [3, 4]]), jnp.array([[5, 6]])])
+    Array([[1, 2],
+           [3, 4],
+           [5, 6]], dtype=int32)
     """
     items = _items("concatenate", arrays)
     if axis is not None:
@@ -106,12 +111,21 @@ def concatenate(arrays: Arrays, axis: int | None = 0, dtype: Any = None) -> Arra
 
 
 def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
-    """`concatenate` by the name of the array API."""
+    """`concatenate` by the name of the array API.
+
+    >>> jnp.concat([jnp.array([1]), jnp.array([2, 3])])
+    Array([1, 2, 3], dtype=int32)
+    """
     return concatenate(arrays, axis)
 
 
 def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
-    """Arrays of one shape joined along a new dim. ValueError for none, or where shapes differ."""
+    """Arrays of one shape joined along a new dim. ValueError for none, or where shapes differ.
+
+    >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])], axis=1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     no_out("stack", out)
     items = _items("stack", arrays)
     d = canonical_axis(axis, _rank(items) + 1)
@@ -125,23 +139,42 @@ def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) ->
 
 
 def vstack(tup: Arrays, dtype: Any = None) -> Array:
-    """The arrays joined along their first dim; those with fewer than two dims are rows."""
+    """The arrays joined along their first dim; those with fewer than two dims are rows.
+
+    >>> jnp.vstack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     return _joined("vstack", _raised(_items("vstack", tup), 2), 0, dtype)
 
 
 def hstack(tup: Arrays, dtype: Any = None) -> Array:
-    """The arrays joined along their second dim; those of one dim along that one."""
+    """The arrays joined along their second dim; those of one dim along that one.
+
+    >>> jnp.hstack([jnp.array([1]), jnp.array([2, 3])])
+    Array([1, 2, 3], dtype=int32)
+    """
     items = _raised(_items("hstack", tup), 1)
     return _joined("hstack", items, 0 if _rank(items) == 1 else 1, dtype)
 
 
 def dstack(tup: Arrays, dtype: Any = None) -> Array:
-    """The arrays joined along their third dim, after `atleast_3d`."""
+    """The arrays joined along their third dim, after `atleast_3d`.
+
+    >>> jnp.dstack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[[1, 3],
+            [2, 4]]], dtype=int32)
+    """
     return _joined("dstack", _raised(_items("dstack", tup), 3), 2, dtype)
 
 
 def column_stack(tup: Arrays) -> Array:
-    """The arrays joined along their second dim; those of at most one dim are columns."""
+    """The arrays joined along their second dim; those of at most one dim are columns.
+
+    >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     items = _items("column_stack", tup)
     if isinstance(items, Array):
         columns: list[Array] | Array = lax.expand_dims(items, range(items.ndim, 3))
@@ -154,6 +187,10 @@ def block(arrays: Any) -> Array:
     """An array put together from nested lists of blocks: the innermost lists join along the last dim, and so on outwards.
 
     ValueError for tuples, empty lists, and lists of different depths.
+
+    >>> jnp.block([[jnp.ones((1, 1)), jnp.zeros((1, 2))], [jnp.zeros((1, 3))]])
+    Array([[1., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
     """
     return _block(arrays)[0]
 
@@ -206,33 +243,58 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """The parts of `ary` along `axis`: a number of equal ones, or those between the given positions.
 
     ValueError where the dim does not split evenly; see `array_split`.
+
+    >>> jnp.split(jnp.arange(4), [1, 3])
+    [Array([0], dtype=int32), Array([1, 2], dtype=int32), Array([3], dtype=int32)]
     """
     return _parts("split", ary, indices_or_sections, axis)
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """`split` into parts that may differ by one in size, the larger ones first."""
+    """`split` into parts that may differ by one in size, the larger ones first.
+
+    >>> jnp.array_split(jnp.arange(5), 2)
+    [Array([0, 1, 2], dtype=int32), Array([3, 4], dtype=int32)]
+    """
     return _parts("array_split", ary, indices_or_sections, axis, uneven=True)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the first dim."""
+    """`split` along the first dim.
+
+    >>> jnp.vsplit(jnp.array([[1, 2], [3, 4]]), 2)
+    [Array([[1, 2]], dtype=int32), Array([[3, 4]], dtype=int32)]
+    """
     return _parts("vsplit", ary, indices_or_sections, 0)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the second dim, or the only one."""
+    """`split` along the second dim, or the only one.
+
+    >>> jnp.hsplit(jnp.array([[1, 2], [3, 4]]), 2)
+    [Array([[1],
+           [3]], dtype=int32), Array([[2],
+           [4]], dtype=int32)]
+    """
     x = checked("hsplit", ary)
     return _parts("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the third dim."""
+    """`split` along the third dim.
+
+    >>> [part.shape for part in jnp.dsplit(jnp.ones((1, 2, 4)), 2)]
+    [(1, 2, 2), (1, 2, 2)]
+    """
     return _parts("dsplit", ary, indices_or_sections, 2)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices of `x` along `axis`, without that dim. ValueError for an array without dims."""
+    """The slices of `x` along `axis`, without that dim. ValueError for an array without dims.
+
+    >>> jnp.unstack(jnp.array([[1, 2], [3, 4]]))
+    (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
+    """
     return lax.unstack(checked("unstack", x), axis)
 
 
@@ -240,7 +302,11 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """`values` joined to the end of `arr` along `axis` (None: both flattened)."""
+    """`values` joined to the end of `arr` along `axis` (None: both flattened).
+
+    >>> jnp.append(jnp.array([1, 2]), jnp.array([3]))
+    Array([1, 2, 3], dtype=int32)
+    """
     return concatenate([checked("append", arr), checked("append", values, 1)], axis)
 
 
@@ -254,6 +320,9 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     Raises:
         ConcretizationTypeError: `obj` is traced without that promise. ValueError: it has another dtype or does not fit.
         IndexError: a known index is out of bounds.
+
+    >>> jnp.delete(jnp.array([10, 20, 30]), 1)
+    Array([10, 30], dtype=int32)
     """
     x = checked("delete", arr)
     x, d = (flat(x), 0) if axis is None else (x, canonical_axis(axis, x.ndim))
@@ -300,6 +369,9 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """`arr` with `values`, cast to its dtype, put in before the positions `obj` along `axis` (None: into the flattened array).
 
     `obj`: an int, a slice or integers in one dim, clamped into the dim. ValueError for other dtypes or more dims.
+
+    >>> jnp.insert(jnp.array([1, 2, 3]), 1, 9)
+    Array([1, 9, 2, 3], dtype=int32)
     """
     x, new = checked("insert", arr), checked("insert", values, 2)
     x, d = (flat(x), 0) if axis is None else (x, canonical_axis(concrete_int(axis, "axis of insert"), x.ndim))

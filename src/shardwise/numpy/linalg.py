@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -95,20 +96,33 @@ def _matrices(name: str, a: Any) -> Array:
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The lower (or `upper`) triangular factor of Hermitian positive definite matrices; NaN where they are not definite."""
+    """The lower (or `upper`) triangular factor of Hermitian positive definite matrices; NaN where they are not definite.
+
+    >>> jnp.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(3)
+    Array([[2.   , 0.   ],
+           [1.   , 1.414]], dtype=float32)
+    """
     (x,) = _inexact("cholesky", a)
     factor = ops.cholesky(x, symmetrize_input=symmetrize_input)
     return ops.adjoint(factor) if upper else factor
 
 
 def eig(a: Any) -> EigResult:
-    """Eigenvalues and right eigenvectors of general matrices, complex."""
+    """Eigenvalues and right eigenvectors of general matrices, complex.
+
+    >>> jnp.linalg.eig(jnp.array([[2.0, 0.0], [0.0, 3.0]])).eigenvalues
+    Array([2.+0.j, 3.+0.j], dtype=complex64)
+    """
     (x,) = _inexact("eig", a)
     return EigResult(*spectral.eig(x, compute_left_eigenvectors=False))
 
 
 def eigvals(a: Any) -> Array:
-    """Eigenvalues of general matrices, complex."""
+    """Eigenvalues of general matrices, complex.
+
+    >>> jnp.linalg.eigvals(jnp.array([[0.0, -1.0], [1.0, 0.0]])).round(4)
+    Array([0.+1.j, 0.-1.j], dtype=complex64)
+    """
     (x,) = _inexact("eigvals", a)
     return spectral.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
@@ -117,6 +131,9 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     """Ascending eigenvalues and eigenvectors of Hermitian matrices.
 
     Without `symmetrize_input` only the lower (`UPLO` 'L', the default) or upper ('U') triangle counts.
+
+    >>> jnp.linalg.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(4)
+    Array([1., 3.], dtype=float32)
     """
     if UPLO not in (None, "L", "U"):
         raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
@@ -126,7 +143,11 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """Ascending eigenvalues of Hermitian matrices."""
+    """Ascending eigenvalues of Hermitian matrices.
+
+    >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).round(4)
+    Array([1., 3.], dtype=float32)
+    """
     return eigh(a, UPLO, symmetrize_input=symmetrize_input).eigenvalues
 
 
@@ -135,6 +156,10 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
     'raw' returns the form that `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their reflectors, without
     derivative. ValueError for other modes.
+
+    >>> q, r = jnp.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
+    >>> jnp.allclose(q @ r, jnp.array([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
+    Array(True, dtype=bool)
     """
     (x,) = _inexact("qr", a)
     if mode == "raw":
@@ -153,6 +178,9 @@ def solve(a: Any, b: Any) -> Array:
     """x with a x = b: a [..., m, m] with b [m] or [..., m, k], batch dims broadcasting. NaN where a is singular.
 
     ValueError for shapes that do not fit.
+
+    >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 8.0])).round(3)
+    Array([1., 2.], dtype=float32)
     """
     x, y = _inexact("solve", a, b)
     if x.ndim < 2:
@@ -175,13 +203,22 @@ def solve(a: Any, b: Any) -> Array:
 
 
 def inv(a: Any) -> Array:
-    """The inverses of matrices; NaN where singular. ValueError unless square."""
+    """The inverses of matrices; NaN where singular. ValueError unless square.
+
+    >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     x = _matrices("inv", a)
     return solve(x, eye(x.shape[-1], dtype=x.dtype))
 
 
 def tensorinv(a: Any, ind: int = 2) -> Array:
-    """The inverse of `a` as a map from its last dims to its first `ind` ones. ValueError unless both count equally much."""
+    """The inverse of `a` as a map from its last dims to its first `ind` ones. ValueError unless both count equally much.
+
+    >>> jnp.linalg.tensorinv(jnp.eye(4).reshape(2, 2, 2, 2)).shape
+    (2, 2, 2, 2)
+    """
     x = array("tensorinv", a)
     ind = operator.index(ind)
     if ind <= 0:
@@ -196,7 +233,12 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
 
 
 def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
-    """x with ``tensordot(a, x, x.ndim) == b``, the dims `axes` of `a` moved to its end first."""
+    """x with ``tensordot(a, x, x.ndim) == b``, the dims `axes` of `a` moved to its end first.
+
+    >>> jnp.linalg.tensorsolve(jnp.eye(4).reshape(2, 2, 2, 2), jnp.ones((2, 2))).round(4)
+    Array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
     x, y = array("tensorsolve", a, 0), array("tensorsolve", b, 1)
     if axes is not None:
         order = list(range(x.ndim))
@@ -224,12 +266,20 @@ def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
 
 
 def det(a: Any) -> Array:
-    """Determinants. ValueError unless square."""
+    """Determinants. ValueError unless square.
+
+    >>> jnp.linalg.det(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(3)
+    Array(8., dtype=float32)
+    """
     return ops.det(_matrices("det", a))
 
 
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
-    """Sign and logarithm of the magnitude of determinants: 0 and -inf where singular. ValueError unless square."""
+    """Sign and logarithm of the magnitude of determinants: 0 and -inf where singular. ValueError unless square.
+
+    >>> jnp.linalg.slogdet(jnp.array([[0.0, 1.0], [1.0, 0.0]]))
+    SlogdetResult(sign=Array(-1., dtype=float32), logabsdet=Array(0., dtype=float32))
+    """
     if method not in (None, "lu", "qr"):
         raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' (None) and 'qr'.")
     x = _matrices("slogdet", a)
@@ -245,7 +295,11 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 
 
 def cond(x: Any, p: Any = None) -> Array:
-    """The condition number: by default the largest singular value over the smallest; else norm(x, p) norm(inv(x), p)."""
+    """The condition number: by default the largest singular value over the smallest; else norm(x, p) norm(inv(x), p).
+
+    >>> jnp.linalg.cond(jnp.array([[10.0, 0.0], [0.0, 1.0]]))
+    Array(10., dtype=float32)
+    """
     (value,) = _inexact("cond", x)
     if value.ndim < 2:
         raise ValueError(f"jnp.linalg.cond: input array must be at least 2D; got arr.shape={value.shape}")
@@ -268,12 +322,20 @@ def cond(x: Any, p: Any = None) -> Array:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """Sums over diagonals of the last two dims."""
+    """Sums over diagonals of the last two dims.
+
+    >>> jnp.linalg.trace(jnp.array([[4.0, 2.0], [2.0, 3.0]]))
+    Array(7., dtype=float32)
+    """
     return _trace(x, offset=offset, axis1=-2, axis2=-1, dtype=dtype)
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
-    """Diagonals of the last two dims."""
+    """Diagonals of the last two dims.
+
+    >>> jnp.linalg.diagonal(jnp.array([[4.0, 2.0], [2.0, 3.0]]))
+    Array([4., 3.], dtype=float32)
+    """
     return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
 
@@ -281,14 +343,23 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 
 def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """The matrix product; see `shardwise.numpy.matmul`."""
+    """The matrix product; see `shardwise.numpy.matmul`.
+
+    >>> jnp.linalg.matmul(jnp.array([[4.0, 2.0], [2.0, 3.0]]), jnp.ones((2, 1)))
+    Array([[6.],
+           [5.]], dtype=float32)
+    """
     return _matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Array:
-    """Sums of products along `axis`; see `shardwise.numpy.vecdot`."""
+    """Sums of products along `axis`; see `shardwise.numpy.vecdot`.
+
+    >>> jnp.linalg.vecdot(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array(11, dtype=int32)
+    """
     return _vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
 
 
@@ -302,14 +373,23 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """Sums of products over several dims; see `shardwise.numpy.tensordot`."""
+    """Sums of products over several dims; see `shardwise.numpy.tensordot`.
+
+    >>> jnp.linalg.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), axes=1).shape
+    (2, 4)
+    """
     return _tensordot(
         x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
     )
 
 
 def outer(x1: Any, x2: Any, /) -> Array:
-    """All products of elements of two vectors: [n], [m] -> [n, m]. ValueError for other ranks."""
+    """All products of elements of two vectors: [n], [m] -> [n, m]. ValueError for other ranks.
+
+    >>> jnp.linalg.outer(jnp.array([1, 2]), jnp.array([10, 20]))
+    Array([[10, 20],
+           [20, 40]], dtype=int32)
+    """
     x, y = array("jnp.linalg.outer", x1, 0), array("jnp.linalg.outer", x2, 1)
     if x.ndim != 1 or y.ndim != 1:
         raise ValueError(f"Input arrays must be one-dimensional, but they are x1.ndim={x.ndim} x2.ndim={y.ndim}")
@@ -317,7 +397,11 @@ def outer(x1: Any, x2: Any, /) -> Array:
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """The cross product of 3-vectors along `axis`; the other dims broadcast. ValueError for other sizes."""
+    """The cross product of 3-vectors along `axis`; the other dims broadcast. ValueError for other sizes.
+
+    >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
     x, y = array("jnp.linalg.cross", x1, 0), array("jnp.linalg.cross", x2, 1)
     a, b = canonical_axis(axis, x.ndim), canonical_axis(axis, y.ndim)
     if x.shape[a] != 3 or y.shape[b] != 3:
@@ -342,7 +426,12 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two dims swapped. ValueError for fewer dims."""
+    """The last two dims swapped. ValueError for fewer dims.
+
+    >>> jnp.linalg.matrix_transpose(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     value = array("jnp.linalg.matrix_transpose", x)
     if value.ndim < 2:
         raise ValueError(f"matrix_transpose requires at least 2 dimensions; got ndim={value.ndim}")
@@ -350,7 +439,12 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def matrix_power(a: Any, n: int) -> Array:
-    """`a` multiplied with itself n times; its inverse for negative n, the identity for 0. TypeError unless square."""
+    """`a` multiplied with itself n times; its inverse for negative n, the identity for 0. TypeError unless square.
+
+    >>> jnp.linalg.matrix_power(jnp.array([[1.0, 1.0], [0.0, 1.0]]), 3)
+    Array([[1., 3.],
+           [0., 1.]], dtype=float32)
+    """
     x = array("jnp.linalg.matrix_power", a)
     if x.ndim < 2:
         raise TypeError(f"{x.ndim}-dimensional array given. Array must be at least two-dimensional")
@@ -376,7 +470,11 @@ def matrix_power(a: Any, n: int) -> Array:
 
 
 def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:
-    """The product of a chain of matrices in the cheapest order; the first and the last may be vectors."""
+    """The product of a chain of matrices in the cheapest order; the first and the last may be vectors.
+
+    >>> jnp.linalg.multi_dot([jnp.ones((2, 3)), jnp.ones((3, 4)), jnp.ones((4, 5))]).shape
+    (2, 5)
+    """
     xs = [array("jnp.linalg.multi_dot", x, i) for i, x in enumerate(arrays)]
     shapes = [x.shape for x in xs]
     if len(xs) < 2:
@@ -397,3 +495,6 @@ def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Arra
     if xs[-1].ndim == 1:
         labels[-1] = labels[-1][:1]
     return einsum(*chain.from_iterable(zip(xs, labels, strict=True)), precision=precision)
+
+
+__dir__ = _listing(__name__)

@@ -71,7 +71,11 @@ def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bo
 def mean(
     a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """The mean over `axis`; NaN of nothing."""
+    """The mean over `axis`; NaN of nothing.
+
+    >>> jnp.mean(jnp.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+    Array([2., 3.], dtype=float32)
+    """
     no_out("mean", out)
     x = array("mean", a)
     wanted = requested("mean", dtype)
@@ -90,7 +94,11 @@ def mean(
 
 
 def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
-    """The mean over `axis` weighted by `weights` (of the shape of `a`, or 1-d along one axis); with `returned` also their sum."""
+    """The mean over `axis` weighted by `weights` (of the shape of `a`, or 1-d along one axis); with `returned` also their sum.
+
+    >>> jnp.average(jnp.array([1.0, 2.0, 4.0]), weights=jnp.array([1.0, 1.0, 2.0]))
+    Array(2.75, dtype=float32)
+    """
     x = array("average", a)
     if weights is None:
         result = mean(x, axis, keepdims=keepdims)
@@ -133,7 +141,11 @@ def var(
     mean: Any = None,
     correction: float | None = None,
 ) -> Array:
-    """The variance over `axis`: mean squared distance from the mean, dividing by the count less `correction` (or `ddof`)."""
+    """The variance over `axis`: mean squared distance from the mean, dividing by the count less `correction` (or `ddof`).
+
+    >>> jnp.var(jnp.array([1.0, 3.0]), correction=1)
+    Array(2., dtype=float32)
+    """
     no_out("var", out)
     return _variance("var", a, axis, dtype, ddof, keepdims, where, mean, correction)
 
@@ -197,7 +209,11 @@ def std(
     mean: Any = None,
     correction: float | None = None,
 ) -> Array:
-    """The standard deviation over `axis`: the square root of `var`."""
+    """The standard deviation over `axis`: the square root of `var`.
+
+    >>> jnp.std(jnp.array([1.0, 3.0]))
+    Array(1., dtype=float32)
+    """
     no_out("std", out)
     wanted = requested("std", dtype)
     if wanted is not None and not is_inexact(wanted):
@@ -208,7 +224,11 @@ def std(
 def nanmean(
     a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """`mean` that skips NaN."""
+    """`mean` that skips NaN.
+
+    >>> jnp.nanmean(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     no_out("nanmean", out)
     x = array("nanmean", a)
     if not is_inexact(x.dtype):
@@ -229,7 +249,11 @@ def nanvar(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """`var` that skips NaN; NaN where fewer than `ddof` + 1 elements are left."""
+    """`var` that skips NaN; NaN where fewer than `ddof` + 1 elements are left.
+
+    >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     no_out("nanvar", out)
     x = array("nanvar", a)
     if not is_inexact(x.dtype):
@@ -251,7 +275,11 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """`std` that skips NaN."""
+    """`std` that skips NaN.
+
+    >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 

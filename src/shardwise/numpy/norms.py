@@ -44,6 +44,9 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: An
     """The norm of vectors along `axis` (default: of all elements): the `ord`-th root of summed powers of magnitudes.
 
     inf and -inf give the largest and smallest magnitude, 0 counts nonzero elements. ValueError for names.
+
+    >>> jnp.linalg.vector_norm(jnp.array([3.0, 4.0]))
+    Array(5., dtype=float32)
     """
     value = _floating("jnp.linalg.vector_norm", x)
     if ord is None or ord == 2:
@@ -73,6 +76,9 @@ def norm(
 
     Matrix norms: 'fro' (default), 'nuc', 1 and inf (largest column and row sums), 2 (largest singular value), and their
     negatives for the smallest. ValueError for other orders and for more than two axes.
+
+    >>> jnp.linalg.norm(jnp.array([3.0, 4.0]))
+    Array(5., dtype=float32)
     """
     value = _floating("jnp.linalg.norm", x)
     if axis is None:
@@ -114,7 +120,11 @@ def _matrix_norm(x: Array, ord: float | str | None, axes: tuple[int, ...], keepd
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str = "fro") -> Array:
-    """`norm` of the matrices in the last two dims."""
+    """`norm` of the matrices in the last two dims.
+
+    >>> jnp.linalg.matrix_norm(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(4)
+    Array(5.7446, dtype=float32)
+    """
     return norm(x, ord=ord, keepdims=keepdims, axis=(-2, -1))
 
 

@@ -25,6 +25,7 @@ from shardwise.numpy.creation import astype as cast
 from shardwise.numpy.indexing import getitem, iterate
 from shardwise.numpy.products import matmul
 from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import comparison
 from shardwise.ops.elementwise import unary as one
 
 _ACCEPTED = (int, float, complex, np.generic, np.ndarray, Array, Literal)  # bool is an int
@@ -134,12 +135,12 @@ def _install_arithmetic(cls: type) -> None:
         _set(cls, f"__r{name}__", reflected)
     _set(cls, "__pow__", _power)
     comparisons: list[tuple[str, str, Op, frozenset[Any], Any]] = [
-        ("eq", "==", two.eq_p, _NUMBERS | _BOOL, predicates.equal),
-        ("ne", "!=", two.ne_p, _NUMBERS | _BOOL, predicates.not_equal),
-        ("lt", "<", two.lt_p, _REALS | _BOOL, predicates.less),
-        ("le", "<=", two.le_p, _REALS | _BOOL, predicates.less_equal),
-        ("gt", ">", two.gt_p, _REALS | _BOOL, predicates.greater),
-        ("ge", ">=", two.ge_p, _REALS | _BOOL, predicates.greater_equal),
+        ("eq", "==", comparison.eq_p, _NUMBERS | _BOOL, predicates.equal),
+        ("ne", "!=", comparison.ne_p, _NUMBERS | _BOOL, predicates.not_equal),
+        ("lt", "<", comparison.lt_p, _REALS | _BOOL, predicates.less),
+        ("le", "<=", comparison.le_p, _REALS | _BOOL, predicates.less_equal),
+        ("gt", ">", comparison.gt_p, _REALS | _BOOL, predicates.greater),
+        ("ge", ">=", comparison.ge_p, _REALS | _BOOL, predicates.greater_equal),
     ]
     for name, symbol, op, dtypes, general in comparisons:
         _set(cls, f"__{name}__", _operators(symbol, op, dtypes, general)[0])

@@ -48,6 +48,9 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     Raises:
         TypeError: `pad_width` is not of ints. ValueError: it is negative or does not fit, or a keyword is not the mode's.
         NotImplementedError: another mode. ConcretizationTypeError: `pad_width` is traced.
+
+    >>> jnp.pad(jnp.array([1, 2]), (1, 2), constant_values=9)
+    Array([9, 1, 2, 9, 9], dtype=int32)
     """
     x = checked("pad", array)
     given = _pairs(pad_width, x.ndim, "pad_width")

@@ -81,6 +81,9 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The values of the polynomial `p` at `x`, by Horner's rule; further dims of `p` broadcast with `x`.
 
     `unroll` has no effect: there is no loop.
+
+    >>> jnp.polyval(jnp.array([1.0, 0.0, 2.0]), 3.0)
+    Array(11., dtype=float32)
     """
     (coefficients,) = _coefficients("polyval", p)
     at = value("polyval", x, 1)
@@ -93,7 +96,11 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 
 
 def polyadd(a1: Any, a2: Any) -> Array:
-    """The sum of two polynomials."""
+    """The sum of two polynomials.
+
+    >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([3]))
+    Array([1, 5], dtype=int32)
+    """
     p, q = map(as_array, promote_dtypes(*_coefficients("polyadd", a1, a2)))
     n = max(p.shape[0], q.shape[0])
     longer, shorter = (p, q) if p.shape[0] == n else (q, p)
@@ -101,13 +108,21 @@ def polyadd(a1: Any, a2: Any) -> Array:
 
 
 def polysub(a1: Any, a2: Any) -> Array:
-    """The difference of two polynomials."""
+    """The difference of two polynomials.
+
+    >>> jnp.polysub(jnp.array([1, 2]), jnp.array([3]))
+    Array([ 1, -1], dtype=int32)
+    """
     p, q = map(as_array, promote_dtypes(*_coefficients("polysub", a1, a2)))
     return polyadd(p, lax.neg(q))
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """The product of two polynomials; `trim_leading_zeros`, which needs concrete values, drops leading zeros."""
+    """The product of two polynomials; `trim_leading_zeros`, which needs concrete values, drops leading zeros.
+
+    >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
+    Array([ 1.,  0., -1.], dtype=float32)
+    """
 
     p, q = map(as_array, promote_inexact(*_coefficients("polymul", a1, a2, error=TypeError)))
     if trim_leading_zeros and (p.shape[0] > 1 or q.shape[0] > 1):
@@ -117,7 +132,11 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
 
 
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
-    """The quotient and the remainder of two polynomials; see `polymul` for `trim_leading_zeros` (of the remainder)."""
+    """The quotient and the remainder of two polynomials; see `polymul` for `trim_leading_zeros` (of the remainder).
+
+    >>> jnp.polydiv(jnp.array([1.0, 3.0, 2.0]), jnp.array([1.0, 1.0]))
+    (Array([1., 2.], dtype=float32), Array([0., 0., 0.], dtype=float32))
+    """
     rest, divisor = map(as_array, promote_inexact(*_coefficients("polydiv", u, v)))
     m, n = rest.shape[0] - 1, divisor.shape[0] - 1
     quotient = lax.full((1,), 0, rest.dtype) if m < n else None
@@ -143,7 +162,11 @@ def _long_division(rest: Array, divisor: Array) -> tuple[Array, Array]:
 
 
 def polyder(p: Any, m: int = 1) -> Array:
-    """The derivative of order `m` of a polynomial. ValueError for a negative order."""
+    """The derivative of order `m` of a polynomial. ValueError for a negative order.
+
+    >>> jnp.polyder(jnp.array([1.0, 2.0, 3.0]))
+    Array([2., 2.], dtype=float32)
+    """
     (given,) = _coefficients("polyder", p, error=TypeError)
     order = concrete_int(m, "m of polyder")
     x = as_array(promote_inexact(given)[0])
@@ -163,6 +186,9 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """The integral of order `m` of a polynomial, with the constants `k` (default 0), the first one integrated last.
 
     ValueError for a negative order, and for another number of constants than 1 or `m`.
+
+    >>> jnp.polyint(jnp.array([2.0, 2.0]))
+    Array([1., 2., 0.], dtype=float32)
     """
     order = concrete_int(m, "m of polyint")
     (given,) = _coefficients("polyint", p, error=TypeError)
@@ -187,7 +213,11 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 
 
 def poly(seq_of_zeros: Any) -> Array:
-    """The polynomial with these roots, or the characteristic polynomial of a square matrix. ValueError for other shapes."""
+    """The polynomial with these roots, or the characteristic polynomial of a square matrix. ValueError for other shapes.
+
+    >>> jnp.poly(jnp.array([1.0, 2.0]))
+    Array([ 1., -3.,  2.], dtype=float32)
+    """
     from shardwise.numpy.linalg import eigvals  # start-up time
 
     x = with_rank(as_array(promote_inexact(checked("poly", seq_of_zeros))[0]), 1)
@@ -215,6 +245,9 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
 
     `strip_zeros`: leading zeros are dropped, which needs concrete values; else as many roots are NaN. Raises
     ConcretizationTypeError if they are traced, ValueError unless `p` has one dim.
+
+    >>> jnp.roots(jnp.array([1.0, -3.0, 2.0])).round(3)
+    Array([2.+0.j, 1.+0.j], dtype=complex64)
     """
     x = with_rank(as_array(promote_inexact(checked("roots", p))[0]), 1)
     if x.ndim != 1:
@@ -268,6 +301,9 @@ def polyfit(
         cov: also the covariances of the coefficients; 'unscaled' for their relative size.
 
     Raises ValueError for a negative degree, and too few points for `cov`; TypeError where shapes do not fit.
+
+    >>> jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1).round(3)
+    Array([2., 1.], dtype=float32)
     """
     from shardwise.numpy.linalg import inv, lstsq  # start-up time
 
@@ -331,6 +367,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         period: after which the function repeats; then `left` and `right` have no effect and `xp` may have any order.
 
     Raises ValueError for complex `x`, points that do not fit, and another text or a period that is no scalar.
+
+    >>> jnp.interp(jnp.array([0.5, 5.0]), jnp.array([0.0, 1.0]), jnp.array([10.0, 20.0]))
+    Array([15., 20.], dtype=float32)
     """
     at, places, levels = values("interp", x, xp, fp)
     if places.shape != levels.shape or places.ndim != 1:

@@ -35,6 +35,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
 from shardwise.numpy.creation import asarray
 from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import comparison
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.transforms.jit.composed import composed
@@ -74,15 +75,25 @@ def _order(name: str, op: Op, strict: Op, doc: str) -> Callable[[Any, Any], Arra
     return _named(function, name, doc)
 
 
-equal = _equality("equal", two.eq_p, "Elementwise ``x == y``.")
-not_equal = _equality("not_equal", two.ne_p, "Elementwise ``x != y``.")
-less = _order("less", two.lt_p, two.lt_p, "Elementwise ``x < y``; complex values by real, then imaginary part.")
-less_equal = _order(
-    "less_equal", two.le_p, two.lt_p, "Elementwise ``x <= y``; complex values by real, then imaginary part."
+equal = _equality("equal", comparison.eq_p, "Elementwise ``x == y``.")
+not_equal = _equality("not_equal", comparison.ne_p, "Elementwise ``x != y``.")
+less = _order(
+    "less", comparison.lt_p, comparison.lt_p, "Elementwise ``x < y``; complex values by real, then imaginary part."
 )
-greater = _order("greater", two.gt_p, two.gt_p, "Elementwise ``x > y``; complex values by real, then imaginary part.")
+less_equal = _order(
+    "less_equal",
+    comparison.le_p,
+    comparison.lt_p,
+    "Elementwise ``x <= y``; complex values by real, then imaginary part.",
+)
+greater = _order(
+    "greater", comparison.gt_p, comparison.gt_p, "Elementwise ``x > y``; complex values by real, then imaginary part."
+)
 greater_equal = _order(
-    "greater_equal", two.ge_p, two.gt_p, "Elementwise ``x >= y``; complex values by real, then imaginary part."
+    "greater_equal",
+    comparison.ge_p,
+    comparison.gt_p,
+    "Elementwise ``x >= y``; complex values by real, then imaginary part.",
 )
 
 
@@ -93,7 +104,7 @@ def to_bool(x: Value) -> Value:
     """Elementwise ``x != 0``, strongly typed unless it is `x`. TypeError for PRNG keys."""
     if dtype_kind(x.dtype) == "k":
         raise TypeError(f"{x.dtype} has no truth value: PRNG keys are no numbers.")
-    return x if is_bool(x.dtype) else bind(two.ne_p, x, literal(0, x.dtype, False))
+    return x if is_bool(x.dtype) else bind(comparison.ne_p, x, literal(0, x.dtype, False))
 
 
 def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
@@ -114,7 +125,11 @@ logical_xor = _logical("logical_xor", two.xor_p, "Elementwise exclusive or of tr
 
 
 def logical_not(x: Any, /) -> Array:
-    """Elementwise whether `x` is 0."""
+    """Elementwise whether `x` is 0.
+
+    >>> jnp.logical_not(jnp.array([0, 3]))
+    Array([ True, False], dtype=bool)
+    """
     v = value("logical_not", x)
     result = bind(one.not_p, to_bool(v))
     return as_array(convert(result, result.dtype, v.aval.weak_type and (v.dtype == np.bool_ or not v.ndim)))
@@ -124,13 +139,21 @@ def logical_not(x: Any, /) -> Array:
 
 
 def isnan(x: Any, /) -> Array:
-    """Elementwise whether `x` is NaN."""
+    """Elementwise whether `x` is NaN.
+
+    >>> jnp.isnan(jnp.array([1.0, jnp.nan, jnp.inf]))
+    Array([False,  True, False], dtype=bool)
+    """
     v = value("isnan", x)
-    return bind(two.ne_p, v, v)
+    return bind(comparison.ne_p, v, v)
 
 
 def isfinite(x: Any, /) -> Array:
-    """Elementwise whether `x` is neither NaN nor infinite."""
+    """Elementwise whether `x` is neither NaN nor infinite.
+
+    >>> jnp.isfinite(jnp.array([1.0, jnp.nan, jnp.inf]))
+    Array([ True, False, False], dtype=bool)
+    """
     v = value("isfinite", x)
     if is_float(v.dtype):
         return lax.is_finite(v)
@@ -140,7 +163,11 @@ def isfinite(x: Any, /) -> Array:
 
 
 def isinf(x: Any, /) -> Array:
-    """Elementwise whether `x` is infinite, in either part."""
+    """Elementwise whether `x` is infinite, in either part.
+
+    >>> jnp.isinf(jnp.array([1.0, jnp.nan, -jnp.inf]))
+    Array([False, False,  True], dtype=bool)
+    """
     v = value("isinf", x)
     if is_float(v.dtype):
         v = astype(v, v.dtype)
@@ -151,12 +178,20 @@ def isinf(x: Any, /) -> Array:
 
 
 def isposinf(x: Any, /, out: None = None) -> Array:
-    """Elementwise whether `x` is +infinity. ValueError for complex values."""
+    """Elementwise whether `x` is +infinity. ValueError for complex values.
+
+    >>> jnp.isposinf(jnp.array([jnp.inf, -jnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
     return _is_infinity("isposinf", x, np.inf, out)
 
 
 def isneginf(x: Any, /, out: None = None) -> Array:
-    """Elementwise whether `x` is -infinity. ValueError for complex values."""
+    """Elementwise whether `x` is -infinity. ValueError for complex values.
+
+    >>> jnp.isneginf(jnp.array([jnp.inf, -jnp.inf]))
+    Array([False,  True], dtype=bool)
+    """
     return _is_infinity("isneginf", x, -np.inf, out)
 
 
@@ -172,7 +207,11 @@ def _is_infinity(name: str, x: Any, infinity: float, out: None) -> Array:
 
 
 def isreal(x: Any) -> Array:
-    """Elementwise whether the imaginary part is 0."""
+    """Elementwise whether the imaginary part is 0.
+
+    >>> jnp.isreal(jnp.array([1 + 0j, 1j]))
+    Array([ True, False], dtype=bool)
+    """
     v = value("isreal", x)
     if is_complex(v.dtype):
         part = lax.imag(v)
@@ -181,7 +220,11 @@ def isreal(x: Any) -> Array:
 
 
 def iscomplex(x: Any) -> Array:
-    """Elementwise whether the imaginary part is not 0."""
+    """Elementwise whether the imaginary part is not 0.
+
+    >>> jnp.iscomplex(jnp.array([1 + 0j, 1j]))
+    Array([False,  True], dtype=bool)
+    """
     v = value("iscomplex", x)
     if is_complex(v.dtype):
         part = lax.imag(v)
@@ -191,7 +234,11 @@ def iscomplex(x: Any) -> Array:
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether `x` has a complex dtype."""
+    """Whether `x` has a complex dtype.
+
+    >>> jnp.iscomplexobj(jnp.array([1 + 0j]))
+    True
+    """
     if x is None:
         return False
     try:
@@ -201,12 +248,20 @@ def iscomplexobj(x: Any) -> bool:
 
 
 def isrealobj(x: Any) -> bool:
-    """Whether `x` does not have a complex dtype."""
+    """Whether `x` does not have a complex dtype.
+
+    >>> jnp.isrealobj(jnp.arange(2))
+    True
+    """
     return not iscomplexobj(x)
 
 
 def isscalar(element: Any) -> bool:
-    """Whether `element` is a scalar: a Python or NumPy one, or an array without dims."""
+    """Whether `element` is a scalar: a Python or NumPy one, or an array without dims.
+
+    >>> jnp.isscalar(2.5)
+    True
+    """
     return element.ndim == 0 if isinstance(element, Array | np.ndarray) else np.isscalar(element)
 
 
@@ -215,7 +270,11 @@ def isscalar(element: Any) -> bool:
 
 @composed(2)
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Elementwise ``abs(a - b) <= atol + rtol * abs(b)``; infinities are close if equal, NaN is close to NaN if asked."""
+    """Elementwise ``abs(a - b) <= atol + rtol * abs(b)``; infinities are close if equal, NaN is close to NaN if asked.
+
+    >>> jnp.isclose(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]), equal_nan=True)
+    Array([ True,  True], dtype=bool)
+    """
     x, y = promote("isclose", a, b)
     x, y = astype(x, x.dtype), astype(y, y.dtype)
     if not is_inexact(x.dtype):
@@ -244,7 +303,11 @@ def _tolerance(rtol: Value, atol: Value, size: Value) -> Array:
 
 @composed(2)
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Whether all elements are close; see `isclose`. A bool array without dims."""
+    """Whether all elements are close; see `isclose`. A bool array without dims.
+
+    >>> jnp.allclose(jnp.array([1.0, 2.0]), jnp.array([1.0, 2.000001]))
+    Array(True, dtype=bool)
+    """
     return _all(isclose(a, b, rtol, atol, equal_nan))
 
 
@@ -254,7 +317,11 @@ def _all(x: Array) -> Array:
 
 @composed(2)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
-    """Whether two arrays (or nested sequences) have one shape and equal elements. A bool array without dims."""
+    """Whether two arrays (or nested sequences) have one shape and equal elements. A bool array without dims.
+
+    >>> jnp.array_equal(jnp.array([1, 2]), jnp.array([1, 2, 3]))
+    Array(False, dtype=bool)
+    """
     x, y = _any_array(a1), _any_array(a2)
     if x.shape != y.shape:
         return as_array(value("array_equal", np.bool_(False)))
@@ -265,7 +332,11 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: Any, a2: Any) -> Array:
-    """Whether two arrays (or nested sequences) broadcast to one shape with equal elements. A bool array without dims."""
+    """Whether two arrays (or nested sequences) broadcast to one shape with equal elements. A bool array without dims.
+
+    >>> jnp.array_equiv(jnp.array([[1, 2], [1, 2]]), jnp.array([1, 2]))
+    Array(True, dtype=bool)
+    """
     x, y = _any_array(a1), _any_array(a2)
     try:
         broadcast_shapes(x.shape, y.shape)

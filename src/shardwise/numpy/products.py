@@ -48,6 +48,9 @@ def dot(
     """The product of vectors or matrices: last dim of `a` by the last but one of `b` (its only one if `b` is a vector).
 
     Scalars multiply. TypeError unless the paired dims have one size.
+
+    >>> jnp.dot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
     """
     a, b = array("dot", a, 0), array("dot", b, 1)
     contracted: Any = ((), ())
@@ -63,6 +66,10 @@ def matmul(
     """The matrix product: [..., n, k] x [..., k, m] -> [..., n, m], batch dims broadcasting; vectors are rows or columns.
 
     Raises ValueError for scalars and for batch dims that do not broadcast, TypeError if the contracted sizes differ.
+
+    >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 2], [3, 4]]))
+    Array([[ 7, 10],
+           [15, 22]], dtype=int32)
     """
     a, b = array("matmul", a, 0), array("matmul", b, 1)
     for i, x in enumerate((a, b)):
@@ -117,7 +124,11 @@ def matmul(
 
 @composed(2)
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """The sum of products of all elements, those of `a` conjugated; TypeError unless the sizes agree."""
+    """The sum of products of all elements, those of `a` conjugated; TypeError unless the sizes agree.
+
+    >>> jnp.vdot(jnp.array([1j]), jnp.array([2j]))
+    Array(2.+0.j, dtype=complex64)
+    """
     a, b = array("vdot", a, 0), array("vdot", b, 1)
     if is_complex(a.dtype):
         a = lax.conj(a)
@@ -132,6 +143,9 @@ def vecdot(
     """Sums of products along `axis`, the first operand conjugated; the other dims broadcast.
 
     ValueError if the sizes along `axis` differ.
+
+    >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 2], [3, 4]]))
+    Array([ 5, 25], dtype=int32)
     """
     a, b = array("jnp.vecdot", x1, 0), array("jnp.vecdot", x2, 1)
     a_axis, b_axis = canonical_axis(axis, a.ndim), canonical_axis(axis, b.ndim)
@@ -152,7 +166,11 @@ def last(x: Array, axis: int) -> Array:
 
 
 def matvec(x1: Any, x2: Any, /) -> Array:
-    """Matrices times vectors: [..., n, m] x [..., m] -> [..., n], batch dims broadcasting; ValueError if sizes differ."""
+    """Matrices times vectors: [..., n, m] x [..., m] -> [..., n], batch dims broadcasting; ValueError if sizes differ.
+
+    >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
     a, b = array("matvec", x1, 0), array("matvec", x2, 1)
     _check_core("matvec", a, 2, b, 1, a.shape[-1:] == b.shape[-1:])
     _check_loops("matvec", a, 2, b, 1)
@@ -161,7 +179,11 @@ def matvec(x1: Any, x2: Any, /) -> Array:
 
 
 def vecmat(x1: Any, x2: Any, /) -> Array:
-    """Conjugated vectors times matrices: [..., n] x [..., n, m] -> [..., m], batch dims broadcasting."""
+    """Conjugated vectors times matrices: [..., n] x [..., n, m] -> [..., m], batch dims broadcasting.
+
+    >>> jnp.vecmat(jnp.array([1, 1]), jnp.array([[1, 2], [3, 4]]))
+    Array([4, 6], dtype=int32)
+    """
     a, b = array("vecmat", x1, 0), array("vecmat", x2, 1)
     _check_core("vecmat", a, 1, b, 2, a.shape[-1:] == b.shape[-2:-1])
     _check_loops("vecmat", a, 1, b, 2)
@@ -197,6 +219,9 @@ def tensordot(
     """Sum products over the last `axes` dims of `a` and the first of `b`, or over pairs of dims ``(a_axes, b_axes)``.
 
     TypeError if the axes do not pair up or their sizes differ.
+
+    >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5))).shape
+    (2, 5)
     """
     a, b = array("tensordot", a, 0), array("tensordot", b, 1)
     if not isinstance(axes, tuple | list):
@@ -234,7 +259,11 @@ def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], t
 
 @composed(2)
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """Sums of products over the last dims of both; scalars multiply."""
+    """Sums of products over the last dims of both; scalars multiply.
+
+    >>> jnp.inner(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array(11, dtype=int32)
+    """
     a, b = array("inner", a, 0), array("inner", b, 1)
     if a.ndim and b.ndim:
         return tensordot(a, b, (-1, -1), precision=precision, preferred_element_type=preferred_element_type)
@@ -251,7 +280,12 @@ def _times(x: Any, y: Any) -> Array:
 
 @composed(2)
 def outer(a: Any, b: Any, out: None = None) -> Array:
-    """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened."""
+    """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened.
+
+    >>> jnp.outer(jnp.array([1, 2]), jnp.array([10, 20]))
+    Array([[10, 20],
+           [20, 40]], dtype=int32)
+    """
     no_out("jnp.outer", out)
     x, y = promote_dtypes(array("outer", a, 0), array("outer", b, 1))
     x, y = (v if v.ndim == 1 else lax.reshape(v, (v.aval.size,)) for v in (x, y))
@@ -259,7 +293,11 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
 
 
 def kron(a: Any, b: Any) -> Array:
-    """The Kronecker product: every element of `a` times the whole of `b`; ranks are padded with 1 in front."""
+    """The Kronecker product: every element of `a` times the whole of `b`; ranks are padded with 1 in front.
+
+    >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2]))
+    Array([ 1,  2, 10, 20], dtype=int32)
+    """
     x, y = promote_dtypes(array("kron", a, 0), array("kron", b, 1))
     rank = max(x.ndim, y.ndim)
     x, y = (lax.expand_dims(v, range(rank - v.ndim)) for v in (x, y))

@@ -51,6 +51,9 @@ def quantile(
 
     `method` selects the result between two elements: 'linear', 'lower', 'higher', 'midpoint', 'nearest', 'inverted_cdf';
     only the last one takes `weights`. ValueError for other methods and for complex values.
+
+    >>> jnp.quantile(jnp.array([1.0, 2.0, 4.0]), jnp.array([0.5, 0.75]))
+    Array([2., 3.], dtype=float32)
     """
     return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=False)
 
@@ -66,7 +69,11 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`quantile` that skips NaN."""
+    """`quantile` that skips NaN.
+
+    >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), 0.5)
+    Array(2., dtype=float32)
+    """
     return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=True)
 
 
@@ -82,7 +89,11 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """`quantile` with `q` from 0 to 100."""
+    """`quantile` with `q` from 0 to 100.
+
+    >>> jnp.percentile(jnp.array([1.0, 2.0, 3.0]), 50)
+    Array(2., dtype=float32)
+    """
     result = _quantile(
         "percentile", a, _hundredth(q), axis, out, overwrite_input, method, keepdims, weights, skip_nan=False
     )
@@ -103,21 +114,33 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`nanquantile` with `q` from 0 to 100."""
+    """`nanquantile` with `q` from 0 to 100.
+
+    >>> jnp.nanpercentile(jnp.array([1.0, jnp.nan, 3.0]), 50)
+    Array(2., dtype=float32)
+    """
     return _quantile(
         "nanpercentile", a, _hundredth(q), axis, out, overwrite_input, method, keepdims, weights, skip_nan=True
     )
 
 
 def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """The middle of the sorted elements over `axis`, the mean of the two middle ones for an even number."""
+    """The middle of the sorted elements over `axis`, the mean of the two middle ones for an even number.
+
+    >>> jnp.median(jnp.array([7.0, 1.0, 3.0, 5.0]))
+    Array(4., dtype=float32)
+    """
     return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, skip_nan=False)
 
 
 def nanmedian(
     a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """`median` that skips NaN."""
+    """`median` that skips NaN.
+
+    >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, skip_nan=True)
 
 

@@ -47,6 +47,11 @@ def arange(
     """The numbers from `start` (default 0) to below `stop` in steps of `step`: ``ceil((stop - start) / step)`` of them.
 
     Bounds must be known while tracing. ValueError for complex ones, TypeError for anything but numbers.
+
+    >>> jnp.arange(5)
+    Array([0, 1, 2, 3, 4], dtype=int32)
+    >>> jnp.arange(0.0, 1.0, 0.25)
+    Array([0.  , 0.25, 0.5 , 0.75], dtype=float32)
     """
     given = [x for x in (start, stop, step) if x is not None]
     if start is None:
@@ -89,6 +94,9 @@ def linspace(
     """`num` numbers at equal distances from `start` to `stop` (arrays broadcast; the numbers go along a new dim `axis`).
 
     Integers are rounded down. With `retstep` also the distance. ValueError for a negative `num`.
+
+    >>> jnp.linspace(0.0, 1.0, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     found = _linspace(start, stop, requested("linspace", dtype), concrete_int(num, "num of linspace"), endpoint, axis)
     out = place_created(found[0], device)
@@ -131,7 +139,11 @@ def _linspace(start: Any, stop: Any, wanted: Any, num: int, endpoint: bool, axis
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Array:
-    """`base` to powers at equal distances from `start` to `stop`; see `linspace`."""
+    """`base` to powers at equal distances from `start` to `stop`; see `linspace`.
+
+    >>> jnp.logspace(0, 2, 3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
     wanted = requested("logspace", dtype) or to_inexact(result_type(*values("logspace", start, stop)))
     compute = canonicalize(to_inexact(wanted))
     powers = linspace(
@@ -147,7 +159,11 @@ def logspace(
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """`num` numbers with equal ratios from `start` to `stop`; see `linspace`."""
+    """`num` numbers with equal ratios from `start` to `stop`; see `linspace`.
+
+    >>> jnp.geomspace(1.0, 8.0, 4).round(3)
+    Array([1., 2., 4., 8.], dtype=float32)
+    """
     wanted = requested("geomspace", dtype) or to_inexact(result_type(*values("geomspace", start, stop)))
     compute = canonicalize(to_inexact(wanted))
     first, last = (astype(x, compute) for x in values("geomspace", start, stop))
@@ -183,6 +199,11 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     """The coordinates of a grid from those along its sides, one array per side.
 
     ValueError for arrays that are not 1-d or an `indexing` other than 'xy' and 'ij', and for copy=False.
+
+    >>> jnp.meshgrid(jnp.array([1, 2, 3]), jnp.array([10, 20]))
+    [Array([[1, 2, 3],
+           [1, 2, 3]], dtype=int32), Array([[10, 10, 10],
+           [20, 20, 20]], dtype=int32)]
     """
     sides = values("meshgrid", *xi)
     if not copy:
@@ -206,7 +227,15 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
-    """For each dim of a grid of these sizes, the index of every point along it; sparse: a tuple of broadcastable arrays."""
+    """For each dim of a grid of these sizes, the index of every point along it; sparse: a tuple of broadcastable arrays.
+
+    >>> jnp.indices((2, 2))
+    Array([[[0, 0],
+            [1, 1]],
+    <BLANKLINE>
+           [[0, 1],
+            [0, 1]]], dtype=int32)
+    """
     wanted = requested("indices", dtype) or default_dtype("i")
     sizes = tuple(operator.index(n) for n in dimensions)
     if sparse:
@@ -222,14 +251,24 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """`function` called once with the coordinates of a grid: one array per dim of `shape`, each of that shape."""
+    """`function` called once with the coordinates of a grid: one array per dim of `shape`, each of that shape.
+
+    >>> jnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
+    Array([[ 0,  1,  2],
+           [10, 11, 12]], dtype=int32)
+    """
     sizes = tuple(operator.index(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
     wanted = requested("fromfunction", dtype)
     return function(*[lax.broadcasted_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)
 
 
 def ix_(*args: Any) -> tuple[Array, ...]:
-    """1-d arrays reshaped so that together they index a rectangle. NotImplementedError for bools."""
+    """1-d arrays reshaped so that together they index a rectangle. NotImplementedError for bools.
+
+    >>> jnp.ix_(jnp.array([0, 2]), jnp.array([1]))
+    (Array([[0],
+           [2]], dtype=int32), Array([[1]], dtype=int32))
+    """
     n = len(args)
     result = []
     for d, arg in enumerate(values("ix_", *args)):
@@ -339,7 +378,11 @@ def _cosines(n: Array, M: int, *weights: float) -> Array:
 
 
 def bartlett(M: int) -> Array:
-    """The triangular window of `M` points."""
+    """The triangular window of `M` points.
+
+    >>> jnp.bartlett(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
 
     def triangle(n: Array, M: int) -> Array:
         one = constant(n, 1)
@@ -350,22 +393,38 @@ def bartlett(M: int) -> Array:
 
 
 def blackman(M: int) -> Array:
-    """The Blackman window of `M` points."""
+    """The Blackman window of `M` points.
+
+    >>> jnp.blackman(5).round(2)
+    Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)
+    """
     return _window("blackman", M, lambda n, M: _cosines(n, M, 0.42, 0.5, 0.08))
 
 
 def hamming(M: int) -> Array:
-    """The Hamming window of `M` points."""
+    """The Hamming window of `M` points.
+
+    >>> jnp.hamming(3).round(2)
+    Array([0.08, 1.  , 0.08], dtype=float32)
+    """
     return _window("hamming", M, lambda n, M: _cosines(n, M, 0.54, 0.46))
 
 
 def hanning(M: int) -> Array:
-    """The Hann window of `M` points."""
+    """The Hann window of `M` points.
+
+    >>> jnp.hanning(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
     return _window("hanning", M, lambda n, M: _cosines(n, M, 0.5, 0.5))
 
 
 def kaiser(M: int, beta: Any) -> Array:
-    """The Kaiser window of `M` points with shape parameter `beta`."""
+    """The Kaiser window of `M` points with shape parameter `beta`.
+
+    >>> jnp.kaiser(3, 1.0).round(3)
+    Array([0.79, 1.  , 0.79], dtype=float32)
+    """
 
     def bessel(n: Array, M: int) -> Array:
         half = 0.5 * (M - 1)

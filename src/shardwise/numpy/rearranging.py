@@ -46,6 +46,9 @@ def repeat(
     Raises:
         ConcretizationTypeError: `repeats` is traced and there is no `total_repeat_length`.
         ValueError: `repeats` does not fit the dim, or a repeated dim is explicitly split. TypeError for floats.
+
+    >>> jnp.repeat(jnp.array([1, 2]), jnp.array([2, 1]))
+    Array([1, 1, 2], dtype=int32)
     """
     x, times = checked("repeat", a), value("repeat", repeats, 1)
     if out_sharding is not None:
@@ -110,7 +113,12 @@ def _repeat_dynamic(x: Array, times: Array, axis: int, total: int) -> Array:
 
 
 def tile(A: Any, reps: Any) -> Array:
-    """`A` repeated ``reps[d]`` times along each dim; the shorter of shape and `reps` is filled up with ones in front."""
+    """`A` repeated ``reps[d]`` times along each dim; the shorter of shape and `reps` is filled up with ones in front.
+
+    >>> jnp.tile(jnp.array([1, 2]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     x = checked("tile", A)
     times = index_tuple(reps)
     rank = max(x.ndim, len(times))
@@ -119,7 +127,11 @@ def tile(A: Any, reps: Any) -> Array:
 
 
 def resize(a: Any, new_shape: Any) -> Array:
-    """The elements of `a`, again and again or cut off, in a new shape; zeros if `a` is empty."""
+    """The elements of `a`, again and again or cut off, in a new shape; zeros if `a` is empty.
+
+    >>> jnp.resize(jnp.array([1, 2]), (3,))
+    Array([1, 2, 1], dtype=int32)
+    """
     x = flat(checked("resize", a))
     sizes = index_tuple(new_shape)
     if any(n < 0 for n in sizes):
@@ -139,6 +151,9 @@ def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
     """`a` with its elements moved by `shift` places along `axis` (None: of the flattened array), around the end.
 
     Shifts and axes may be several and broadcast; shifts may be traced. ValueError where they do not fit.
+
+    >>> jnp.roll(jnp.arange(4), 1)
+    Array([3, 0, 1, 2], dtype=int32)
     """
     x = checked("roll", a)
     if axis is None:
@@ -184,24 +199,44 @@ def _roll_dynamic(x: Array, shift: Array, axes: tuple[int, ...]) -> Array:
 
 
 def flip(m: Any, axis: int | Sequence[int] | None = None) -> Array:
-    """`m` with the order of elements reversed along `axis` (None: along all)."""
+    """`m` with the order of elements reversed along `axis` (None: along all).
+
+    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     x = checked("flip", m)
     dims = range(x.ndim) if axis is None else [canonical_axis(d, x.ndim) for d in index_tuple(axis)]
     return lax.rev(x, dims)
 
 
 def fliplr(m: Any) -> Array:
-    """`m` reversed along its second dim."""
+    """`m` reversed along its second dim.
+
+    >>> jnp.fliplr(jnp.array([[1, 2], [3, 4]]))
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     return flip(checked("fliplr", m), 1)
 
 
 def flipud(m: Any) -> Array:
-    """`m` reversed along its first dim."""
+    """`m` reversed along its first dim.
+
+    >>> jnp.flipud(jnp.array([[1, 2], [3, 4]]))
+    Array([[3, 4],
+           [1, 2]], dtype=int32)
+    """
     return flip(checked("flipud", m), 0)
 
 
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """`m` turned by `k` quarters in the plane of two dims, from the first towards the second."""
+    """`m` turned by `k` quarters in the plane of two dims, from the first towards the second.
+
+    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int32)
+    """
     x = checked("rot90", m)
     if x.ndim < 2:
         raise ValueError(f"rot90 requires its first argument to have ndim at least two, got shape {x.shape}.")
@@ -221,6 +256,9 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: int | Sequence[int] | None = N
     """`filt` without the zeros at its front ('f') and back ('b') along `axis` (None: all). Values must be known.
 
     ConcretizationTypeError under jit, where the result's shape would depend on values.
+
+    >>> jnp.trim_zeros(jnp.array([0, 1, 0, 2, 0]))
+    Array([1, 0, 2], dtype=int32)
     """
     x = checked("trim_zeros", filt)
     present = concrete(x, "filt of trim_zeros, on whose values the result's shape depends,") != 0

@@ -62,7 +62,7 @@ def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
     if not is_bool(mask.dtype):
         message = f"jnp.{name}: where must be None or a boolean array; got where.dtype={mask.dtype!r}."
         if not config.dialect.functions.bad_uses_warn:
-            raise ValueError(message)
+            raise ValueError(f"{message} {config.dialect.switch}")
         warnings.warn(message, DeprecationWarning, stacklevel=4)
     mask, x_ = align_ranks(to_bool(mask), x)
     shape = broadcast_shapes(mask.shape, x.shape)
@@ -141,7 +141,13 @@ def sum(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The sum over `axis`. Bools and small integers are added as int32 (or uint32) unless told not to."""
+    """The sum over `axis`. Bools and small integers are added as int32 (or uint32) unless told not to.
+
+    >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([4, 6], dtype=int32)
+    >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), where=jnp.array([True, False]))
+    Array(4, dtype=int32)
+    """
     return _accumulating(
         "sum", a, axis, dtype, out, keepdims, initial, where, promote_integers, 0, lax.reduce_sum, lax.add
     )
@@ -158,7 +164,11 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The product over `axis`. Bools and small integers are multiplied as int32 (or uint32) unless told not to."""
+    """The product over `axis`. Bools and small integers are multiplied as int32 (or uint32) unless told not to.
+
+    >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([3, 8], dtype=int32)
+    """
     return _accumulating(
         "prod", a, axis, dtype, out, keepdims, initial, where, promote_integers, 1, lax.reduce_prod, lax.mul
     )
@@ -195,7 +205,11 @@ def _extremum(
 def max(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The greatest element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it."""
+    """The greatest element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it.
+
+    >>> jnp.max(jnp.array([[1, 5], [7, 0]]), axis=1)
+    Array([5, 7], dtype=int32)
+    """
     return _extremum("max", a, axis, out, keepdims, initial, where, lax.reduce_max, lax.max)
 
 
@@ -203,7 +217,11 @@ def max(
 def min(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The least element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it."""
+    """The least element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it.
+
+    >>> jnp.min(jnp.array([[1, 5], [7, 0]]), axis=1)
+    Array([1, 0], dtype=int32)
+    """
     return _extremum("min", a, axis, out, keepdims, initial, where, lax.reduce_min, lax.min)
 
 
@@ -211,7 +229,11 @@ amax, amin = max, min
 
 
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
-    """The distance from the least to the greatest element over `axis`."""
+    """The distance from the least to the greatest element over `axis`.
+
+    >>> jnp.ptp(jnp.array([3, 9, 5]))
+    Array(6, dtype=int32)
+    """
     no_out("ptp", out)
     x = array("ptp", a)
     return lax.sub(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
@@ -219,13 +241,21 @@ def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> 
 
 @composed(1)
 def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether all elements over `axis` are true (not 0)."""
+    """Whether all elements over `axis` are true (not 0).
+
+    >>> jnp.all(jnp.array([[True, False], [True, True]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     return _truth("all", a, axis, out, keepdims, where, True, lax.reduce_and)
 
 
 @composed(1)
 def any(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether some element over `axis` is true (not 0)."""
+    """Whether some element over `axis` is true (not 0).
+
+    >>> jnp.any(jnp.array([[True, False], [False, False]]), axis=1)
+    Array([ True, False], dtype=bool)
+    """
     return _truth("any", a, axis, out, keepdims, where, False, lax.reduce_or)
 
 
@@ -240,7 +270,11 @@ def _truth(
 
 
 def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The number of elements over `axis` that are not 0."""
+    """The number of elements over `axis` that are not 0.
+
+    >>> jnp.count_nonzero(jnp.array([[0, 7], [8, 9]]), axis=0)
+    Array([1, 2], dtype=int32)
+    """
     return sum(to_bool(value("count_nonzero", a)), axis, default_dtype("i"), keepdims=keepdims)
 
 
@@ -289,23 +323,39 @@ def _position(name: str, a: Any, axis: int | None, out: None, keepdims: bool | N
 
 @composed(1)
 def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the greatest element along `axis` (None: of the flattened array); the first of several, or of NaNs."""
+    """The index of the greatest element along `axis` (None: of the flattened array); the first of several, or of NaNs.
+
+    >>> jnp.argmax(jnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
+    Array([1, 0], dtype=int32)
+    """
     return _position("argmax", a, axis, out, keepdims, lax.argmax)
 
 
 @composed(1)
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the least element along `axis` (None: of the flattened array); the first of several, or of NaNs."""
+    """The index of the least element along `axis` (None: of the flattened array); the first of several, or of NaNs.
+
+    >>> jnp.argmin(jnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
+    Array([0, 1], dtype=int32)
+    """
     return _position("argmin", a, axis, out, keepdims, lax.argmin)
 
 
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """`argmax` that skips NaN; -1 where all are NaN."""
+    """`argmax` that skips NaN; -1 where all are NaN.
+
+    >>> jnp.nanargmax(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(2, dtype=int32)
+    """
     return _nan_position("nanargmax", a, axis, out, keepdims, -np.inf, argmax)
 
 
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """`argmin` that skips NaN; -1 where all are NaN."""
+    """`argmin` that skips NaN; -1 where all are NaN.
+
+    >>> jnp.nanargmin(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(0, dtype=int32)
+    """
     return _nan_position("nanargmin", a, axis, out, keepdims, np.inf, argmin)
 
 
@@ -338,7 +388,11 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """`sum` with NaN as 0."""
+    """`sum` with NaN as 0.
+
+    >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(4., dtype=float32)
+    """
     x = _without_nan(array("nansum", a), 0)
     return sum(x, axis, dtype, out, keepdims, initial, where)
 
@@ -352,7 +406,11 @@ def nanprod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """`prod` with NaN as 1."""
+    """`prod` with NaN as 1.
+
+    >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
+    Array(6., dtype=float32)
+    """
     x = _without_nan(array("nanprod", a), 1)
     return prod(x, axis, dtype, out, keepdims, initial, where)
 
@@ -360,14 +418,22 @@ def nanprod(
 def nanmax(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """`max` that skips NaN; NaN where all are."""
+    """`max` that skips NaN; NaN where all are.
+
+    >>> jnp.nanmax(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(3., dtype=float32)
+    """
     return _nan_extremum("nanmax", a, axis, out, keepdims, initial, where, -np.inf, max)
 
 
 def nanmin(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """`min` that skips NaN; NaN where all are."""
+    """`min` that skips NaN; NaN where all are.
+
+    >>> jnp.nanmin(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     return _nan_extremum("nanmin", a, axis, out, keepdims, initial, where, np.inf, min)
 
 

@@ -50,7 +50,12 @@ from shardwise.transforms.jit.composed import composed
 
 @composed(3, numbers=True)
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """Elementwise `x` where `condition` is true (not 0), else `y`; with `condition` alone `nonzero` of it."""
+    """Elementwise `x` where `condition` is true (not 0), else `y`; with `condition` alone `nonzero` of it.
+
+    >>> x = jnp.array([-1.0, 2.0])
+    >>> jnp.where(x > 0, x, 0.0)
+    Array([0., 2.], dtype=float32)
+    """
     if x is None and y is None:
         return nonzero(value("where", condition), size=size, fill_value=fill_value)
     c, a, b = values("where", condition, x, y)
@@ -65,7 +70,11 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """Elementwise the choice that belongs to the first condition that is true, else `default`."""
+    """Elementwise the choice that belongs to the first condition that is true, else `default`.
+
+    >>> jnp.select([jnp.array([True, False])], [jnp.array([1, 2])], 9)
+    Array([1, 9], dtype=int32)
+    """
     if len(condlist) != len(choicelist):
         raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
     if len(condlist) == 0:
@@ -82,6 +91,9 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     """Elementwise ``choices[a]``; indices out of range raise, wrap around or are clipped.
 
     With mode 'raise' the indices must be known while tracing. ValueError for one out of range, or not of integers.
+
+    >>> jnp.choose(jnp.array([0, 1]), [jnp.array([1, 2]), jnp.array([10, 20])])
+    Array([ 1, 20], dtype=int32)
     """
     no_out("choose", out)
     index = array("choose", a)
@@ -113,6 +125,9 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
 
     `funclist` holds functions of `x` (called with `args` and `kw`) and scalars, one for each condition and perhaps one
     more for where none is true (default 0). ValueError for another number of them.
+
+    >>> jnp.piecewise(jnp.array([-2.0, 3.0]), [jnp.array([True, False])], [lambda x: -x, lambda x: x])
+    Array([2., 3.], dtype=float32)
     """
     v = array("piecewise", x)
     count, given = len(condlist), len(funclist)
@@ -146,6 +161,11 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
 
     Raises:
         ValueError: `a` has no dims. ConcretizationTypeError: `a` is traced and `size` not given.
+
+    >>> jnp.nonzero(jnp.array([0, 7, 0, 8]))
+    (Array([1, 3], dtype=int32),)
+    >>> jnp.nonzero(jnp.array([0, 7, 0, 8]), size=3, fill_value=-1)
+    (Array([ 1,  3, -1], dtype=int32),)
     """
     x = array("nonzero", a)
     if not x.ndim:
@@ -191,13 +211,22 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The indices of the elements of the flattened array that are not 0; see `nonzero`."""
+    """The indices of the elements of the flattened array that are not 0; see `nonzero`.
+
+    >>> jnp.flatnonzero(jnp.array([[0, 7], [8, 0]]))
+    Array([1, 2], dtype=int32)
+    """
     x = array("flatnonzero", a)
     return nonzero(lax.reshape(x, (x.size,)), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The indices of the elements that are not 0 as the rows of a matrix; see `nonzero`."""
+    """The indices of the elements that are not 0 as the rows of a matrix; see `nonzero`.
+
+    >>> jnp.argwhere(jnp.array([[0, 7], [8, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
     x = array("argwhere", a)
     found = nonzero(lax.reshape(x, (1,)) if not x.ndim else x, size=size, fill_value=fill_value)
     if not x.ndim:
@@ -211,6 +240,9 @@ def compress(
     """The slices along `axis` (None: elements of the flattened array) where the 1-d `condition` is true.
 
     With `size` that many slices: more are cut off, missing ones filled with `fill_value`.
+
+    >>> jnp.compress(jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([[3, 4]], dtype=int32)
     """
     no_out("compress", out)
     c, x = array("compress", condition), array("compress", a, 1)
@@ -234,13 +266,21 @@ def compress(
 
 
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """The elements of the flattened array where the flattened condition is true; see `compress`."""
+    """The elements of the flattened array where the flattened condition is true; see `compress`.
+
+    >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
+    Array([1, 3], dtype=int32)
+    """
     c, x = array("extract", condition), array("extract", arr, 1)
     return compress(lax.reshape(c, (c.size,)), lax.reshape(x, (x.size,)), size=size, fill_value=fill_value)
 
 
 def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
-    """`arr` with its elements where `mask` is true replaced by those of `vals`, repeated as needed. Needs inplace=False."""
+    """`arr` with its elements where `mask` is true replaced by those of `vals`, repeated as needed. Needs inplace=False.
+
+    >>> jnp.place(jnp.arange(4), jnp.array([True, False, True, False]), jnp.array([9]), inplace=False)
+    Array([9, 1, 9, 3], dtype=int32)
+    """
     x, m, v = (array("place", y, i) for i, y in enumerate((arr, mask, vals)))
     if inplace:
         raise ValueError(
@@ -264,7 +304,11 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """The indices along each dim of `shape` for indices into the flattened array; out of range they are clipped."""
+    """The indices along each dim of `shape` for indices into the flattened array; out of range they are clipped.
+
+    >>> jnp.unravel_index(jnp.array([2, 4]), (2, 3))
+    (Array([0, 1], dtype=int32), Array([2, 1], dtype=int32))
+    """
     x = value("unravel_index", indices)
     sizes = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
     total = math.prod(sizes)
@@ -283,7 +327,11 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
 def ravel_multi_index(
     multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *, dtype: Any = None
 ) -> Array:
-    """The indices into the flattened array for indices along each dim; those out of range raise, wrap or are clipped."""
+    """The indices into the flattened array for indices along each dim; those out of range raise, wrap or are clipped.
+
+    >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([2, 1])), (2, 3))
+    Array([2, 4], dtype=int32)
+    """
     sizes = [int(n) for n in dims]
     parts = values("ravel_multi_index", *multi_index)
     if len(parts) != len(sizes):

@@ -19,6 +19,7 @@ from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     as_array,
     astype,
+    broadcast_to_shape,
     canonical_axis,
     concrete_int,
     constant,
@@ -79,7 +80,13 @@ def _filled(values: Array, exists: Array | None, fill: Any, weak: bool = False) 
     if exists is None:
         return values
     mask = lax.broadcast_in_dim(exists, (exists.shape[0], *[1] * (values.ndim - 1)), (0,))
-    return where_(mask, values, convert(value("fill_value", fill), values.dtype, weak and values.weak_type))
+    filler = as_array(convert(value("fill_value", fill), values.dtype, weak and values.weak_type))
+    return where_(mask, values, broadcast_to_shape(filler, values.shape) if filler.ndim else filler)
+
+
+def _nothing(count: int | None, fill: Any, like: Array) -> Array:
+    """A result without elements: `fill` as often as `count` asks for."""
+    return lax.full((count or 0,), convert(value("fill_value", 0 if fill is None else fill), like.dtype, False))
 
 
 def _least_or_zero(values: Array, exists: Array | None) -> Any:
@@ -144,6 +151,11 @@ def unique(
 
     Raises:
         ConcretizationTypeError: `ar` is traced without `size`. ValueError: elements are asked of an empty array.
+
+    >>> jnp.unique(jnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True, size=3)
+    (Array([1, 3, 1], dtype=int32), Array([1, 2, 0], dtype=int32))
     """
     del sorted
     x = checked("unique", ar)
@@ -247,22 +259,38 @@ class _UniqueInverseResult(NamedTuple):
 
 
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueAllResult:
-    """The distinct elements, their first positions, the inverse, and their counts; each NaN is one. See `unique`."""
+    """The distinct elements, their first positions, the inverse, and their counts; each NaN is one. See `unique`.
+
+    >>> jnp.unique_all(jnp.array([3, 1, 3])).inverse_indices
+    Array([1, 0, 1], dtype=int32)
+    """
     return _UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueCountsResult:
-    """The distinct elements and their counts; each NaN is one. See `unique`."""
+    """The distinct elements and their counts; each NaN is one. See `unique`.
+
+    >>> jnp.unique_counts(jnp.array([3, 1, 3])).counts
+    Array([1, 2], dtype=int32)
+    """
     return _UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueInverseResult:
-    """The distinct elements and the inverse; each NaN is one. See `unique`."""
+    """The distinct elements and the inverse; each NaN is one. See `unique`.
+
+    >>> jnp.unique_inverse(jnp.array([3, 1, 3])).inverse_indices
+    Array([1, 0, 1], dtype=int32)
+    """
     return _UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The distinct elements; each NaN is one. See `unique`."""
+    """The distinct elements; each NaN is one. See `unique`.
+
+    >>> jnp.unique_values(jnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    """
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
@@ -277,6 +305,9 @@ def isin(
     `assume_unique` and `method` have no effect on the result: there is one way, by binary search (on Explicit axes, where
     a gather would have no sharding of its own, by comparing all with all). ValueError for other texts than 'auto',
     'compare_all', 'binary_search' and 'sort'.
+
+    >>> jnp.isin(jnp.array([1, 2, 3]), jnp.array([1, 3]))
+    Array([ True, False,  True], dtype=bool)
     """
     del assume_unique
     x, tests = checked("isin", element), checked("isin", test_elements, 1)
@@ -297,7 +328,11 @@ def _isin(x: Array, tests: Array) -> Array:
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The elements of either array, sorted and distinct; `size` and `fill_value` as for `unique`."""
+    """The elements of either array, sorted and distinct; `size` and `fill_value` as for `unique`.
+
+    >>> jnp.union1d(jnp.array([3, 1]), jnp.array([1, 2]))
+    Array([1, 2, 3], dtype=int32)
+    """
     x, y = checked("union1d", ar1), checked("union1d", ar2, 1)
     _size("union1d", size, x, y)
     both = lax.concatenate(promote_dtypes(flat(x), flat(y)), 0)
@@ -310,6 +345,9 @@ def setdiff1d(
     """The elements of `ar1` that are not in `ar2`, sorted and distinct; with `assume_unique` as they stand in `ar1`.
 
     `size`: how many, needed under transformations; where there are fewer stands `fill_value`, by default 0.
+
+    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]))
+    Array([1, 3], dtype=int32)
     """
     x, y = flat(checked("setdiff1d", ar1)), flat(checked("setdiff1d", ar2, 1))
     count = _size("setdiff1d", size, x, y)
@@ -365,12 +403,15 @@ def intersect1d(
 
     `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
     stands `fill_value` (by default the least element), and as position the size of the array.
+
+    >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 4]))
+    Array([2, 3], dtype=int32)
     """
     del assume_unique
     count = _size("intersect1d", size, ar1, ar2)
     merged, both, n = _merged("intersect1d", ar1, ar2)
     if merged is None:
-        empty = lax.full((count or 0,), 0, both.dtype)
+        empty = _nothing(count, fill_value, both)
         return (empty, *(lax.full((count or 0,), 0, np.int32),) * 2) if return_indices else empty
     # Among equal elements there is one place at which the second array's begin after the first array's.
     size_ = both.size
@@ -396,12 +437,15 @@ def setxor1d(
 
     `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
     stands `fill_value`, by default the least element.
+
+    >>> jnp.setxor1d(jnp.array([1, 2]), jnp.array([2, 3]))
+    Array([1, 3], dtype=int32)
     """
     del assume_unique
     count = _size("setxor1d", size, ar1, ar2)
     merged, both, _ = _merged("setxor1d", ar1, ar2)
     if merged is None:
-        return lax.full((count or 0,), 0, both.dtype)
+        return _nothing(count, fill_value, both)
     # The last of equal elements comes from the same array as the first if all do.
     ends = lax.concatenate([_differs(merged.first_of_group, False), lax.full((1,), True, np.bool_)], 0)
     alone = lax.eq(_take_rows(merged.second, merged.first_of_group), merged.second)

@@ -55,6 +55,10 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
 
     Raises:
         TypeError: the sizes do not multiply to that of `a`, or are no concrete ints. ValueError for another `order`.
+
+    >>> jnp.reshape(jnp.arange(6), (2, -1))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
     """
     del copy
     x = checked("reshape", a)
@@ -110,7 +114,11 @@ def _reversed_spec(out_sharding: Any, ndim: int) -> Any:
 
 
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """The elements of `a` as one dim, in row-major ('C') or column-major ('F') order."""
+    """The elements of `a` as one dim, in row-major ('C') or column-major ('F') order.
+
+    >>> jnp.ravel(jnp.array([[1, 2], [3, 4]]), order='F')
+    Array([1, 3, 2, 4], dtype=int32)
+    """
     x = checked("ravel", a)
     if order == "K":
         raise NotImplementedError("ravel: order='K' is not supported; arrays have no memory order. Use 'C' or 'F'.")
@@ -126,18 +134,31 @@ def flat(x: Array) -> Array:
 
 
 def transpose(a: Any, axes: Sequence[int] | None = None) -> Array:
-    """`a` with its dims in the order `axes` (None: reversed). Raises where `axes` is no permutation of the dims."""
+    """`a` with its dims in the order `axes` (None: reversed). Raises where `axes` is no permutation of the dims.
+
+    >>> jnp.transpose(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     x = checked("transpose", a)
     return _reversed_dims(x) if axes is None else lax.transpose(x, [canonical_axis(d, x.ndim) for d in axes])
 
 
 def permute_dims(a: Any, /, axes: tuple[int, ...]) -> Array:
-    """`a` with its dims in the order `axes`, counted from the front."""
+    """`a` with its dims in the order `axes`, counted from the front.
+
+    >>> jnp.permute_dims(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     return lax.transpose(checked("permute_dims", a), axes)
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """`x` with its last two dims swapped. ValueError below two dims."""
+    """`x` with its last two dims swapped. ValueError below two dims.
+
+    >>> jnp.matrix_transpose(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     m = checked("matrix_transpose", x)
     if m.ndim < 2:
         raise ValueError(f"matrix_transpose takes an array of at least two dims, got shape {m.shape}.")
@@ -145,7 +166,11 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    """`a` with two dims exchanged."""
+    """`a` with two dims exchanged.
+
+    >>> jnp.swapaxes(jnp.ones((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     x = checked("swapaxes", a)
     first, second = canonical_axis(axis1, x.ndim), canonical_axis(axis2, x.ndim)
     order = list(range(x.ndim))
@@ -154,7 +179,11 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
 
 def moveaxis(a: Any, source: Axes, destination: Axes) -> Array:
-    """`a` with the dims `source` moved to the positions `destination`, the others keeping their order."""
+    """`a` with the dims `source` moved to the positions `destination`, the others keeping their order.
+
+    >>> jnp.moveaxis(jnp.ones((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     x = checked("moveaxis", a)
     sources, targets = index_tuple(source), index_tuple(destination)
     if len(sources) != len(targets):
@@ -171,7 +200,11 @@ def moveaxis(a: Any, source: Axes, destination: Axes) -> Array:
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
-    """`a` with the dim `axis` moved to stand before the dim `start`. Prefer `moveaxis`."""
+    """`a` with the dim `axis` moved to stand before the dim `start`. Prefer `moveaxis`.
+
+    >>> jnp.rollaxis(jnp.ones((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
     x = checked("rollaxis", a)
     start = concrete_int(start, "start of rollaxis")
     axis = canonical_axis(axis, x.ndim)
@@ -185,29 +218,49 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 
 def squeeze(a: Any, axis: Axes | None = None) -> Array:
-    """`a` without the dims `axis` (None: without any) of size 1. ValueError if one has another size."""
+    """`a` without the dims `axis` (None: without any) of size 1. ValueError if one has another size.
+
+    >>> jnp.squeeze(jnp.ones((1, 3, 1)), 0).shape
+    (3, 1)
+    """
     x = checked("squeeze", a)
     return lax.squeeze(x, [d for d, n in enumerate(x.shape) if n == 1] if axis is None else index_tuple(axis))
 
 
 def expand_dims(a: Any, axis: Axes) -> Array:
-    """`a` with new dims of size 1 at the positions `axis` of the result."""
+    """`a` with new dims of size 1 at the positions `axis` of the result.
+
+    >>> jnp.expand_dims(jnp.arange(3), 0)
+    Array([[0, 1, 2]], dtype=int32)
+    """
     x = checked("expand_dims", a)
     return lax.expand_dims(x, insertion_axes(index_tuple(axis), x.ndim))
 
 
 def atleast_1d(*arys: Any) -> Any:
-    """Each array with one dim if it has none; a list if there are several."""
+    """Each array with one dim if it has none; a list if there are several.
+
+    >>> jnp.atleast_1d(3.0)
+    Array([3.], dtype=float32, weak_type=True)
+    """
     return _at_least("atleast_1d", 1, arys)
 
 
 def atleast_2d(*arys: Any) -> Any:
-    """Each array with new dims in front, to have at least two; a list if there are several."""
+    """Each array with new dims in front, to have at least two; a list if there are several.
+
+    >>> jnp.atleast_2d(jnp.arange(3))
+    Array([[0, 1, 2]], dtype=int32)
+    """
     return _at_least("atleast_2d", 2, arys)
 
 
 def atleast_3d(*arys: Any) -> Any:
-    """Each array with at least three dims: shapes (), (n,), (n, m) become (1, 1, 1), (1, n, 1), (n, m, 1)."""
+    """Each array with at least three dims: shapes (), (n,), (n, m) become (1, 1, 1), (1, n, 1), (n, m, 1).
+
+    >>> jnp.atleast_3d(jnp.arange(2)).shape
+    (1, 2, 1)
+    """
     return _at_least("atleast_3d", 3, arys)
 
 
@@ -232,7 +285,11 @@ def new_dims(ndim: int, rank: int) -> Sequence[int]:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape to which these broadcast together. ValueError if they do not."""
+    """The shape to which these broadcast together. ValueError if they do not.
+
+    >>> jnp.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
     return lax.broadcast_shapes(*shapes)
 
 
@@ -240,6 +297,10 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """`array` repeated to `shape`: its dims line up with the last ones, and those of size 1 grow. ValueError otherwise.
 
     `out_sharding`: how the result is split over Explicit axes.
+
+    >>> jnp.broadcast_to(jnp.array([1, 2]), (2, 2))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
     """
     x = value("broadcast_to", array)
     sizes = shape_tuple(shape, "broadcast_to")
@@ -251,7 +312,13 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
 
 
 def broadcast_arrays(*args: Any) -> list[Array]:
-    """All arguments repeated to the one shape to which they broadcast. ValueError if there is none."""
+    """All arguments repeated to the one shape to which they broadcast. ValueError if there is none.
+
+    >>> jnp.broadcast_arrays(jnp.array([1, 2]), jnp.array([[3], [4]]))
+    [Array([[1, 2],
+           [1, 2]], dtype=int32), Array([[3, 3],
+           [4, 4]], dtype=int32)]
+    """
     xs = values("broadcast_arrays", *args)
     sizes = lax.broadcast_shapes(*[x.shape for x in xs])
     return [broadcast_to_shape(x, sizes) for x in broadcast_together("broadcast_arrays", *xs)]

@@ -59,6 +59,9 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The convolution of two 1-d arrays: f[n], f[m] -> f[n + m - 1] ('full'), f[max(n, m)] ('same') or where they overlap
     wholly ('valid'). ValueError for other ranks, modes and empty arrays.
+
+    >>> jnp.convolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0]))
+    Array([1., 3., 5., 3.], dtype=float32)
     """
     x, y = array("convolve", a), array("convolve", v, 1)
     return _slide("convolve", x, y, mode, True, precision, preferred_element_type)
@@ -67,7 +70,11 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """The correlation of two 1-d arrays, `v` conjugated; sizes as for `convolve`."""
+    """The correlation of two 1-d arrays, `v` conjugated; sizes as for `convolve`.
+
+    >>> jnp.correlate(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.0, 1.0]))
+    Array([2., 3.], dtype=float32)
+    """
     x, y = array("correlate", a), array("correlate", v, 1)
     if is_complex(y.dtype):
         y = lax.conj(y)
@@ -75,7 +82,11 @@ def correlate(
 
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Truth values packed into the bits of bytes along `axis` (None: of the flattened array), zeros filling the last one."""
+    """Truth values packed into the bits of bytes along `axis` (None: of the flattened array), zeros filling the last one.
+
+    >>> jnp.packbits(jnp.array([0, 0, 0, 0, 0, 1, 0, 1]))
+    Array([5], dtype=uint8)
+    """
     x = array("packbits", a)
     if not (is_bool(x.dtype) or is_integer(x.dtype)):
         raise TypeError(f"Expected an input array of integer or boolean data type, got {x.dtype}.")
@@ -91,7 +102,11 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
-    """The bits of bytes (uint8) along `axis` (None: of the flattened array), cut or filled with zeros to `count`."""
+    """The bits of bytes (uint8) along `axis` (None: of the flattened array), cut or filled with zeros to `count`.
+
+    >>> jnp.unpackbits(jnp.array([5], dtype=jnp.uint8))
+    Array([0, 0, 0, 0, 0, 1, 0, 1], dtype=uint8)
+    """
     x = array("unpackbits", a)
     if x.dtype != np.uint8:
         raise TypeError(f"Expected an input array of unsigned byte data type, got {x.dtype}.")

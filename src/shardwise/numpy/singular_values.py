@@ -46,6 +46,9 @@ def svd(
     """Singular values s (descending) and vectors: a = u s vh. Without `compute_uv` the values alone.
 
     `hermitian` uses the eigenvalues of Hermitian matrices. `subset_by_index` keeps a range of the values.
+
+    >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]])).S.round(4)
+    Array([4., 3.], dtype=float32)
     """
     (x,) = _inexact("svd", a)
     if hermitian:
@@ -68,13 +71,22 @@ def _hermitian_svd(x: Array, compute_uv: bool, subset: tuple[int, int] | None) -
 
 
 def svdvals(x: Any, /) -> Array:
-    """The singular values, descending."""
+    """The singular values, descending.
+
+    >>> jnp.linalg.svdvals(jnp.array([[3.0, 0.0], [0.0, 4.0]])).round(4)
+    Array([4., 3.], dtype=float32)
+    """
     return svd(x, compute_uv=False, hermitian=False)
 
 
 @composed(1)
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
-    """The Moore-Penrose inverses; singular values up to `rtol` (default 10 max(m, n) eps) times the largest count as 0."""
+    """The Moore-Penrose inverses; singular values up to `rtol` (default 10 max(m, n) eps) times the largest count as 0.
+
+    >>> jnp.linalg.pinv(jnp.array([[2.0, 0.0], [0.0, 0.0]])).round(4)
+    Array([[0.5, 0. ],
+           [0. , 0. ]], dtype=float32)
+    """
     if rcond is not None:
         if rtol is not None:
             raise ValueError("pinv: only one of rtol and rcond may be specified.")
@@ -120,6 +132,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
 
     Singular values up to `rcond` (default eps max(m, n)) times the largest count as 0. With `numpy_resid` residuals are empty
     where NumPy leaves them out, which needs concrete values.
+
+    >>> jnp.linalg.lstsq(jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), jnp.array([1.0, 3.0, 5.0]))[0].round(3)
+    Array([1., 2.], dtype=float32)
     """
     if not numpy_resid:
         return _lstsq(a, b, rcond)
@@ -197,7 +212,11 @@ def _least_squares_jvp(primals: tuple[Array, Array, Array], tangents: tuple[Arra
 
 
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """How many singular values exceed `rtol` (default: the largest times max(m, n) eps)."""
+    """How many singular values exceed `rtol` (default: the largest times max(m, n) eps).
+
+    >>> jnp.linalg.matrix_rank(jnp.ones((2, 2)))
+    Array(1, dtype=int32)
+    """
     if tol is not None:
         if rtol is not None:
             raise ValueError("matrix_rank: only one of tol or rtol may be specified.")

@@ -59,7 +59,11 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Array:
-    """`a` sorted along `axis` (None: flattened), by `descending` from the greatest on."""
+    """`a` sorted along `axis` (None: flattened), by `descending` from the greatest on.
+
+    >>> jnp.sort(jnp.array([[3, 1, 2]]), descending=True)
+    Array([[3, 2, 1]], dtype=int32)
+    """
     x, d = _operand("sort", a, axis, kind, order)
     result = lax.sort(x, d, is_stable=stable)
     return lax.rev(result, (d,)) if descending else result
@@ -75,7 +79,11 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """The indices along `axis` (None: of the flattened array) that sort `a`; equal elements keep their order."""
+    """The indices along `axis` (None: of the flattened array) that sort `a`; equal elements keep their order.
+
+    >>> jnp.argsort(jnp.array([30, 10, 20]))
+    Array([1, 2, 0], dtype=int32)
+    """
     x, d = _operand("argsort", a, axis, kind, order)
     wanted = default_dtype("i") if dtype is None else check_requested(dtype, "argsort")
     if not descending:
@@ -91,6 +99,9 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     """The indices along `axis` that sort by the last key, equal ones by the last but one, and so on.
 
     TypeError for no keys, ValueError for keys of different shapes.
+
+    >>> jnp.lexsort((jnp.array([3, 1, 2]), jnp.array([1, 1, 0])))
+    Array([2, 1, 0], dtype=int32)
     """
     arrays = [checked("lexsort", key, i) for i, key in enumerate(keys)]
     if not arrays:
@@ -107,7 +118,11 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
 
 
 def sort_complex(a: Any) -> Array:
-    """`a` sorted along its last dim, as complex values."""
+    """`a` sorted along its last dim, as complex values.
+
+    >>> jnp.sort_complex(jnp.array([2, 1 + 1j, 1]))
+    Array([1.+0.j, 1.+1.j, 2.+0.j], dtype=complex64)
+    """
     x = lax.sort(checked("sort_complex", a))
     return as_array(astype(x, to_complex(x.dtype)))
 
@@ -121,7 +136,11 @@ def _partition(name: str, a: Any, kth: int, axis: int) -> tuple[Array, int, int]
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
-    """`a` with the `kth` smallest element along `axis` at its place, smaller ones before and greater ones behind it."""
+    """`a` with the `kth` smallest element along `axis` at its place, smaller ones before and greater ones behind it.
+
+    >>> jnp.partition(jnp.array([30, 10, 20]), 0)[0]
+    Array(10, dtype=int32)
+    """
     x, d, k = _partition("partition", a, kth, axis)
     result = lax.sort(x, d)
     below, above = lax.split(result, [k + 1, x.shape[d] - k - 1], d)
@@ -129,7 +148,11 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
 
 
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
-    """The indices along `axis` that partition `a`, those of greater elements in ascending order."""
+    """The indices along `axis` that partition `a`, those of greater elements in ascending order.
+
+    >>> jnp.argpartition(jnp.array([30, 10, 20]), 1)
+    Array([1, 2, 0], dtype=int32)
+    """
     x, d, k = _partition("argpartition", a, kth, axis)
     below, above = lax.split(argsorted(x, d, dtype=np.dtype(np.int32)), [k + 1, x.shape[d] - k - 1], d)
     places = lax.concatenate([below, lax.sort(above, d)], d)
@@ -144,6 +167,9 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     """The positions in the sorted 1-d `a` before which (`side` 'right': after whose equals) the values `v` belong.
 
     `sorter`: indices that sort `a`. `method` has no effect: there is one binary search. ValueError for other texts.
+
+    >>> jnp.searchsorted(jnp.array([10, 20, 30]), jnp.array([5, 20]), side='right')
+    Array([0, 2], dtype=int32)
     """
     sorted_, values = checked("searchsorted", a), value("searchsorted", v, 1)
     if side not in ("left", "right"):
@@ -162,6 +188,9 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     """The number of the bin of each element: i where ``bins[i-1] <= x < bins[i]`` (`right`: ``< x <=``).
 
     `bins` is 1-d, ascending or descending. ValueError for another rank.
+
+    >>> jnp.digitize(jnp.array([0.5, 1.5, 9.0]), jnp.array([1.0, 2.0]))
+    Array([0, 1, 2], dtype=int32)
     """
     v, edges = value("digitize", x), checked("digitize", bins, 1)
     right = bool(concrete(right, "right of digitize"))

@@ -56,6 +56,10 @@ def cov(
 
     Raises ValueError for more than two dims or another dtype, TypeError for `fweights` that are no integers, RuntimeError
     for weights that do not fit.
+
+    >>> jnp.cov(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
     """
     x, second = checked("cov", m), None if y is None else checked("cov", y, 1)
     _check_dtype("cov", dtype)
@@ -111,7 +115,12 @@ def _weights(n: int, fweights: Any, aweights: Any) -> tuple[Array | None, Array 
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
-    """The correlations of the variables in `x` and `y`: covariances divided by both standard deviations. See `cov`."""
+    """The correlations of the variables in `x` and `y`: covariances divided by both standard deviations. See `cov`.
+
+    >>> jnp.corrcoef(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
     checked("corrcoef", x)
     _check_dtype("corrcoef", dtype)
     c = cov(x, y, rowvar, dtype=dtype)

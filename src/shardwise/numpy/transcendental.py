@@ -45,14 +45,22 @@ asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh
 
 
 def log2(x: Any, /) -> Array:
-    """Elementwise logarithm to the base 2."""
+    """Elementwise logarithm to the base 2.
+
+    >>> jnp.log2(jnp.array([1.0, 8.0]))
+    Array([0., 3.], dtype=float32)
+    """
     (v,) = promote_inexact(value("log2", x))
     v = astype(v, v.dtype)
     return _by(lax.log(v), math.log(2))
 
 
 def log10(x: Any, /) -> Array:
-    """Elementwise logarithm to the base 10."""
+    """Elementwise logarithm to the base 10.
+
+    >>> jnp.log10(jnp.array([1.0, 1000.0]))
+    Array([0., 3.], dtype=float32)
+    """
     (v,) = promote_inexact(value("log10", x))
     v = astype(v, v.dtype)
     return _by(lax.log(v), math.log(10))
@@ -66,13 +74,21 @@ def _by(x: Array, number: float) -> Array:
 
 
 def degrees(x: Any, /) -> Array:
-    """Elementwise radians to degrees."""
+    """Elementwise radians to degrees.
+
+    >>> jnp.degrees(jnp.pi / 2)
+    Array(90., dtype=float32, weak_type=True)
+    """
     (v,) = promote_inexact(value("degrees", x))
     return weak_if_scalar(lax.mul(v, constant(v, 180 / np.pi)))
 
 
 def radians(x: Any, /) -> Array:
-    """Elementwise degrees to radians."""
+    """Elementwise degrees to radians.
+
+    >>> jnp.radians(jnp.array([0.0, 180.0])).round(4)
+    Array([0.    , 3.1416], dtype=float32)
+    """
     (v,) = promote_inexact(value("radians", x))
     return weak_if_scalar(lax.mul(v, constant(v, np.pi / 180)))
 
@@ -81,7 +97,11 @@ rad2deg, deg2rad = degrees, radians
 
 
 def sinc(x: Any, /) -> Array:
-    """Elementwise ``sin(pi x) / (pi x)``; 1 at 0."""
+    """Elementwise ``sin(pi x) / (pi x)``; 1 at 0.
+
+    >>> jnp.sinc(jnp.array([0.0, 0.5])).round(4)
+    Array([1.    , 0.6366], dtype=float32)
+    """
     (v,) = promote_inexact(value("sinc", x))
     zero = lax.eq(v, zero_like(v))
     angle = where_(zero, constant(v, 1), lax.mul(v, constant(v, np.pi)))
@@ -97,7 +117,11 @@ bessel_i0 = define_along(
 
 
 def i0(x: Any) -> Array:
-    """Elementwise modified Bessel function of the first kind, order 0. ValueError unless `x` is real."""
+    """Elementwise modified Bessel function of the first kind, order 0. ValueError unless `x` is real.
+
+    >>> jnp.i0(jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 1.266], dtype=float32)
+    """
     (v,) = promote_inexact(value("i0", x))
     if not is_float(v.dtype):
         raise ValueError(f"i0 takes real numbers, got {v.dtype}.")

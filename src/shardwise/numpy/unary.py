@@ -39,17 +39,29 @@ def negative(x: Any, /) -> Array:
 
 
 def positive(x: Any, /) -> Array:
-    """Elementwise ``+x``: the array itself."""
+    """Elementwise ``+x``: the array itself.
+
+    >>> jnp.positive(jnp.array([-1, 2]))
+    Array([-1,  2], dtype=int32)
+    """
     return array("positive", x)
 
 
 def sign(x: Any, /) -> Array:
-    """Elementwise -1, 0 or 1; for complex values ``x / abs(x)``."""
+    """Elementwise -1, 0 or 1; for complex values ``x / abs(x)``.
+
+    >>> jnp.sign(jnp.array([-2.0, 0.0, 3.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     return bind(one.sign_p, value("sign", x))
 
 
 def absolute(x: Any, /) -> Array:
-    """Elementwise absolute value; the modulus of complex values."""
+    """Elementwise absolute value; the modulus of complex values.
+
+    >>> jnp.abs(jnp.array([-2.5, 3.0]))
+    Array([2.5, 3. ], dtype=float32)
+    """
     v = value("absolute", x)
     if is_bool(v.dtype) or isdtype(v.dtype, "unsigned integer"):
         return as_array(v)
@@ -60,7 +72,11 @@ abs = absolute
 
 
 def fabs(x: Any, /) -> Array:
-    """Elementwise absolute value as a float. TypeError for complex values."""
+    """Elementwise absolute value as a float. TypeError for complex values.
+
+    >>> jnp.fabs(jnp.array([-1, 2]))
+    Array([1., 2.], dtype=float32)
+    """
     (v,) = promote_inexact(value("fabs", x))
     if is_complex(v.dtype):
         raise TypeError(f"fabs does not take complex values, got {v.dtype}. Use jnp.abs.")
@@ -68,7 +84,11 @@ def fabs(x: Any, /) -> Array:
 
 
 def square(x: Any, /) -> Array:
-    """Elementwise ``x * x``."""
+    """Elementwise ``x * x``.
+
+    >>> jnp.square(jnp.array([-3, 4]))
+    Array([ 9, 16], dtype=int32)
+    """
     v = value("square", x)
     if is_bool(v.dtype):
         v = astype(v, default_dtype("i"))
@@ -76,25 +96,41 @@ def square(x: Any, /) -> Array:
 
 
 def reciprocal(x: Any, /) -> Array:
-    """Elementwise ``1 / x``, as a float."""
+    """Elementwise ``1 / x``, as a float.
+
+    >>> jnp.reciprocal(jnp.array([2.0, 4.0]))
+    Array([0.5 , 0.25], dtype=float32)
+    """
     (v,) = promote_inexact(value("reciprocal", x))
     return lax.div(constant(v, 1), v)
 
 
 def floor(x: Any, /) -> Array:
-    """Elementwise greatest integer not above `x`; integers and bools stay."""
+    """Elementwise greatest integer not above `x`; integers and bools stay.
+
+    >>> jnp.floor(jnp.array([-1.5, 1.5]))
+    Array([-2.,  1.], dtype=float32)
+    """
     v = value("floor", x)
     return as_array(v) if not is_inexact(v.dtype) else bind(one.floor_p, v)
 
 
 def ceil(x: Any, /) -> Array:
-    """Elementwise least integer not below `x`; integers and bools stay."""
+    """Elementwise least integer not below `x`; integers and bools stay.
+
+    >>> jnp.ceil(jnp.array([-1.5, 1.5]))
+    Array([-1.,  2.], dtype=float32)
+    """
     v = value("ceil", x)
     return as_array(v) if not is_inexact(v.dtype) else bind(one.ceil_p, v)
 
 
 def trunc(x: Any) -> Array:
-    """Elementwise `x` without its fraction; integers and bools stay."""
+    """Elementwise `x` without its fraction; integers and bools stay.
+
+    >>> jnp.trunc(jnp.array([-1.5, 1.5]))
+    Array([-1.,  1.], dtype=float32)
+    """
     v = value("trunc", x)
     if not is_inexact(v.dtype):
         return as_array(v)
@@ -102,13 +138,21 @@ def trunc(x: Any) -> Array:
 
 
 def fix(x: Any, out: None = None) -> Array:
-    """Elementwise `x` without its fraction; the old name of `trunc`."""
+    """Elementwise `x` without its fraction; the old name of `trunc`.
+
+    >>> jnp.fix(jnp.array([-1.5, 1.5]))
+    Array([-1.,  1.], dtype=float32)
+    """
     no_out("fix", out)
     return trunc(x)
 
 
 def rint(x: Any, /) -> Array:
-    """Elementwise nearest integer, as a float; halves go to the even neighbour."""
+    """Elementwise nearest integer, as a float; halves go to the even neighbour.
+
+    >>> jnp.rint(jnp.array([0.5, 1.5]))
+    Array([0., 2.], dtype=float32)
+    """
     v = value("rint", x)
     if not is_inexact(v.dtype):
         return as_array(astype(v, default_dtype("f")))
@@ -119,6 +163,9 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Elementwise `a` rounded to this number of decimals, halves to even.
 
     NotImplementedError for integers and negative `decimals`, ValueError for bools.
+
+    >>> jnp.round(jnp.array([1.25, 2.5]), 1)
+    Array([1.2, 2.5], dtype=float32)
     """
     no_out("round", out)
     decimals = operator.index(decimals)
@@ -150,6 +197,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """Elementwise `x` with NaN and the infinities replaced: by 0 and by the largest and least finite value, if not given.
 
     `copy` changes nothing: arrays are immutable, and the result is a new one.
+
+    >>> jnp.nan_to_num(jnp.array([1.0, jnp.nan]), nan=-1.0)
+    Array([ 1., -1.], dtype=float32)
     """
     del copy
     v = value("nan_to_num", x)
@@ -173,13 +223,21 @@ def _replace(x: Value, mask: Value, new: Any) -> Array:
 
 
 def real(val: Any, /) -> Array:
-    """Elementwise real part."""
+    """Elementwise real part.
+
+    >>> jnp.real(jnp.array([1 + 2j]))
+    Array([1.], dtype=float32)
+    """
     v = value("real", val)
     return lax.real(v) if is_complex(v.dtype) else as_array(v)
 
 
 def imag(val: Any, /) -> Array:
-    """Elementwise imaginary part; zeros for reals."""
+    """Elementwise imaginary part; zeros for reals.
+
+    >>> jnp.imag(jnp.array([1 + 2j]))
+    Array([2.], dtype=float32)
+    """
     v = value("imag", val)
     if is_complex(v.dtype):
         return lax.imag(v)
@@ -189,7 +247,11 @@ def imag(val: Any, /) -> Array:
 
 
 def conjugate(x: Any, /) -> Array:
-    """Elementwise complex conjugate; reals stay."""
+    """Elementwise complex conjugate; reals stay.
+
+    >>> jnp.conj(jnp.array([1 + 2j]))
+    Array([1.-2.j], dtype=complex64)
+    """
     v = value("conjugate", x)
     return bind(one.conj_p, v) if is_complex(v.dtype) else as_array(v)
 
@@ -198,7 +260,11 @@ conj = conjugate
 
 
 def angle(z: Any, deg: bool = False) -> Array:
-    """Elementwise angle of a complex value, in radians or degrees; 0 or pi for reals."""
+    """Elementwise angle of a complex value, in radians or degrees; 0 or pi for reals.
+
+    >>> jnp.angle(jnp.array([1j, -1]), deg=True)
+    Array([ 90., 180.], dtype=float32)
+    """
     v = value("angle", z)
     if is_complex(v.dtype):
         result = lax.atan2(lax.imag(v), lax.real(v))

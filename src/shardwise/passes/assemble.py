@@ -14,7 +14,8 @@ import numpy as np
 
 from shardwise.ir import Atom, Literal, ShapedArray, literal
 from shardwise.ops.devices.halo_exchange import Piece, halo_exchange
-from shardwise.ops.elementwise.binary import and_p, ge_p, lt_p
+from shardwise.ops.elementwise.binary import and_p
+from shardwise.ops.elementwise.comparison import ge_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.iota import iota_p

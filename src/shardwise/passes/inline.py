@@ -5,7 +5,7 @@ An op that has a simpler form for literal operands (`Op.static`) takes that form
 
 from __future__ import annotations
 
-from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, Var, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, SharedParams, Var, subprograms
 
 
 def inline_calls(program: Program) -> Program:
@@ -17,11 +17,11 @@ def inline_calls(program: Program) -> Program:
             return program
         equations: list[Equation] = []
         names: dict[Var, Atom] = {}
-        _splice(program, names, equations, bodies)
+        _splice(program, names, equations, bodies, shared)
         outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
-    bodies = ProgramMap(inlined)
+    bodies, shared = ProgramMap(inlined), SharedParams()
     return bodies.of(program)
 
 
@@ -37,8 +37,9 @@ def _has_calls(program: Program, known: dict[Program, bool]) -> bool:
     return found
 
 
-def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation], bodies: ProgramMap) -> None:
-
+def _splice(
+    program: Program, names: dict[Var, Atom], equations: list[Equation], bodies: ProgramMap, shared: SharedParams
+) -> None:
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else names.get(a, a)
 
@@ -47,12 +48,12 @@ def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation],
         if eqn.op.inline is None:
             outputs = tuple(Var(v.aval) for v in eqn.outputs)
             names.update(zip(eqn.outputs, outputs, strict=True))
-            renamed = bodies(Equation(eqn.op, inputs, outputs, eqn.params, eqn.source))
+            renamed = bodies(Equation(eqn.op, inputs, outputs, shared(eqn.params), eqn.source))
             simpler = None if eqn.op.static is None else eqn.op.static(renamed)
             equations.append(renamed if simpler is None else simpler)
             continue
         inner: Program = eqn.op.inline(eqn)
         inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
-        _splice(inner, inner_names, equations, bodies)
+        _splice(inner, inner_names, equations, bodies, shared)
         for var, atom in zip(eqn.outputs, inner.outputs, strict=True):
             names[var] = atom if isinstance(atom, Literal) else inner_names.get(atom, atom)

@@ -25,12 +25,13 @@ from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.devices.halo_exchange import halo_exchange
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
-from shardwise.ops.devices.relayout import layout_axes, relayout_op, route
+from shardwise.ops.devices.relayout import device_bytes, layout_axes, relayout_op, route
 from shardwise.passes.assemble import Assembler, natural_layout
+from shardwise.passes.fills import moved_fills, on_scalars
 from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reduction import plan_reduction
-from shardwise.passes.reshard import Step, plan_reshard
+from shardwise.passes.reshard import Step, plan_reshard, sends_blocks_twice, takes_detours
 from shardwise.passes.split import (
     Known,
     Split,
@@ -45,6 +46,7 @@ from shardwise.passes.split import (
 from shardwise.passes.transfers import transfers_of
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.passes.windows import with_windows
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -65,6 +67,10 @@ class Region:
     current: Equation | None = None
     partitioned: Sequence[Equation] = ()
     known: Known = field(default_factory=Known)
+    rounds: int = 1  # how often the program runs
+    steady: set[Atom] = field(
+        default_factory=set
+    )  # local values that are the same in all rounds: they are exchanged once
 
     def __post_init__(self) -> None:
         self.sizes = tuple(self.grid.axis_sizes.items())
@@ -107,11 +113,10 @@ class Region:
 
     def _lay_out(self, var: Var) -> None:
         """Assemble a view in the layout of its parts if that fits, then move it to the layout that propagation chose."""
-        view = self.views[var]
+        view, placed = self.views[var], self.placement(var)
         outer, self.current = self.current, view.eqn
-        near = natural_layout(view, self.grid.axis_sizes)
+        near = placed if view.fills else natural_layout(view, self.grid.axis_sizes)
         atom = Assembler(self, var.aval).assemble(view, near)
-        placed = self.placement(var)
         self.define(var, self.reshard(atom, near, placed, var.aval), placed)
         self.current = outer
 
@@ -180,6 +185,8 @@ class Region:
         if need is not None:
             source = (source or NOWHERE)._replace(need=need)
         self.equations.append(Equation(op, tuple(atoms), variables, params, source))
+        if self.steady and all(isinstance(a, Literal) or a in self.steady for a in atoms):
+            self.steady.update(v for v in variables if v.aval.nbytes <= costs.HOISTED_BYTES)
         return variables
 
     def collective(self, op: Op, atoms: Sequence[Atom], axes: Axes, aval: ShapedArray, params: dict[str, Any]) -> Var:
@@ -199,14 +206,23 @@ class Region:
             return ways[0](self)
         trials: list[tuple[int, Region]] = []
         for way in ways:
-            trial = self._changed(equations=[], values=dict(self.values), views=dict(self.views))
+            own = {"values": dict(self.values), "views": dict(self.views), "steady": set(self.steady)}
+            trial = self._changed(equations=[], **own)
             way(trial)
-            made = Program((), tuple(trial.equations), ())
-            trials.append((sum(t.total for t in transfers_of(made, self.grid.axis_sizes)), trial))
+            trials.append((trial.bytes_sent(), trial))
         _, best = min(trials, key=lambda sent_by: sent_by[0])
         self.equations += best.equations
         self.values.update(best.values)
         self.views.update(best.views)
+        self.steady.update(best.steady)
+
+    def bytes_sent(self) -> int:
+        """The bytes that a device sends in the equations made so far, in all rounds; `passes.hoist` takes steady ones out of the loop."""
+        total = 0
+        for eqn in self.equations:
+            sent = sum(t.total for t in transfers_of(Program((), (eqn,), ()), self.grid.axis_sizes))
+            total += sent if sent and self.steady.issuperset(eqn.outputs) else sent * self.rounds
+        return total
 
     def with_whole(self, eqn: Equation, operand: int, dims: Sequence[int]) -> None:
         """`generic` with one operand gathered along `dims` first."""
@@ -228,10 +244,12 @@ class Region:
             return atom
         sizes = self.grid.axis_sizes
         steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
-        if self.across is not None and _takes_detours(steps, self.across):
-            env, _ = self.across
-            if route(env, have, want) is not None:
-                return self._relayout(atom, have, want, aval)
+        sent = sum(s.bytes_sent for s in steps)
+        direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
+        across = self.across
+        direct = direct or (across is not None and takes_detours(steps, across[1]))
+        if direct and (across is None or route(across[0], have, want) is not None):
+            return self._relayout(atom, have, want, aval)
         for step in steps:
             atom = self._step(atom, step, aval)
         return atom
@@ -239,12 +257,12 @@ class Region:
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
         """A value of layout `have` in layout `want`: resharded, or made there if all its elements are equal."""
         view = self.views.get(atom) if isinstance(atom, Var) else None
-        if view is not None and all(p.fills for p in view.parts):
+        if view is not None and view.fills:
             return Assembler(self, atom.aval).assemble(view, want)
         return self.reshard(local, have, want, atom.aval)
 
     def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
-        """`reshard` as a single exchange between processes."""
+        """`reshard` as a single exchange."""
         axes = layout_axes(have, want)
         params = {"source": have, "target": want, "sizes": self.sizes_of(axes)}
         return self.collective(relayout_op, [atom], axes, aval, params)
@@ -290,19 +308,16 @@ class Region:
         """If an op only moves elements along split dims, record its result as a view of its operands, laid out when read."""
         boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
         if boxes is None:
-            return False
-        viewed = any(self.is_view(a) for a in eqn.inputs)
+            return on_scalars(self, eqn)
         operands = [self.view(a) for a in eqn.inputs]
+        viewed = any(self.is_view(a) for a in eqn.inputs)
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
-            if not any(v.shape for v in operands):  # all elements are equal
-                for var, of in zip(eqn.outputs, boxes, strict=True):
-                    self.views[var] = compose(of, operands, var.aval.shape, eqn)
-            return False
+            return moved_fills(self, eqn, boxes, operands)
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view
-            if len(view.parts) > MAX_PARTS or (len(of) > 1 and self._divides(view)):
+            if len(view.parts) > MAX_PARTS or (len(of) > 1 and not view.fills and self._divides(view)):
                 self._lay_out(var)
                 del self.views[var]
         return True
@@ -377,7 +392,7 @@ class Region:
         self._local(eqn, atoms, split.operands, split.results, params)
         for var, dims, placed in zip(eqn.outputs, split.results, out_dims, strict=True):
             if split.partial:
-                self._reduce(eqn, var, dims, placed, split.partial)
+                self.finish(eqn, var, dims, placed, split.partial)
             elif dims != placed:
                 atom, _ = self.values[var]
                 self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
@@ -453,7 +468,7 @@ class Region:
         sizes = {"sizes": self.sizes_of(axes)} if "sizes" in params else {}
         return {**params, "axes": axes, **sizes}
 
-    def _reduce(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
+    def finish(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
         """Finish a result of which each device holds a partial reduction: reduce-scatter dims that shall be split, all-reduce the rest."""
         atom, _ = self.values[var]
         kind = eqn.op.reduction_of(eqn.params)
@@ -467,16 +482,6 @@ class Region:
         if plan.rest:
             atom = self.collective(all_reduce, [atom], plan.rest, aval, {"kind": kind})
         self.define(var, self.reshard(atom, plan.dims, placed, aval), placed)
-
-
-def _takes_detours(steps: Sequence[Step], across: tuple[Env, frozenset[str]]) -> bool:
-    """Whether these steps may send a process data that it does not need in the end."""
-    _, crossing = across
-    first = next((i for i, s in enumerate(steps) if s.op is not all_slice and crossing.intersection(s.axes)), None)
-    if first is None:
-        return False
-    rest = steps[first + 1 :]
-    return steps[first].op is ppermute_op or any(s.op is all_slice or crossing.intersection(s.axes) for s in rest)
 
 
 def partition(

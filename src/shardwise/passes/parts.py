@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwise.ir import Program, Var
+from shardwise.ir import Equation, Program, Var
+from shardwise.runtime import costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,12 @@ class Part:
     """A unit of execution: a single equation, or the members of a group. Ordered by its last member."""
 
     members: tuple[int, ...]
+
+
+def calls_replaced(eqn: Equation, devices: int) -> float:
+    """How many calls of NumPy's functions an equation on so many devices stands for: much elementwise work counts as several."""
+    emit = eqn.op.emit
+    return 1 if emit is None else 1 + emit.cost * eqn.outputs[0].aval.size * devices / costs.SMALL_WORK
 
 
 def makers(program: Program) -> dict[Var, int]:

@@ -1,6 +1,6 @@
 """The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
-    on_grid -> propagate -> partition -> simplify -> join_reductions
+    on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
     wide_products -> cut_pieces -> crossing_reductions
                   -> schedule -> epilogues                                 `FUSING`, if there are large values
@@ -25,8 +25,10 @@ from shardwise.ir import Program, Var, subprograms, verify
 from shardwise.passes import grid_params
 from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import DimAxes, Grid
+from shardwise.passes.hoist import hoist
 from shardwise.passes.join_reductions import join_reductions
 from shardwise.passes.partition import partition
+from shardwise.passes.parts import calls_replaced
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
 from shardwise.runtime import costs
@@ -137,6 +139,18 @@ def _partition(module: Module, context: Context) -> Module:
     return replace(module, program=local, out_dims=out_dims)
 
 
+def _hoist(module: Module, context: Context) -> Module:
+    """Take collectives out of loops, unless rings are asked for: these save the memory that a gathered constant takes."""
+    if context.devices == 1 or _may_have_rings(context):
+        return module
+    return replace(module, program=hoist(module.program))
+
+
+def _may_have_rings(context: Context) -> bool:
+    choice = config.shardwise_collective_matmul
+    return choice == "on" or (choice == "auto" and bool(context.crossing))
+
+
 def _simplify(module: Module, context: Context) -> Module:
     program = simplify(module.program)
     return replace(module, program=program, device_program=program)
@@ -159,9 +173,8 @@ def _join_reductions(module: Module, context: Context) -> Module:
 
 def _collective_matmul(module: Module, context: Context) -> Module:
     """Rings, unless moves that no one asked for are refused: those of a ring would be such, the scatter that it replaces is none."""
-    choice = config.shardwise_collective_matmul
-    crossing = context.crossing
-    if choice == "off" or config.shardwise_on_reshard == "raise" or (choice == "auto" and not crossing):
+    choice, crossing = config.shardwise_collective_matmul, context.crossing
+    if config.shardwise_on_reshard == "raise" or not _may_have_rings(context):
         return module
     from shardwise.passes.collective_matmul import collective_matmul, pays_between  # start-up time: products and slices
 
@@ -202,17 +215,18 @@ def _has_small_parts(module: Module, devices: int) -> bool:
     if any(True for e in module.device_program.equations for _ in subprograms(e.params)):
         return True
     small = [
-        e.op.small
-        for e in module.program.equations
-        if all(v.aval.size * devices <= costs.SMALL_LARGEST for v in e.outputs)
+        e for e in module.program.equations if all(v.aval.size * devices <= costs.SMALL_LARGEST for v in e.outputs)
     ]
-    return len(small) >= costs.SMALL_FEWEST or any(f is not None and f.calls >= costs.SMALL_FEWEST for f in small)
+    return sum(calls_replaced(e, devices) for e in small) >= costs.SMALL_FEWEST or any(
+        e.op.small is not None and e.op.small.calls >= costs.SMALL_FEWEST for e in small
+    )
 
 
 PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("on_grid", _on_grid),
     ("propagate", _propagate),
     ("partition", _partition),
+    ("hoist", _hoist),
     ("simplify", _simplify),
     ("join_reductions", _join_reductions),
     ("collective_matmul", _collective_matmul),

@@ -403,7 +403,11 @@ def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> 
 
 def _is_partly_manual(eqn: Equation) -> bool:
     """Whether this shard_map has automatic axes, so that layouts flow through its body."""
-    return eqn.op.boundary and bool(eqn.params.get("auto")) and config.dialect.shard_map.keeps_automatic_splits
+    return (
+        eqn.op.boundary
+        and bool(eqn.params.get("auto"))
+        and config.dialect_of(eqn.params["era"]).shard_map.keeps_automatic_splits
+    )
 
 
 def _with_offset(entry: Any) -> tuple[Atom, int]:

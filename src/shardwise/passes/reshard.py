@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwise.base.caches import recent
@@ -109,6 +109,21 @@ def resharding_bytes(
 ) -> int:
     """The bytes that a device sends in these steps."""
     return sum(step.bytes_sent for step in plan_reshard(source, target, shape, itemsize, mesh_axes))
+
+
+def sends_blocks_twice(steps: Sequence[Step]) -> bool:
+    """Whether whole blocks go to other devices, and parts of them again to others."""
+    sending = [s.op for s in steps if s.bytes_sent]
+    return len(sending) > 1 and ppermute_op in sending
+
+
+def takes_detours(steps: Sequence[Step], crossing: frozenset[str]) -> bool:
+    """Whether these steps may send a process data that it does not need in the end. Processes talk along `crossing` axes."""
+    first = next((i for i, s in enumerate(steps) if s.op is not all_slice and crossing.intersection(s.axes)), None)
+    if first is None:
+        return False
+    rest = steps[first + 1 :]
+    return steps[first].op is ppermute_op or any(s.op is all_slice or crossing.intersection(s.axes) for s in rest)
 
 
 # -- choosing the sequence -------------------------------------------------------------------------

@@ -7,22 +7,24 @@ from typing import Any
 
 from shardwise.ir import (
     Atom,
+    Branches,
     Equation,
     Literal,
+    Loop,
     Program,
     ProgramMap,
     Var,
     exact_items,
-    live_equations,
     map_equations,
+    region_of,
 )
+from shardwise.passes.live_results import LiveResults
 
 
 def simplify(program: Program) -> Program:
     """The same program simplified, loop bodies and branches included."""
-    simplified = ProgramMap(
-        lambda p: live_equations(common_subexpressions(cheaper_forms(map_equations(p, simplified))))
-    )
+    live = LiveResults()
+    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(map_equations(p, simplified)))))
     return simplified.of(program)
 
 
@@ -89,11 +91,31 @@ def common_subexpressions(program: Program) -> Program:
             first = eqn
         if first is eqn:
             kept.append(eqn)
+            if eqn.op.region is not None:
+                replaced.update(_equal_results(eqn))
         else:
             replaced.update(zip(eqn.outputs, first.outputs, strict=True))
     return Program(
         program.inputs, tuple(kept), tuple(read(a) for a in program.outputs), program.num_consts, program.name
     )
+
+
+def _equal_results(eqn: Equation) -> dict[Var, Atom]:
+    """Results of a loop or of branches that equal earlier ones: those that all its programs give twice."""
+    region = region_of(eqn)
+    if isinstance(region, Branches):
+        columns, first = zip(*[p.outputs for p in region.programs], strict=True), 0
+    elif isinstance(region, Loop) and region.test is None:
+        columns, first = zip(region.body.outputs), region.num_carry  # a carry has a first value of its own
+    else:
+        return {}
+    known: dict[Any, Var] = {}
+    equal: dict[Var, Atom] = {}
+    for i, (var, column) in enumerate(zip(eqn.outputs, columns, strict=True)):
+        same = known.setdefault((var.aval, *map(_key, column)), var) if i >= first else var
+        if same is not var:
+            equal[var] = same
+    return equal
 
 
 def _key(atom: Atom) -> Any:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from shardwise.ir import Equation, Loop, Program, Var, map_programs, region_of, rounds_of
-from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.passes.parts import Part, calls_replaced, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.small import available, small, writable
@@ -41,7 +41,7 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     equations = program.equations
     fit = [writable(e, devices) for e in equations]
     groups = _groups(program, fit)
-    worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
+    worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i], devices) for i in g) >= fewest}
     # Groups that are not worth compiling stay unchanged, except those with an op of many NumPy calls. The first calls of such a
     # group run in NumPy, so its ops must give the same bits in both.
     many = [f and _numpy_calls(e) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
@@ -97,15 +97,15 @@ def _same_bits(eqn: Equation) -> bool:
     return op.view or op.hands_on or (op.emit is not None and not op.transcendental)
 
 
-def _weight(eqn: Equation) -> float:
-    """The number of NumPy calls that an equation replaces."""
+def _weight(eqn: Equation, devices: int) -> float:
+    """The number of NumPy calls that an equation on so many devices replaces"""
     held, rounds = region_of(eqn), rounds_of(eqn)
-    inner = 0 if held is None else sum(_weight(e) for p in held.programs for e in p.equations)
+    inner = 0 if held is None else sum(_weight(e, devices) for p in held.programs for e in p.equations)
     if inner:
         return 1 + inner * (costs.SMALL_FEWEST if rounds is None else rounds)
     if eqn.op.view:
         return 0.5
-    return 1
+    return calls_replaced(eqn, devices)
 
 
 def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equation:

@@ -62,6 +62,11 @@ class View:
     parts: tuple[Part, ...]
     eqn: Equation | None
 
+    @property
+    def fills(self) -> bool:
+        """Whether all its elements are one scalar: every device makes its part itself."""
+        return all(p.fills and p.source.is_same(self.parts[0].source) for p in self.parts)
+
     def moved(self) -> list[int]:
         """The dims along which elements move."""
         return [d for d, n in enumerate(self.shape) if not all(p.is_whole(d, n) for p in self.parts)]
@@ -75,6 +80,12 @@ def view_of_source(source: Stored) -> View:
     """The view that shows all of a source."""
     origin = (0,) * len(source.shape)
     return View(source.shape, (Part(source, origin, origin, source.shape),), None)
+
+
+def spread(scalar: Stored, shape: Ints, eqn: Equation | None) -> View:
+    """The view that shows a scalar everywhere."""
+    origin = (0,) * len(shape)
+    return View(shape, (Part(scalar, origin, origin, shape),), eqn)
 
 
 def compose(boxes: Sequence[Box], operands: Sequence[View], shape: Ints, eqn: Equation | None) -> View:
@@ -91,7 +102,8 @@ def compose(boxes: Sequence[Box], operands: Sequence[View], shape: Ints, eqn: Eq
             if cut is not None:
                 at = tuple(a - f + b for a, f, b in zip(cut.at, box.first, box.at, strict=True))
                 parts.append(replace(cut, at=at))
-    return View(shape, _visible(parts), eqn)
+    view = View(shape, _visible(parts), eqn)
+    return spread(view.parts[0].source, shape, eqn) if view.parts and view.fills else view
 
 
 def moves_split_dims(boxes: Sequence[Box], operands: Sequence[View], shape: Ints) -> bool:

@@ -14,7 +14,8 @@ from types import FrameType
 from typing import Any
 
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.compile import Executable, observed
+from shardwise.engine.compile import observed
+from shardwise.engine.executable import Executable
 from shardwise.ir import Literal
 from shardwise.planner import HERE, Machine, Plan, device_program_of, is_view, make_plan, product_flops_of
 from shardwise.planner.machines import find

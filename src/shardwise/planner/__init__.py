@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from shardwise.planner.advice import seconds_text as seconds_text
     from shardwise.planner.buffers import Memory as Memory
     from shardwise.planner.device_program import device_program_of as device_program_of
+    from shardwise.planner.flops import operations_of as operations_of
     from shardwise.planner.flops import product_flops_of as product_flops_of
     from shardwise.planner.flops import product_of as product_of
     from shardwise.planner.flops import touched_bytes as touched_bytes
+    from shardwise.planner.flops import work_of as work_of
     from shardwise.planner.fuse import groups as groups
     from shardwise.planner.machine import Machine as Machine
     from shardwise.planner.machine import Places as Places
@@ -43,7 +45,7 @@ __getattr__ = open_door(
     advice="LEAST_MEMORY LEAST_TIME estimated_splits gib_text seconds_text",
     buffers="Memory",
     device_program="device_program_of",
-    flops="product_flops_of product_of touched_bytes",
+    flops="operations_of product_flops_of product_of touched_bytes work_of",
     fuse="groups",
     machine="Machine Places",
     memory="memory_of",

@@ -16,6 +16,24 @@ from shardwise.planner.work import DeviceProgram, Group
 
 
 @dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Bytes that a program keeps with the host for one device.
+
+    Attributes:
+        arguments, results: whose shardings say so; `aliased` are results in the memory of donated arguments.
+        temporaries: the most bytes at once of what is offloaded.
+    """
+
+    arguments: int = 0
+    results: int = 0
+    aliased: int = 0
+    temporaries: int = 0
+
+
+NO_HOST_MEMORY = HostMemory()
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What one device holds.
 
@@ -25,6 +43,7 @@ class Memory:
         buffers: those in use then, the largest first, arguments and results included.
         usage: per group of the program the bytes in use while it runs, arguments and results included.
         peak: the most bytes in use at once.
+        host: what lies in the host's memory for it.
     """
 
     arguments: int
@@ -34,6 +53,7 @@ class Memory:
     buffers: tuple[Buffer, ...]
     usage: tuple[int, ...]
     peak: int
+    host: HostMemory = NO_HOST_MEMORY
 
 
 def value_buffers(spans: Iterable[Span], groups: Sequence[Group]) -> tuple[Buffer, ...]:
@@ -60,6 +80,7 @@ def argument_buffers(program: DeviceProgram, held: Callable[[ShapedArray], int])
     return tuple(
         Buffer(name, "constant" if i < consts else "argument", held(v.aval), value_text(v), dims, shape)
         for i, (v, name, dims, shape) in enumerate(given)
+        if i not in program.host_inputs
     )
 
 

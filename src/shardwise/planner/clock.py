@@ -21,6 +21,7 @@ from shardwise.planner.flops import touched_bytes, work_of
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
 from shardwise.planner.result import Interval, Line, Schedule, Task
+from shardwise.planner.roles import memory_kind_of
 from shardwise.planner.work import Group, Pass
 
 COMPUTE = "compute"
@@ -432,7 +433,7 @@ def _critical(
 
 def _bytes_to_host(group: Group) -> int:
     """The bytes that a group copies to the host's memory, or from there."""
-    copies = [e for e in group.equations if e.op.memory_kind is not None and e.op.memory_kind(e.params) is not None]
+    copies = [e for e in group.equations if memory_kind_of(e) is not None]
     return sum(a.aval.nbytes for e in copies for a in e.inputs)
 
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.engine.compile import Executable
 from shardwise.engine.data_free import DataFree
+from shardwise.engine.executable import Executable
+from shardwise.engine.signature import Signature
 from shardwise.ir import Program
 from shardwise.passes import scheduled
 from shardwise.planner.target import Target
 from shardwise.planner.work import DeviceProgram
+from shardwise.sharding.device import default_memory_kind
+
+HOST_KINDS = ("pinned_host", "unpinned_host")  # of memory
 
 
 def device_program_of(
@@ -39,6 +43,8 @@ def device_program_of(
         executable.out_dims,
         tuple(sig.aval.shape for sig in executable.in_sigs),
         executable.owned,
+        _with_host(executable.in_sigs, target),
+        _with_host(executable.out_sigs, target),
         _executed(executable) if target.pooled else None,
         together,
     )
@@ -51,3 +57,13 @@ def _executed(executable: Executable | DataFree) -> Program | None:
     if executable.context.devices > 1:
         return None
     return scheduled(executable.module, executable.context, {}).program
+
+
+def _with_host(signatures: Sequence[Signature], target: Target) -> frozenset[int]:
+    """The positions of the arrays that lie in the host's memory: none where that is the device's own."""
+    if target.pooled:
+        return frozenset()
+    usual = default_memory_kind()  # of shardings that name none: this machine's, also for devices that are not here
+    return frozenset(
+        [i for i, s in enumerate(signatures) if (k := s.sharding.memory_kind) in HOST_KINDS and k != usual]
+    )

@@ -1,6 +1,6 @@
 """What equations compute: products as matrix sizes, elementwise work in operations, bytes that are really touched.
 
-In: equations with local types. Out: a `Work`, which `efficiency` turns into seconds. Loops are the caller's.
+In: equations with local types. Out: a `Work`, which `efficiency` turns into seconds, and `cost_analysis` and `roofline` show.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from shardwise.ir import (
     Var,
     region_of,
     rounds_of,
+    subprograms,
     unwrapped,
 )
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.elementwise_ir import EXP
+from shardwise.sharding.rule import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,59 +60,133 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a group of equations computes.
+class Operations:
+    """What one equation computes, by XLA's conventions.
 
     Attributes:
-        products: its matrix products and convolutions.
+        product: the sizes of a matrix product or convolution.
+        arithmetic: elements of results of elementwise arithmetic, or of operands of a reduction: an operation each.
+        functions: elements of results of transcendental functions.
+    """
+
+    product: Product | None = None
+    arithmetic: float = 0.0
+    functions: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What equations compute.
+
+    Attributes:
+        products: matrix products and convolutions.
         vector: elementwise operations, relative to an addition.
         transcendentals: elements of exp; log, tanh and their kin count as many of them as they cost.
+        arithmetic, functions: as those of `Operations`.
+        bytes: of the operands and results of all equations, each a kernel of its own.
     """
 
     products: tuple[Product, ...]
     vector: float
     transcendentals: float
+    arithmetic: float = 0.0
+    functions: float = 0.0
+    bytes: float = 0.0
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of products."""
+        return math.fsum(p.flops for p in self.products)
 
     @property
     def flops(self) -> float:
         """Operations of products and elementwise ones."""
-        return math.fsum(p.flops for p in self.products) + self.vector
+        return self.product_flops + self.vector
 
 
 def work_of(equations: Iterable[Equation]) -> Work:
-    """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most."""
+    """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most
+    of each amount.
+    """
     products: list[Product] = []
-    vector = transcendentals = 0.0
+    vector = transcendentals = arithmetic = functions = moved = 0.0
     for eqn in equations:
-        region = region_of(eqn)
-        if region is not None:
-            rounds = rounds_of(eqn) or 1
-            inner = [work_of(p.equations) for p in region.programs]
-            if isinstance(region, Branches):
-                inner = [max(inner, key=lambda w: w.flops + w.transcendentals)]
-            for work in inner:
-                products += [replace(p, batch=p.batch * rounds) for p in work.products]
-                vector += rounds * work.vector
-                transcendentals += rounds * work.transcendentals
-            continue
         op, _, _ = unwrapped(eqn.op, eqn.params)
-        size = sum(v.aval.size for v in eqn.outputs)
-        if op.product:
-            products.append(product_of(eqn))
-        elif op.transcendental:
-            transcendentals += size if op.emit is None else size * op.emit.cost / EXP.cost
-        elif op.fold is not None:
-            vector += sum(a.aval.size for a in eqn.inputs)
-        elif op.emit is not None:
-            vector += 0 if op.emit.moves else size * op.emit.cost
-        elif op.rule is None and op.collective is None:
-            vector += size
-    return Work(tuple(products), vector, transcendentals)
+        simple = op.emit is not None or op.fold is not None or op.product
+        inner = [] if simple else _inner_work(eqn)
+        for work, rounds in inner:
+            products += [replace(p, batch=p.batch * rounds) for p in work.products]
+            vector += rounds * work.vector
+            transcendentals += rounds * work.transcendentals
+            arithmetic += rounds * work.arithmetic
+            functions += rounds * work.functions
+            moved += rounds * work.bytes
+        if inner:
+            continue
+        found = operations_of(eqn)
+        if found.product is not None:
+            products.append(found.product)
+        arithmetic += found.arithmetic
+        functions += found.functions
+        if op.collective is None:
+            vector += found.arithmetic * (1 if op.emit is None else 0 if op.emit.moves else op.emit.cost)
+            transcendentals += found.functions * (1 if op.emit is None else op.emit.cost / EXP.cost)
+        moved += sum([a.aval.nbytes for a in eqn.inputs]) + sum([v.aval.nbytes for v in eqn.outputs])
+    return Work(tuple(products), vector, transcendentals, arithmetic, functions, moved)
+
+
+def _inner_work(eqn: Equation) -> list[tuple[Work, int]]:
+    """The work of the programs that an equation holds, with how often they run; none where it holds none."""
+    region = region_of(eqn)
+    if region is None:
+        return [(work_of(p.equations), 1) for _, p in subprograms(eqn.params)]
+    inner = [work_of(p.equations) for p in region.programs]
+    if isinstance(region, Branches):
+        return [(_most(inner), 1)]
+    rounds = rounds_of(eqn)
+    return [(work, 1 if rounds is None else rounds) for work in inner]
+
+
+def _most(works: Sequence[Work]) -> Work:
+    """Of each amount the most."""
+    return Work(
+        max(works, key=lambda w: w.product_flops).products,
+        max(w.vector for w in works),
+        max(w.transcendentals for w in works),
+        max(w.arithmetic for w in works),
+        max(w.functions for w in works),
+        max(w.bytes for w in works),
+    )
+
+
+def operations_of(eqn: Equation) -> Operations:
+    """What an equation computes that holds no program."""
+    op, _, _ = unwrapped(eqn.op, eqn.params)
+    size = sum([v.aval.size for v in eqn.outputs])
+    if op.product:
+        return Operations(product=product_of(eqn))
+    if op.transcendental:
+        return Operations(functions=size)
+    if op.collective is not None:
+        return Operations(arithmetic=size if op.collective.computes else 0.0)
+    if op.rule is None or (op.emit is not None and not op.emit.moves):
+        return Operations(arithmetic=size)
+    if op.fold is not None:
+        return Operations(arithmetic=sum([a.aval.size for a in eqn.inputs]))
+    if op.emit is not None or op.view or op.boxes is not None or (op.indexed is not None and not op.updates):
+        return Operations()
+    rule = eqn.op.sharding_rule(tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs]), eqn.params)
+    if Kind.REDUCE not in rule.kinds:
+        return Operations()
+    if op.indexed is not None:  # a scatter that combines computes once per element of its updates
+        return Operations(arithmetic=eqn.inputs[-1].aval.size)
+    return Operations(arithmetic=sum([a.aval.size for a in eqn.inputs]))
 
 
 def product_flops_of(program: Program) -> float:
     """FLOPs of a program's products, by which programs are compared."""
-    return math.fsum(p.flops for p in work_of(program.equations).products)
+    # Elementwise ops and reductions are no products and hold no programs.
+    return work_of([e for e in program.equations if e.op.emit is None and e.op.fold is None]).product_flops
 
 
 def product_of(eqn: Equation) -> Product:

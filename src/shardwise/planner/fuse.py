@@ -17,7 +17,7 @@ from shardwise.planner.memory import Frame, frames_of, program_frame, temporarie
 from shardwise.planner.order import breadth_first, ordered
 from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
-from shardwise.planner.roles import Role, cost_of
+from shardwise.planner.roles import Role, cost_of, memory_kind_of
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
 from shardwise.planner.widen import with_wide_products
@@ -46,7 +46,7 @@ def groups(program: DeviceProgram, target: Target, frame: Frame | None = None) -
     """The program's equations as the kernels of `target`, in the order in which they run; `frame` is the program's."""
     if target.pooled and program.executed is not None:
         return executed_groups(program.executed, program.sizes if program.together else {})
-    found = fused(_rewritten(program.program, target), target)
+    found = fused(_rewritten(program.program, target), target, hosted=program.hosted)
     return _arranged(found, frame or program_frame(program, target), target, {})
 
 
@@ -87,10 +87,11 @@ def fused(
     rows: tuple[Var, ...] = (),
     fetched: tuple[Var, ...] = (),
     known: Fused | None = None,
+    hosted: tuple[Var, ...] = (),
 ) -> tuple[Group, ...]:
-    """The kernels of one program, in its order; `rows` and `fetched` as for `values_of`. `known` are those of bodies seen before."""
+    """The kernels of one program, in its order; `rows`, `fetched`, `hosted` as for `values_of`. `known` are those of bodies seen before."""
     known = {} if known is None else known
-    values = values_of(program, target, rows, fetched)
+    values = values_of(program, target, rows, fetched, hosted)
     chosen = choose_stored(values, target)
     rings = find_rings(values, chosen, target)
     absorbed = _epilogues(values, chosen) if target.epilogues else {}
@@ -101,12 +102,10 @@ def fused(
         role = values.roles[i]
         if role in (Role.VIEW, Role.BARRIER) or i in inside or i in rings.taken:
             continue
-        if not eqn.op.has_effects(eqn.params) and values.needed.isdisjoint(eqn.outputs):
-            continue
         if role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs):
             continue
         group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())), known)
-        if role not in (Role.OFFLOAD, Role.LOOP, Role.BRANCHES) and away:
+        if away and role not in (Role.LOOP, Role.BRANCHES) and memory_kind_of(eqn) is None:
             group = replace(group, fetched=frozenset(v for v in group.reads if v in away))
         found.append(with_ring(group, target))
     return _with_several_results(found, values.fenced, target)

@@ -24,9 +24,10 @@ def with_gathers_again(program: Program, target: Target) -> Program:
         return program
     products = _products_before(program)
     again: dict[int, list[tuple[Equation, Var]]] = {}  # per position the copies that come before it
-    renamed: dict[tuple[int, Var], Var] = {}  # per reader
-    readers = _readers(program)
+    renamed: dict[int, dict[Atom, Var]] = {}  # per reader
+    readers = _readers(program, {program.equations[i].outputs[0] for i in gathers})
     results = set(program.outputs)
+    moved: set[int] = set()
     for i in gathers:
         eqn = program.equations[i]
         out = eqn.outputs[0]
@@ -35,13 +36,15 @@ def with_gathers_again(program: Program, target: Target) -> Program:
         last, copy = i, out
         for reader in readers.get(out, ()):
             if products[reader] - products[last] > NEAR:
+                if last == i:
+                    moved.add(i)  # nobody reads it where it stands
                 copy = Var(out.aval)
                 new = Equation(eqn.op, eqn.inputs, (copy,), eqn.params, eqn.source)
                 again.setdefault(reader, []).append((new, copy))
             if copy is not out:
-                renamed[reader, out] = copy
+                renamed.setdefault(reader, {})[out] = copy
             last = reader
-    return _rewritten(program, again, renamed) if again else program
+    return _rewritten(program, again, renamed, moved) if again else program
 
 
 def _is_gather(eqn: Equation) -> bool:
@@ -61,23 +64,31 @@ def _products_before(program: Program) -> list[int]:
     return counts
 
 
-def _readers(program: Program) -> dict[Var, list[int]]:
+def _readers(program: Program, values: set[Var]) -> dict[Var, list[int]]:
     """Per value the positions of the equations that read it."""
     readers: dict[Var, list[int]] = {}
     for i, eqn in enumerate(program.equations):
-        for atom in dict.fromkeys(eqn.inputs):
-            if isinstance(atom, Var):
-                readers.setdefault(atom, []).append(i)
+        if not values.isdisjoint(eqn.inputs):
+            for var in values.intersection(eqn.inputs):
+                readers.setdefault(var, []).append(i)
     return readers
 
 
 def _rewritten(
-    program: Program, again: dict[int, list[tuple[Equation, Var]]], renamed: dict[tuple[int, Var], Var]
+    program: Program,
+    again: dict[int, list[tuple[Equation, Var]]],
+    renamed: dict[int, dict[Atom, Var]],
+    moved: set[int],
 ) -> Program:
     equations: list[Equation] = []
     for i, eqn in enumerate(program.equations):
-        equations += [new for new, _ in again.get(i, ())]
-        inputs: tuple[Atom, ...] = tuple(renamed.get((i, a), a) if isinstance(a, Var) else a for a in eqn.inputs)
-        same = all(a is b for a, b in zip(inputs, eqn.inputs, strict=True))
-        equations.append(eqn if same else Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source))
+        if i in again:
+            equations += [new for new, _ in again[i]]
+        if i in moved:
+            continue
+        names = renamed.get(i)
+        if names is not None:
+            inputs = tuple([names.get(a, a) for a in eqn.inputs])
+            eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
+        equations.append(eqn)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)

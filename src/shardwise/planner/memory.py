@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from shardwise.ir import Atom, Branches, Loop, Var, region_of
 from shardwise.planner.buffers import (
+    HostMemory,
     Memory,
     argument_buffers,
     in_use,
@@ -23,10 +24,12 @@ from shardwise.planner.buffers import (
     value_buffers,
     value_text,
 )
+from shardwise.planner.host import waiting_bytes
 from shardwise.planner.near import far_from_chip
 from shardwise.planner.padding import stored_bytes
 from shardwise.planner.pooled import pooled_memory
 from shardwise.planner.result import Buffer
+from shardwise.planner.roles import memory_kind_of
 from shardwise.planner.span import Span
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
@@ -57,11 +60,19 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, f
     frame = frame or program_frame(program, target)
     inputs, outputs = program.program.inputs, frame.values.outputs
     homes = donated_homes(program, outputs)
-    aliased = sum(home.aval.nbytes for home in homes if home is not None)
     spans = _spans(frame, groups, target)
     usage = in_use(spans, len(groups))
-    arguments = sum(v.aval.nbytes for v in inputs)
-    own = sum(stored_bytes(a.aval, target, given=True) for a, h in zip(outputs, homes, strict=True) if h is None)
+    away, outside = program.host_inputs, program.host_outputs
+    host = HostMemory(
+        sum(inputs[i].aval.nbytes for i in away),
+        sum(outputs[i].aval.nbytes for i in outside),
+        sum(home.aval.nbytes for i in outside if (home := homes[i]) is not None),
+        waiting_bytes(frame.values, groups, target, {*inputs, *[outputs[i] for i in outside]}),
+    )
+    results = [(a, h) for i, (a, h) in enumerate(zip(outputs, homes, strict=True)) if i not in outside]
+    aliased = sum(home.aval.nbytes for _, home in results if home is not None)
+    arguments = sum(v.aval.nbytes for v in inputs) - host.arguments
+    own = sum(stored_bytes(a.aval, target, given=True) for a, home in results if home is None)
     addresses = 8 * len(outputs) if target.pointers and len(outputs) > 1 else 0
     own += addresses
     buffers = _buffers_at(spans, largest(usage), groups, target, frame) + _given(program, outputs, homes, target)
@@ -76,6 +87,7 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, f
         tuple(sorted(buffers, key=lambda b: -b.nbytes * b.count)),
         tuple(arguments + own + n for n in usage),
         arguments + own + temporaries,
+        host,
     )
 
 
@@ -86,10 +98,10 @@ def temporaries_of(frame: Frame, groups: Sequence[Group], target: Target) -> int
 
 def program_frame(program: DeviceProgram, target: Target) -> Frame:
     """The frame of a whole program: its results lie in memory of their own, or in that of donated arguments."""
-    values = values_of(program.program, target)
+    values = values_of(program.program, target, hosted=program.hosted)
     frame = Frame(values, set(program.program.inputs))
-    for out, home in zip(values.outputs, donated_homes(program, values.outputs), strict=True):
-        if isinstance(out, Var) and out not in frame.fixed:
+    for i, (out, home) in enumerate(zip(values.outputs, donated_homes(program, values.outputs), strict=True)):
+        if isinstance(out, Var) and out not in frame.fixed and i not in program.host_outputs:
             frame.homes.setdefault(out, home)
     return frame
 
@@ -116,14 +128,14 @@ def frames_of(group: Group, target: Target, host: AbstractSet[Atom]) -> tuple[Fr
 
 
 def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var | None, ...]:
-    """Per result the donated argument whose memory it takes: the first one left of that type and layout."""
+    """Per result the donated argument whose memory it takes: the first one left of that type and layout, in the same memory."""
     free: dict[object, list[Var]] = {}
     for i in reversed(program.donated):
         var = program.program.inputs[i]
-        free.setdefault((var.aval.shape, var.aval.dtype, program.in_dims[i]), []).append(var)
+        free.setdefault((var.aval.shape, var.aval.dtype, program.in_dims[i], i in program.host_inputs), []).append(var)
     homes: list[Var | None] = []
-    for out, dims in zip(outputs, program.out_dims, strict=True):
-        waiting = free.get((out.aval.shape, out.aval.dtype, dims))
+    for i, (out, dims) in enumerate(zip(outputs, program.out_dims, strict=True)):
+        waiting = free.get((out.aval.shape, out.aval.dtype, dims, i in program.host_outputs))
         homes.append(waiting.pop() if waiting else None)
     return tuple(homes)
 
@@ -200,7 +212,7 @@ def _asynchronous(groups: Sequence[Group], first: dict[Var, int], last: dict[Var
 
 def _fetched_bytes(group: Group, frame: Frame) -> int:
     """The bytes that a group fetches from the host's memory while it runs; a loop does so entry by entry."""
-    if not frame.values.host or group.kind == "loop" or any(e.op.memory_kind is not None for e in group.equations):
+    if not frame.values.host or group.kind == "loop" or any(memory_kind_of(e) is not None for e in group.equations):
         return 0
     return sum(v.aval.nbytes for v in group.reads if v in frame.values.host)
 
@@ -303,6 +315,6 @@ def _given(
     results = [
         Buffer(f"result[{i}]", "result", stored_bytes(out.aval, target, given=True), value_text(out), dims)
         for i, (out, dims, home) in enumerate(zip(outputs, program.out_dims, homes, strict=True))
-        if home is None
+        if home is None and i not in program.host_outputs
     ]
     return (*argument_buffers(program, lambda aval: aval.nbytes), *results)

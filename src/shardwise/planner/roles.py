@@ -56,7 +56,7 @@ def _role_of(eqn: Equation) -> Role:
         return Role.PRODUCT
     if op.collective is not None:
         return _role_of_collective(op, params, eqn)
-    kind = None if op.memory_kind is None else op.memory_kind(params)
+    kind = memory_kind_of(eqn)
     if kind is not None:
         return Role.OTHER if kind == "device" else Role.OFFLOAD
     if op.hands_on:
@@ -69,6 +69,12 @@ def _role_of(eqn: Equation) -> Role:
     if op.updates:
         return Role.UPDATE
     return _role_of_move(op, params, eqn)
+
+
+def memory_kind_of(eqn: Equation) -> str | None:
+    """The kind of memory to which an equation copies its operand; None if it does not say so."""
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    return None if op.memory_kind is None else op.memory_kind(params)
 
 
 def _role_of_collective(op: Op, params: Params, eqn: Equation) -> Role:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
-from shardwise.planner.needed import needed_of
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
 
@@ -32,8 +31,8 @@ class Values:
         rows: inputs that are entries of stacked arrays.
         stored: roots that must be in memory, whatever fuses.
         fenced: roots that pass through a barrier.
-        needed: the values that results follow from.
-        host: values that lie in the host's memory: what is offloaded, and stacks of it.
+        needed: the values that somebody reads.
+        host: values that lie in the host's memory: arguments, what is offloaded, and stacks of it.
         turned: views whose elements lie in another order than their root's.
         pieces: per position of a collective that fetches little of its result, as a halo exchange does, what it fetches. The result is
             put together from that and the operand where it is read.
@@ -59,15 +58,23 @@ class Values:
         return atom if isinstance(atom, Literal) else self.roots.get(atom, atom)
 
 
-def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetched: Sequence[Var] = ()) -> Values:
-    """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays, `fetched` those that lie with the host."""
+def values_of(
+    program: Program,
+    target: Target,
+    rows: Sequence[Var] = (),
+    fetched: Sequence[Var] = (),
+    hosted: Sequence[Var] = (),
+) -> Values:
+    """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays, `fetched` those that come from the host's
+    memory before the program runs, `hosted` those that stay there.
+    """
     roots: dict[Atom, Atom] = {}
     reads: list[tuple[Var, ...]] = []
     makers: dict[Var, int] = {}
     users: dict[Var, list[int]] = {}
     stored: set[Var] = set(fetched)
     fenced: set[Var] = set()
-    host: set[Var] = set()
+    host: set[Var] = set(hosted)
     turned: set[Var] = set()
     pieces: dict[int, Var] = {}
 
@@ -75,10 +82,11 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetche
         return atom if isinstance(atom, Literal) else roots.get(atom, atom)
 
     roles = [role_of(eqn) for eqn in program.equations]
-    needed = needed_of(program, program.outputs, roles)
+    needed: set[Atom] = set(program.outputs)
     for i, eqn in enumerate(program.equations):
         role = roles[i]
-        found = tuple(dict.fromkeys([r for a in needed.operands[i] if isinstance(r := roots.get(a, a), Var)]))
+        needed.update(eqn.inputs)
+        found = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := roots.get(a, a), Var)]))
         reads.append(found)
         if role is Role.VIEW or role is Role.BARRIER:
             roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
@@ -115,7 +123,7 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = (), fetche
         frozenset(rows),
         stored,
         fenced,
-        needed.values,
+        needed,
         host,
         turned,
         pieces,

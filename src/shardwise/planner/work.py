@@ -24,6 +24,7 @@ class DeviceProgram:
         in_shapes: the arguments' global shapes.
         donated: positions of the arguments whose memory results may take.
         executed: the program as our own engine runs it, with what it computes as one in one equation; None where it does not.
+        host_inputs, host_outputs: positions of the arguments and results that lie in the host's memory.
         together: whether memory and time are those of all devices in one process, where one copy serves those that agree.
     """
 
@@ -34,8 +35,15 @@ class DeviceProgram:
     out_dims: tuple[DimAxes, ...]
     in_shapes: tuple[tuple[int, ...], ...]
     donated: tuple[int, ...] = ()
+    host_inputs: frozenset[int] = frozenset()
+    host_outputs: frozenset[int] = frozenset()
     executed: Program | None = None
     together: bool = False
+
+    @property
+    def hosted(self) -> tuple[Var, ...]:
+        """The arguments in the host's memory."""
+        return tuple([self.program.inputs[i] for i in sorted(self.host_inputs)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 In: a key and a shape. Out: the same sample however the result is sharded, every device making its own part.
 """
 
+from shardwise.base.listing import listing as _listing
 from shardwise.random.continuous import cauchy as cauchy
 from shardwise.random.continuous import exponential as exponential
 from shardwise.random.continuous import gumbel as gumbel
@@ -53,3 +54,5 @@ from shardwise.random.uniform import bits as bits
 from shardwise.random.uniform import rademacher as rademacher
 from shardwise.random.uniform import randint as randint
 from shardwise.random.uniform import uniform as uniform
+
+__dir__ = _listing(__name__)

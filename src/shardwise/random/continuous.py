@@ -31,7 +31,11 @@ def _exponential(key: Array, *, shape: Shape, dtype: Any, sharding: NamedShardin
 
 
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Exponential numbers of rate 1: f[*shape]."""
+    """Exponential numbers of rate 1: f[*shape].
+
+    >>> jax.random.exponential(jax.random.key(0), (2,)).shape
+    (2,)
+    """
     return drawn(_exponential, "exponential", key, (), shape, dtype, out_sharding)
 
 
@@ -42,7 +46,11 @@ def _cauchy(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | N
 
 
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Standard Cauchy numbers: f[*shape]."""
+    """Standard Cauchy numbers: f[*shape].
+
+    >>> jax.random.cauchy(jax.random.key(0), (2,)).shape
+    (2,)
+    """
     return drawn(_cauchy, "cauchy", key, (), shape, dtype, out_sharding)
 
 
@@ -53,7 +61,11 @@ def _laplace(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | 
 
 
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Standard Laplace numbers: f[*shape]."""
+    """Standard Laplace numbers: f[*shape].
+
+    >>> jax.random.laplace(jax.random.key(0), (2,)).shape
+    (2,)
+    """
     return drawn(_laplace, "laplace", key, (), shape, dtype, out_sharding)
 
 
@@ -64,7 +76,11 @@ def _logistic(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding |
 
 
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Standard logistic numbers: f[*shape]."""
+    """Standard logistic numbers: f[*shape].
+
+    >>> jax.random.logistic(jax.random.key(0), (2,)).shape
+    (2,)
+    """
     return drawn(_logistic, "logistic", key, (), shape, dtype, out_sharding)
 
 
@@ -74,7 +90,11 @@ def _pareto(key: Array, b: Any, *, shape: Shape, dtype: Any, sharding: NamedShar
 
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Pareto numbers of shape parameter `b`: f[*shape], all at least 1."""
+    """Pareto numbers of shape parameter `b`: f[*shape], all at least 1.
+
+    >>> jax.random.pareto(jax.random.key(0), 2.0, (4,)).shape
+    (4,)
+    """
     return drawn(_pareto, "pareto", key, (b,), shape, dtype, out_sharding)
 
 
@@ -85,7 +105,11 @@ def _rayleigh(key: Array, scale: Any, *, shape: Shape, dtype: Any, sharding: Nam
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Rayleigh numbers of this scale: f[*shape]."""
+    """Rayleigh numbers of this scale: f[*shape].
+
+    >>> jax.random.rayleigh(jax.random.key(0), 1.0, (4,)).shape
+    (4,)
+    """
     return drawn(_rayleigh, "rayleigh", key, (scale,), shape, dtype, out_sharding)
 
 
@@ -104,7 +128,11 @@ def _triangular(
 def triangular(
     key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Array:
-    """Numbers whose density rises from `left` to `mode` and falls to `right`: f[*shape]."""
+    """Numbers whose density rises from `left` to `mode` and falls to `right`: f[*shape].
+
+    >>> jax.random.triangular(jax.random.key(0), 0.0, 0.5, 1.0, (4,)).shape
+    (4,)
+    """
     return drawn(_triangular, "triangular", key, (left, mode, right), shape, dtype, out_sharding)
 
 
@@ -187,6 +215,9 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
 
     Raises:
         ValueError: another mode, or a dtype that is no float.
+
+    >>> jax.random.gumbel(jax.random.key(0), (2,)).shape
+    (2,)
     """
     checked, chosen = checked_key("gumbel", key), gumbel_mode(mode, "gumbel")
     found, wanted = float_dtype("gumbel", dtype), shape_tuple(shape, "gumbel")

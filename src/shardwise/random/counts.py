@@ -121,6 +121,9 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
         shape: the result's; that of `lam` by default.
         dtype: an integer dtype; int32 by default.
         out_sharding: how the result is split over Explicit axes.
+
+    >>> jax.random.poisson(jax.random.key(0), 4.0, (4,)).shape
+    (4,)
     """
     checked, found = checked_key("poisson", key), int_dtype("poisson", dtype, TypeError)
     generator = key_impl(checked)
@@ -260,6 +263,9 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
         n, p: numbers or arrays that broadcast to `shape`. Results are NaN where they are invalid.
         shape: the result's; that to which `n` and `p` broadcast by default.
         dtype: a float dtype; float32 by default.
+
+    >>> jax.random.binomial(jax.random.key(0), 10, 0.5, (4,)).shape
+    (4,)
     """
     checked, found = checked_key("binomial", key), float_dtype("binomial", dtype)
     wanted = sample_shape("binomial", shape, n, p)
@@ -291,6 +297,9 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         shape: the shape of the result, to which `p` broadcasts; that of `p` by default.
         dtype: the dtype of the counts; float32 by default.
         unroll: as in `scan`: changes nothing.
+
+    >>> jax.random.multinomial(jax.random.key(0), 10, jnp.array([0.5, 0.5])).shape
+    (2,)
     """
     checked, found = checked_key("multinomial", key), check_requested(float if dtype is None else dtype, "multinomial")
     operator.index(unroll)
@@ -317,7 +326,11 @@ def _geometric(key: Array, p: Any, *, shape: Shape, dtype: Any, sharding: NamedS
 
 
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """The number of the first successful trial, each with probability `p`: int[*shape], at least 1."""
+    """The number of the first successful trial, each with probability `p`: int[*shape], at least 1.
+
+    >>> jax.random.geometric(jax.random.key(0), 0.5, (4,)).shape
+    (4,)
+    """
     checked, found = checked_key("geometric", key), int_dtype("geometric", dtype)
     wanted = sample_shape("geometric", shape, p)
     value = _probabilities(p)

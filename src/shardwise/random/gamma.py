@@ -52,6 +52,9 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shardin
         shape: the result's; that of `a` by default.
         dtype: a float dtype; float32 by default.
         out_sharding: how the result is split over Explicit axes.
+
+    >>> jax.random.gamma(jax.random.key(0), 2.0, (4,)).shape
+    (4,)
     """
     return drawn(_gamma, "gamma", key, (a,), shape, dtype, out_sharding, safe=False)
 
@@ -62,7 +65,11 @@ def _loggamma(key: Array, a: Any, *, shape: Shape, dtype: Any, sharding: NamedSh
 
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Logarithms of gamma numbers, precise where the numbers are close to zero: f[*shape]; see `gamma`."""
+    """Logarithms of gamma numbers, precise where the numbers are close to zero: f[*shape]; see `gamma`.
+
+    >>> jax.random.loggamma(jax.random.key(0), 2.0, (4,)).shape
+    (4,)
+    """
     return drawn(_loggamma, "loggamma", key, (a,), shape, dtype, out_sharding, safe=False)
 
 
@@ -77,7 +84,11 @@ def _beta(key: Array, a: Any, b: Any, *, shape: Shape, dtype: Any, sharding: Nam
 
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Beta numbers with parameters `a` and `b`: f[*shape], between 0 and 1."""
+    """Beta numbers with parameters `a` and `b`: f[*shape], between 0 and 1.
+
+    >>> jax.random.beta(jax.random.key(0), 2.0, 3.0, (4,)).shape
+    (4,)
+    """
     return drawn(_beta, "beta", key, (a, b), shape, dtype, out_sharding)
 
 
@@ -94,6 +105,9 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
 
     Raises:
         ValueError: `alpha` is a scalar, or its leading dims do not broadcast to `shape`.
+
+    >>> jax.random.dirichlet(jax.random.key(0), jnp.ones(3), (4,)).shape
+    (4, 3)
     """
     checked, found = checked_key("dirichlet", key), float_dtype("dirichlet", dtype)
     own = shape_of(alpha)
@@ -120,7 +134,11 @@ def _chisquare(key: Array, df: Any, *, shape: Shape, dtype: Any, sharding: Named
 
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Chi-square numbers with `df` degrees of freedom: f[*shape]."""
+    """Chi-square numbers with `df` degrees of freedom: f[*shape].
+
+    >>> jax.random.chisquare(jax.random.key(0), 3.0, (4,)).shape
+    (4,)
+    """
     return drawn(_chisquare, "chisquare", key, (df,), shape, dtype, out_sharding)
 
 
@@ -134,7 +152,11 @@ def _f(key: Array, dfnum: Any, dfden: Any, *, shape: Shape, dtype: Any, sharding
 
 
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """F numbers with `dfnum` and `dfden` degrees of freedom above and below: f[*shape]."""
+    """F numbers with `dfnum` and `dfden` degrees of freedom above and below: f[*shape].
+
+    >>> jax.random.f(jax.random.key(0), 2.0, 3.0, (4,)).shape
+    (4,)
+    """
     return drawn(_f, "f", key, (dfnum, dfden), shape, dtype, out_sharding)
 
 
@@ -147,7 +169,11 @@ def _t(key: Array, df: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding
 
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Student's t numbers with `df` degrees of freedom: f[*shape]."""
+    """Student's t numbers with `df` degrees of freedom: f[*shape].
+
+    >>> jax.random.t(jax.random.key(0), 3.0, (4,)).shape
+    (4,)
+    """
     return drawn(_t, "t", key, (df,), shape, dtype, out_sharding)
 
 
@@ -164,7 +190,11 @@ def _generalized_normal(key: Array, p: Any, *, shape: Shape, dtype: Any, shardin
 
 
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Numbers with a density proportional to ``exp(-abs(x) ** p)``: f[*shape]."""
+    """Numbers with a density proportional to ``exp(-abs(x) ** p)``: f[*shape].
+
+    >>> jax.random.generalized_normal(jax.random.key(0), 2.0, (4,)).shape
+    (4,)
+    """
     checked, found = checked_key("generalized_normal", key), float_dtype("generalized_normal", dtype)
     wanted = shape_tuple(shape, "generalized_normal")
     return sampled(
@@ -190,7 +220,11 @@ def _ball(key: Array, p: Any, *, d: int, shape: Shape, dtype: Any, sharding: Nam
 
 
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Uniform points of the unit ball of dimension `d` under the p-norm: f[*shape, d]."""
+    """Uniform points of the unit ball of dimension `d` under the p-norm: f[*shape, d].
+
+    >>> jnp.linalg.norm(jax.random.ball(jax.random.key(0), 3)) <= 1
+    Array(True, dtype=bool)
+    """
     checked, found = checked_key("ball", key), float_dtype("ball", dtype)
     wanted, size = shape_tuple(shape, "ball"), operator.index(d)
     return sampled(

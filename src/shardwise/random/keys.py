@@ -141,20 +141,33 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     Raises:
         TypeError: `seed` is no integer scalar.
         ValueError: both `impl` and `dtype` are given, or the name is unknown.
+
+    >>> jax.random.key(0)
+    Array((), dtype=key<fry>) overlaying:
+    [0 0]
     """
     made_of = _impl_of(impl, dtype, "key")
     return _seeded(_seed_value(seed, "key"), made_of)
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """The raw key of an integer seed: two uint32 words. A typed key if ``jax_enable_custom_prng`` is set; see `key`."""
+    """The raw key of an integer seed: two uint32 words. A typed key if ``jax_enable_custom_prng`` is set; see `key`.
+
+    >>> jax.random.PRNGKey(0)
+    Array([0, 0], dtype=uint32)
+    """
     dtype = _impl_of(impl, None, "PRNGKey")
     made = _seeded(_seed_value(seed, "PRNGKey"), dtype)
     return made if config.jax_enable_custom_prng else random_unwrap(made)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys from their words: u32[..., 2] (rbg: 4) -> key[...]. TypeError for other dtypes and shapes."""
+    """Typed keys from their words: u32[..., 2] (rbg: 4) -> key[...]. TypeError for other dtypes and shapes.
+
+    >>> jax.random.wrap_key_data(jnp.array([0, 7], dtype=jnp.uint32))
+    Array((), dtype=key<fry>) overlaying:
+    [0 7]
+    """
     made_of = _impl_of(impl, dtype, "wrap_key_data")
     value = as_value(key_bits_array)
     _check_words(value, made_of)
@@ -162,13 +175,21 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
 
 
 def key_data(keys: Any) -> Array:
-    """The words of keys: key[...] -> u32[..., 2] (rbg: 4). Raw keys come back as they are."""
+    """The words of keys: key[...] -> u32[..., 2] (rbg: 4). Raw keys come back as they are.
+
+    >>> jax.random.key_data(jax.random.key(7))
+    Array([0, 7], dtype=uint32)
+    """
     value = checked_key("key_data", keys, batched=True)
     return random_unwrap(value) if is_typed(value) else value
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the generator that keys belong to."""
+    """The name of the generator that keys belong to.
+
+    >>> jax.random.key_impl(jax.random.key(0))
+    'threefry2x32'
+    """
     value = checked_key("key_impl", keys, batched=True)
     return _name_of(value.dtype) if is_key_dtype(value.dtype) else _default_impl()
 
@@ -259,7 +280,12 @@ def _split(key: Array, *, shape: tuple[int, ...]) -> Array:
 
 
 def split(key: Any, num: int | Sequence[int] = 2) -> Array:
-    """`num` (a number or a shape) new keys from one: key[] -> key[*num], or u32[2] -> u32[*num, 2] in raw form."""
+    """`num` (a number or a shape) new keys from one: key[] -> key[*num], or u32[2] -> u32[*num, 2] in raw form.
+
+    >>> k1, k2 = jax.random.split(jax.random.key(0))
+    >>> jax.random.uniform(k1) == jax.random.uniform(k2)
+    Array(False, dtype=bool)
+    """
     shape = tuple(operator.index(n) for n in num) if isinstance(num, Sequence) else (operator.index(num),)
     return _split(checked_key("split", key), shape=shape)
 
@@ -275,6 +301,9 @@ def fold_in(key: Any, data: Any) -> Array:
     Raises:
         TypeError: `data` is no scalar.
         OverflowError: a Python int that does not fit uint32.
+
+    >>> jax.random.key_data(jax.random.fold_in(jax.random.key(0), 7)).shape
+    (2,)
     """
     checked = checked_key("fold_in", key)
     if isinstance(data, int):

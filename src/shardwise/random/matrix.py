@@ -69,6 +69,9 @@ def multivariate_normal(
 
     Raises:
         ValueError: another method, or shapes that do not fit.
+
+    >>> jax.random.multivariate_normal(jax.random.key(0), jnp.zeros(2), jnp.eye(2), (4,)).shape
+    (4, 2)
     """
     if method not in _METHODS:
         raise ValueError(f"multivariate_normal: method must be one of {_METHODS}, got {method!r}.")
@@ -116,6 +119,9 @@ def orthogonal(
     """Uniform orthogonal matrices (unitary for complex dtypes): f[*shape, n, m].
 
     With `m` other than `n` the rows, or else the columns, are orthonormal.
+
+    >>> jax.random.orthogonal(jax.random.key(0), 3).shape
+    (3, 3)
     """
     checked = checked_key("orthogonal", key)
     rows = operator.index(n)

@@ -56,6 +56,9 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
     Raises:
         ValueError: `dtype` is neither float nor complex.
+
+    >>> jax.random.normal(jax.random.key(0), (2, 3)).shape
+    (2, 3)
     """
     return drawn(_normal, "normal", key, (), shape, dtype, out_sharding, complex=True)
 
@@ -83,6 +86,9 @@ def truncated_normal(
     Args:
         lower, upper: numbers or arrays that broadcast to `shape`.
         shape: the result's; that to which the bounds broadcast by default.
+
+    >>> jax.random.truncated_normal(jax.random.key(0), -1.0, 1.0, (4,)).shape
+    (4,)
     """
     return drawn(_truncated_normal, "truncated_normal", key, (lower, upper), shape, dtype, out_sharding, safe=False)
 
@@ -102,7 +108,11 @@ def lognormal(
     *,
     out_sharding: Any = None,
 ) -> Array:
-    """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape]."""
+    """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape].
+
+    >>> jax.random.lognormal(jax.random.key(0), 1.0, (4,)).shape
+    (4,)
+    """
     if config.dialect.functions.lognormal_promotes:  # halves times the default float32 are float32
         found = float_dtype("lognormal", dtype, complex=True)
         dtype = result_type(found, as_value(sigma))
@@ -119,7 +129,11 @@ def _maxwell(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | 
 
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """The length of a standard normal vector of three numbers: f[*shape]."""
+    """The length of a standard normal vector of three numbers: f[*shape].
+
+    >>> jax.random.maxwell(jax.random.key(0), (2,)).shape
+    (2,)
+    """
     return drawn(_maxwell, "maxwell", key, (), shape, dtype, out_sharding)
 
 
@@ -138,6 +152,9 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
 
     `shape` precedes the shape to which `loc` and `scale` broadcast; if empty, that shape is taken twice, as JAX
     does.
+
+    >>> jax.random.double_sided_maxwell(jax.random.key(0), 0.0, 1.0, (4,)).shape
+    (4,)
     """
     checked = checked_key("double_sided_maxwell", key)
     found = float_dtype("double_sided_maxwell", dtype)
@@ -159,7 +176,11 @@ def _wald(key: Array, mean: Any, *, shape: Shape, dtype: Any, sharding: NamedSha
 
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Inverse Gaussian numbers of scale 1 with this mean: f[*shape]."""
+    """Inverse Gaussian numbers of scale 1 with this mean: f[*shape].
+
+    >>> jax.random.wald(jax.random.key(0), 1.0, (4,)).shape
+    (4,)
+    """
     return drawn(_wald, "wald", key, (mean,), shape, dtype, out_sharding)
 
 
@@ -175,7 +196,11 @@ def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: Shape, dt
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Weibull numbers: f[...], of the shape to which `shape` and the parameters broadcast."""
+    """Weibull numbers: f[...], of the shape to which `shape` and the parameters broadcast.
+
+    >>> jax.random.weibull_min(jax.random.key(0), 1.0, 2.0, (4,)).shape
+    (4,)
+    """
     return _weibull_min(
         checked_key("weibull_min", key),
         scale,

@@ -76,6 +76,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
     Raises:
         TypeError: `x` is a scalar but no integer.
         ValueError: `axis` is out of range.
+
+    >>> jax.random.permutation(jax.random.key(0), 5)
+    Array([0, 1, 4, 3, 2], dtype=int32)
     """
     checked = checked_key("permutation", key)
     value = as_value(x)
@@ -147,6 +150,9 @@ def choice(
     Raises:
         TypeError: `shape` is no sequence.
         ValueError: more draws than elements without replacement, nothing to draw from, or a `p` of another size.
+
+    >>> jax.random.choice(jax.random.key(0), jnp.array([10, 20, 30]), (2,), replace=False)
+    Array([10, 20], dtype=int32)
     """
     checked = checked_key("choice", key)
     if not isinstance(shape, Sequence):
@@ -237,6 +243,9 @@ def categorical(
 
     Raises:
         ValueError: `shape` does not fit, or more draws than categories without replacement.
+
+    >>> jax.random.categorical(jax.random.key(0), jnp.log(jnp.array([0.1, 0.9])), shape=(4,))
+    Array([1, 1, 1, 1], dtype=int32)
     """
     checked, chosen = checked_key("categorical", key), gumbel_mode(mode, "categorical")
     value = as_array(logits)

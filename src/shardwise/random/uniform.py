@@ -9,9 +9,10 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, default_dtype, finfo, iinfo, issubdtype
 from shardwise.ir import Array, Literal, literal
-from shardwise.ops.elementwise.binary import add, bitwise_and, gt, le, lt, mul, rem, sub
+from shardwise.ops.elementwise.binary import add, bitwise_and, mul, rem, sub
 from shardwise.ops.elementwise.binary import max as maximum
 from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.comparison import gt, le, lt
 from shardwise.ops.elementwise.selection import clamp
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.random.random_bits import random_bits, random_split
@@ -55,6 +56,9 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
 
     Raises:
         ValueError: `dtype` is no unsigned integer.
+
+    >>> jax.random.bits(jax.random.key(0), (2,))
+    Array([4070199207, 4202968722], dtype=uint32)
     """
     checked = checked_key("bits", key)
     found = default_dtype("u") if dtype is None else check_requested(dtype, "bits")
@@ -124,6 +128,9 @@ def uniform(
 
     Raises:
         ValueError: `dtype` is no float dtype.
+
+    >>> jax.random.uniform(jax.random.key(0), (2, 3)).shape
+    (2, 3)
     """
     checked = checked_key("uniform", key)
     found = float_dtype("uniform", dtype)
@@ -213,6 +220,9 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     Raises:
         TypeError: `dtype` is no integer dtype.
         ValueError: the bounds do not broadcast to `shape`.
+
+    >>> jax.random.randint(jax.random.key(0), (4,), 0, 10)
+    Array([9, 0, 2, 3], dtype=int32)
     """
     checked = checked_key("randint", key)
     found = int_dtype("randint", dtype, TypeError)
@@ -251,6 +261,9 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
     Raises:
         TypeError: `p` is not floating.
         ValueError: another `mode`, or `p` does not broadcast to `shape`.
+
+    >>> jax.random.bernoulli(jax.random.key(0), 0.5, (4,))
+    Array([False, False,  True,  True], dtype=bool)
     """
     if mode not in ("high", "low"):
         raise ValueError(f"bernoulli: got mode={mode!r}, expected 'high' or 'low'.")
@@ -275,7 +288,11 @@ def _rademacher(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding
 
 
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """-1 or 1 with equal probability: [*shape], int32 by default."""
+    """-1 or 1 with equal probability: [*shape], int32 by default.
+
+    >>> jax.random.rademacher(jax.random.key(0), (4,))
+    Array([-1, -1,  1,  1], dtype=int32)
+    """
     checked = checked_key("rademacher", key)
     found = check_requested(int if dtype is None else dtype, "rademacher")
     wanted = shape_tuple(shape, "rademacher")

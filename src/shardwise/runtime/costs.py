@@ -17,6 +17,9 @@ from typing import Final
 SMALL_FEWEST: Final = 8
 # The same in the body of a loop, which runs often: 4 equations take twice the time of a small program (small_ops).
 SMALL_FEWEST_IN_LOOPS: Final = 4
+# Additions in elementwise ops that count as another call of NumPy: sin of 4096 float32 takes NumPy 19 us, by way of float64, and a small
+# program 2; exp takes 1.7 and 1.2.
+SMALL_WORK: Final = 1 << 14
 # Equations of a region: a bound of what LLVM holds at once; its time grows with the text, 0.03 ms an equation.
 SMALL_REGION: Final = 300
 # Calls of a single op's kernel before it is compiled: a draw of random numbers takes 20 us by NumPy, 4 us compiled, which takes 3 ms.
@@ -58,6 +61,10 @@ SMALL_STACK: Final = 1 << 15
 # Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes
 # time, too.
 SMALL_UNLOCKED: Final = 1e5
+# Additions of a part of a small program on several devices, some 0.8 ms of a thread, which takes 25 us to wake; and the most parts: 50
+# steps of f32[64, 256] times [256, 256] and tanh, split over 8 devices, take 2.5 ms in one part, 1.5 in two, 1.6 in four.
+SMALL_PART: Final = 1 << 26
+SMALL_PARTS: Final = 16
 # Additions between two looks at signals: a millisecond, so that Ctrl-C is felt at once and the looks are not.
 POLL_EVERY: Final = 1 << 22
 # Additions of a loop that looks at signals at all: shorter ones end within tens of milliseconds.
@@ -136,6 +143,14 @@ SHALLOW_LONGEST_COLD: Final = 256
 SHALLOW_COLD_FROM: Final = 1 << 20
 # Bytes of the left operand that pass by a strip before the next one.
 SHALLOW_BLOCK: Final = 1 << 18
+# Rows up to which a product with a large matrix is computed by tiles that lay out little of it: of 2048 rows and columns, 16 rows take
+# 1.3 ms of one processor so and 2.5 by the library, 64 rows 3.6 and 5.1.
+SKINNY_MOST: Final = 64
+# The least depth, and multiplications: of 2 rows and a matrix of 512 rows and columns, half as many, both take as long.
+SKINNY_DEPTH: Final = 64
+SKINNY_FROM: Final = 1 << 20
+# Bytes of the result that a task computes: its sums are read and written for each piece of the depth, and stay in the second-level cache.
+SKINNY_RESULT: Final = 3 << 18
 # Bytes of a panel at least, whatever the cache.
 PANEL_LEAST: Final = 1 << 18
 # Columns of a panel that a product computes well, and its least rows, whatever their length.
@@ -191,5 +206,10 @@ RING_BYTES: Final = 1 << 20
 # Additions and multiplications of the product for each of these bytes: then its parts, which write the result one by one, are
 # products of 64 rows or more beside a message each.
 RING_OPERATIONS_PER_BYTE: Final = 32
+# Bytes on a device of what a loop exchanges of its constants, up to which it is exchanged once, before the loop: it then stays in
+# memory during the loop.
+HOISTED_BYTES: Final = 1 << 26
+# Rounds that a loop is taken to run if only the run decides.
+LOOP_ROUNDS: Final = 16
 # How many times fewer bytes another split must move: XLA's partitioner and ours then choose alike where little is at stake.
 RESHARD_GAIN: Final = 2

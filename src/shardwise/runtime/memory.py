@@ -19,7 +19,6 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.runtime import costs
-from shardwise.sharding import device
 
 Ndarray = np.ndarray[Any, Any]
 
@@ -182,6 +181,16 @@ class Pool:
             }
 
 
+def is_pooled(x: Ndarray) -> bool:
+    """Whether an array lies in memory of the pool."""
+    held: Any = x
+    while isinstance(held, np.ndarray):
+        if isinstance(held, _Buffer):
+            return True
+        held = held.base
+    return False
+
+
 def _aligned(size: int) -> Ndarray:
     """A new buffer that begins with a cache line."""
     raw = np.empty(size + _LINE, np.uint8)
@@ -246,4 +255,3 @@ def alone(holder: list[Ndarray], i: int) -> bool:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.forget)
-device.memory_stats_source = lambda _: dict(pool.stats())  # of the process: its devices share one memory

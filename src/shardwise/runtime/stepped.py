@@ -26,7 +26,7 @@ from shardwise.runtime.meeting import Call, Meeting, Place
 from shardwise.runtime.plan import kernel_of
 
 if TYPE_CHECKING:
-    from shardwise.engine.compile import Executable
+    from shardwise.engine.executable import Executable
 
 Steps = Generator[Call, Ndarray, Any]
 

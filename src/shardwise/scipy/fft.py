@@ -10,9 +10,10 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import to_complex
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import array, canonical_axis
+from shardwise.numpy._promote import array, canonical_axes, canonical_axis
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 
@@ -44,10 +45,14 @@ def _ortho(n: int, dtype: Any) -> np.ndarray:
 
 
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The discrete cosine transform of type 2 along `axis`, of `n` entries (cut or padded with zeros)."""
-    _check(type, norm)
-    x = _real("dct", x)
-    axis = canonical_axis(axis, x.ndim)
+    """The discrete cosine transform of type 2 along `axis`, of `n` entries (cut or padded with zeros).
+
+    Real and imaginary parts of complex numbers are transformed each by itself.
+    """
+    return _by_parts(_dct, _transformable("dct", x), type, n, axis, norm)
+
+
+def _dct(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     x = _sized(x, n, axis)
     size = x.shape[axis]
     even = x[tuple(slice(None, None, 2) if d == axis else slice(None) for d in range(x.ndim))]
@@ -60,9 +65,10 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
 
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `dct`, with the same arguments."""
-    _check(type, norm)
-    x = _real("idct", x)
-    axis = canonical_axis(axis, x.ndim)
+    return _by_parts(_idct, _transformable("idct", x), type, n, axis, norm)
+
+
+def _idct(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
     x = _sized(x, n, axis)
     size = x.shape[axis]
     plain = x / _along(_ortho(size, x.dtype), axis, x.ndim) if norm == "ortho" else x
@@ -92,17 +98,32 @@ def _first(x: Array, axis: int) -> Array:
     return x[_cut(axis, x.ndim, 1)]
 
 
-def _real(name: str, x: Any) -> Array:
+def _transformable(name: str, x: Any) -> Array:
     x = array(name, x)
-    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.result_type(float))
+
+
+def _by_parts(one: Any, x: Array, type: int, n: int | None, axis: int, norm: str | None) -> Array:
+    """The linear transform of the real part, and of the imaginary part if there is one."""
+    _check(type, norm)
+    axis = canonical_axis(axis, x.ndim)
+    if not jnp.issubdtype(x.dtype, jnp.complexfloating):
+        return one(x, n, axis, norm)
+    return lax.complex(one(lax.real(x), n, axis, norm), one(lax.imag(x), n, axis, norm))
 
 
 def _several(
     one: Any, x: Any, type: int, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str | None
 ) -> Array:
-    x = _real(f"{one.__name__}n", x)
+    name = f"{one.__name__}n"
+    x = _transformable(name, x)
     if axes is None:
+        if s is not None and len(s) > x.ndim:
+            raise ValueError(f"{name}: s has {len(s)} sizes, but x has {x.ndim} dims.")
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    axes = canonical_axes(tuple(axes), x.ndim)
+    if s is not None and len(s) != len(axes):
+        raise ValueError(f"{name}: s and axes must have the same length, got {tuple(s)} and {tuple(axes)}.")
     sizes: Sequence[int | None] = [None] * len(axes) if s is None else list(s)
     for axis, n in zip(axes, sizes, strict=True):
         x = one(x, type=type, n=n, axis=axis, norm=norm)
@@ -121,3 +142,6 @@ def idctn(
 ) -> Array:
     """The inverse of `dctn`."""
     return _several(idct, x, type, s, axes, norm)
+
+
+__dir__ = _listing(__name__)

@@ -44,7 +44,7 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, 
     highest = concrete_int(jnp.max(jnp.asarray(n)) if n_max is None else n_max, "n_max of sph_harm_y")
     theta = jnp.atleast_1d(jnp.array(theta, dtype=jnp.result_type(theta, float)))
     degree, order, polar, azimuth = jnp.broadcast_arrays(jnp.asarray(n), jnp.asarray(m), theta, jnp.asarray(phi) * 1.0)
-    table = _legendre(highest, jnp.cos(polar), jnp.sin(polar))
+    table = _legendre(highest, jnp.cos(polar), jnp.abs(jnp.sin(polar)))
     size = jnp.abs(order)
     flat = jnp.reshape(table, ((highest + 1) ** 2, polar.size))
     value = flat[jnp.ravel(size * (highest + 1) + degree), np.arange(polar.size)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 
 __all__ = ["trapezoid"]
@@ -13,3 +14,6 @@ __all__ = ["trapezoid"]
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of samples `y` at `x`, or `dx` apart, along `axis`."""
     return jnp.trapezoid(y, x, dx, axis)
+
+
+__dir__ = _listing(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.base.treedef import register_pytree_node
 from shardwise.ir import Array
 from shardwise.numpy._promote import promote_to_inexact
@@ -108,3 +109,5 @@ def _rebuilt(aux: tuple[str, bool], children: tuple[Any, Any, Any]) -> RegularGr
 register_pytree_node(
     RegularGridInterpolator, lambda x: ((x.grid, x.values, x.fill_value), (x.method, x.bounds_error)), _rebuilt
 )
+
+__dir__ = _listing(__name__)

@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array, is_eager, literal
 from shardwise.lax import adaptive as lax
 from shardwise.lax.polar import polar as polar_by_svd
@@ -485,3 +486,6 @@ def polar(
     right = side == "right"
     unitary, posdef, *_ = qdwh(x if right else ops.adjoint(x), max_iterations=max_iterations, eps=eps)
     return unitary if right else ops.adjoint(unitary), posdef
+
+
+__dir__ = _listing(__name__)

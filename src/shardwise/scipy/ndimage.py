@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 
 __all__ = ["map_coordinates"]
@@ -93,3 +94,6 @@ def map_coordinates(
     if issubdtype(x.dtype, np.integer):
         result = _rounded_away(result)
     return jnp.broadcast_to(result, jnp.broadcast_shapes(*[c.shape for c in given])).astype(x.dtype)
+
+
+__dir__ = _listing(__name__)

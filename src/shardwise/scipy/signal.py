@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, as_array, promote_inexact
@@ -131,3 +132,6 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | in
         start = (full.shape[a] - wanted[a]) // 2
         cut[a] = slice(start, start + wanted[a])
     return full[tuple(cut)]
+
+
+__dir__ = _listing(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -355,3 +356,6 @@ def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array, Array]:
     shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims))))
     terms = lax.exp(shifted)
     return terms, spread(lax.reduce_sum(terms, dims)), shifted
+
+
+__dir__ = _listing(__name__)

@@ -21,6 +21,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy.indexing import take
 from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.interpreters.vmap import vmap
 
 __all__ = ["block_diag", "circulant", "companion", "convolution_matrix", "dft", "fiedler", "fiedler_companion", "hadamard", "hankel",
            "helmert", "hilbert", "invhilbert", "invpascal", "leslie", "pascal", "toeplitz"]  # fmt: skip
@@ -162,14 +163,16 @@ def fiedler_companion(a: Any) -> Array:
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
-    """The matrix that convolves vectors of n entries with a, as ``numpy.convolve(a, v, mode)`` does."""
+    """The matrix that convolves vectors of n entries with a, as ``numpy.convolve(a, v, mode)`` does; f[*batch, m] gives one each."""
     if n <= 0:
         raise ValueError(f"n must be a positive integer, got {n}.")
     x = array("convolution_matrix", a)
-    if x.ndim != 1 or not x.size:
-        raise ValueError(f"convolution_matrix takes a vector that is not empty, got shape {x.shape}.")
+    if not x.ndim or not x.shape[-1]:
+        raise ValueError(f"convolution_matrix takes vectors that are not empty, got shape {x.shape}.")
     if mode not in ("full", "valid", "same"):
         raise ValueError(f"'mode' argument must be one of ('full', 'valid', 'same'), got {mode!r}.")
+    if x.ndim > 1:
+        return vmap(lambda row: convolution_matrix(row, n, mode))(x)
     m = x.shape[0]
     zeros = lax.full((n - 1,), 0, x.dtype)
     column = lax.concatenate([x, zeros], 0)

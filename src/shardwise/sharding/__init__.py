@@ -6,6 +6,7 @@ In: settings. Out: `Sharding` objects; higher layers read two of their members, 
 from typing import Any as _Any
 
 from shardwise.base.gone import no_attribute as _no_attribute
+from shardwise.base.listing import package_listing as _package_listing
 from shardwise.sharding.context import get_abstract_mesh as get_abstract_mesh
 from shardwise.sharding.context import get_concrete_mesh as get_concrete_mesh
 from shardwise.sharding.context import get_mesh as get_mesh
@@ -55,3 +56,6 @@ from shardwise.sharding.tiling import Tiling as Tiling
 
 def __getattr__(name: str) -> _Any:
     raise _no_attribute(__name__, name)
+
+
+__dir__ = _package_listing(__name__)

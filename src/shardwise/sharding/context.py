@@ -7,6 +7,9 @@ default placement and explicit types read it. The *legacy stack* is pushed by `w
 
 from __future__ import annotations
 
+import opcode
+import sys
+from types import FrameType
 from typing import Any
 
 from shardwise.base import config
@@ -85,28 +88,46 @@ def use_mesh(mesh: Mesh) -> _MeshContext:
     return _MeshContext(_checked(mesh, "use_mesh"), _both(mesh))
 
 
-def set_mesh(mesh: Mesh | None) -> Any:
-    """Set the context mesh of this thread permanently.
-
-    Under the `seed` dialect it returns the previous concrete mesh (None if there was none). Under `latest` it returns a
-    context manager whose exit restores the previous meshes.
+def todays_set_mesh(mesh: Mesh | None) -> SetMesh:
+    """`jax.set_mesh`: set the context mesh of this thread; the result is a context manager whose exit restores the meshes of before.
 
     Raises:
         ValueError: `mesh` is neither a `Mesh` nor None, has Manual axes, or a function is being traced.
     """
     if tracing.get():
         raise ValueError("`set_mesh` can only be used outside of `jax.jit`.")
-    mesh = EMPTY_MESH if mesh is None else _checked(mesh, "set_mesh")
-    if config.dialect.meshes.set_mesh_is_context:
-        return _SetMesh(mesh)
+    return SetMesh(EMPTY_MESH if mesh is None else _checked(mesh, "set_mesh"))
+
+
+def set_mesh(mesh: Mesh | None) -> Any:
+    """`jax.sharding.set_mesh`, which both eras have: in JAX 0.5 it returns the mesh that was set before (None if there was none).
+
+    In a `with` statement, where that mesh would be of no use, it is a context manager in either dialect.
+
+    Raises:
+        ValueError: as `todays_set_mesh`.
+    """
     before = _concrete.get()
-    _abstract.set(mesh.abstract_mesh)
-    _concrete.set(mesh)
+    context = todays_set_mesh(mesh)
+    if config.dialect.meshes.set_mesh_is_context or _is_entered(sys._getframe(1)):
+        return context
     return None if before is EMPTY_MESH else before
 
 
-class _SetMesh:
-    """The result of `set_mesh` under `latest`: the mesh is set already; leaving the context restores the previous one."""
+def _is_entered(frame: FrameType) -> bool:
+    """Whether the call that this frame is in gives a `with` statement its context manager."""
+    code, at = frame.f_code.co_code, frame.f_lasti + 2
+    while at < len(code) and code[at] == _CACHE:
+        at += 2
+    return at < len(code) and code[at] in _ENTERS
+
+
+_CACHE = opcode.opmap.get("CACHE", -1)
+_ENTERS = [opcode.opmap[name] for name in ("BEFORE_WITH", "BEFORE_ASYNC_WITH") if name in opcode.opmap]
+
+
+class SetMesh:
+    """The result of `set_mesh`: the mesh is set already; leaving the context restores the previous one."""
 
     __slots__ = ("_before", "mesh")
 
@@ -137,7 +158,7 @@ def use_abstract_mesh(mesh: Any) -> _MeshContext:
     """A context manager that sets only the abstract context mesh, as traced bodies do.
 
     Raises:
-        ValueError: `mesh` is no `AbstractMesh`, or (`latest`) its size differs from that of the mesh in context.
+        ValueError: `mesh` is no `AbstractMesh`, or its size differs from that of the mesh in context.
     """
     if not isinstance(mesh, AbstractMesh):
         raise ValueError(
@@ -145,10 +166,14 @@ def use_abstract_mesh(mesh: Any) -> _MeshContext:
             f"use_abstract_mesh got {mesh} of type {type(mesh).__name__}."
         )
     current = _abstract.get()
-    keeps_size = config.dialect.meshes.use_abstract_mesh_keeps_size
-    if keeps_size and not mesh.empty and not current.empty and current.size != mesh.size:
+    if not mesh.empty and not current.empty and current.size != mesh.size:
         raise ValueError(
             f"use_abstract_mesh cannot change the size of the mesh. Got new mesh: {mesh} with size={mesh.size} and "
             f"prev mesh: {current} with size={current.size}"
         )
+    return abstract_mesh_context(mesh)
+
+
+def abstract_mesh_context(mesh: AbstractMesh) -> _MeshContext:
+    """A context manager that sets only the abstract context mesh, of any size."""
     return _MeshContext(mesh, {_abstract: mesh})

@@ -442,7 +442,11 @@ def process_indices(backend: str | Client | None = None) -> list[int]:
 
 
 def default_backend() -> str:
-    """The platform of the devices: `'cpu'`."""
+    """The platform of the devices: `'cpu'`.
+
+    >>> jax.default_backend()
+    'cpu'
+    """
     return backend().platform
 
 

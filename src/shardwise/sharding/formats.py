@@ -1,16 +1,18 @@
 """`Layout` and `Format`: the order of an array's dims in memory, and that order together with a sharding.
 
-Arrays are stored in row-major order. `device_put` and the shardings of `jit` refuse a format with another order, because there it
-would have an effect.
+Arrays lie in row-major order unless `device_put`, `make_array_*`, the out_shardings of `jit` or `with_layout_constraint` ask for another
+one.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
+from shardwise.base import config
 from shardwise.sharding.sharding import Sharding
 
 
@@ -25,6 +27,9 @@ class _Auto:
 class Layout:
     """Dims from the slowest to the fastest varying. Arrays are dense: there are no tiles and no packed elements.
 
+    JAX 0.5 called this DeviceLocalLayout, and a Format a Layout: under the dialect 0.5 a call with another layout, AUTO or None, or
+    with the keywords of those days, makes a Format.
+
     Raises:
         TypeError: `major_to_minor` is no sequence of ints.
         ValueError: it does not name each dim once.
@@ -35,6 +40,17 @@ class Layout:
     major_to_minor: tuple[int, ...]
     tiling: tuple[tuple[int, ...], ...] | None = None
     sub_byte_element_size_in_bits: int = 0
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """The layout, or the Format that these arguments meant in JAX 0.5."""
+        of_old = options.keys() & {"device_local_layout", "sharding"} or (
+            isinstance(args[0], (Layout, _Auto, type(None))) if args else "major_to_minor" not in options
+        )
+        if not of_old or not config.dialect.arrays.layout_makes_format:
+            return object.__new__(cls)
+        if "device_local_layout" in options:
+            options["layout"] = options.pop("device_local_layout")
+        return Format(*args, **options)
 
     def __init__(
         self,
@@ -61,6 +77,11 @@ class Layout:
         return self.major_to_minor == tuple(range(len(self.major_to_minor))) and not self.tiling
 
 
+# Of the constructor alone: `inspect` would show that of `__new__`, which takes the arguments of both eras.
+_parameters = list(inspect.signature(Layout.__init__).parameters.values())[1:]
+setattr(Layout, "__signature__", inspect.Signature(_parameters))  # noqa: B010  # no attribute that type checkers know
+
+
 @dataclass(frozen=True)
 class Format:
     """The layout of an array in memory and over devices; both None for an unused argument.
@@ -72,6 +93,11 @@ class Format:
 
     layout: Layout | _Auto | None = None
     sharding: Sharding | None = None
+
+    @property
+    def device_local_layout(self) -> Layout | _Auto | None:
+        """The layout, as JAX 0.5 called it."""
+        return self.layout
 
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.layout), (Layout, _Auto, type(None))):
@@ -91,27 +117,23 @@ class Format:
             )
 
     def resolved(self, what: str) -> Sharding | None:
-        """The sharding; the layout must be row-major.
+        """The sharding.
 
         Raises:
-            NotImplementedError: the layout is not row-major; `what` names the argument.
+            NotImplementedError: the layout has tiles; `what` names the argument.
         """
-        if isinstance(self.layout, Layout) and not self.layout.is_row_major:
-            raise NotImplementedError(
-                f"{what}: arrays lie in row-major order, and {self.layout} is another one. Leave the layout out; for another order in "
-                "memory transpose the array."
-            )
+        if isinstance(self.layout, Layout) and self.layout.tiling:
+            raise NotImplementedError(f"{what}: arrays have no tiles, but {self.layout} has. Leave `tiling` out.")
         return self.sharding
 
-    def check_rank(self, shape: tuple[int, ...], what: str) -> None:
-        """ValueError if the layout's rank is not that of `shape`."""
-        if isinstance(self.layout, Layout) and len(self.layout.major_to_minor) != len(shape):
-            raise ValueError(
-                f"{what} is incompatible with its layout annotation {self.layout}: it orders {len(self.layout.major_to_minor)} dims, and "
-                f"the shape {shape} has {len(shape)}."
-            )
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The order of dims in memory; None for AUTO, and where nothing is said."""
+        return self.layout.major_to_minor if isinstance(self.layout, Layout) else None
 
 
-def row_major(ndim: int, sharding: Sharding | None) -> Format:
-    """The format of an array of this rank; without a sharding, of an unused argument."""
-    return Format() if sharding is None else Format(Layout(tuple(range(ndim)), ()), sharding)
+def format_of(ndim: int, sharding: Sharding | None, order: tuple[int, ...] | None = None) -> Format:
+    """The format of an array of this rank, in row-major order by default; without a sharding, of an unused argument."""
+    if sharding is None:
+        return Format()
+    return Format(Layout(tuple(range(ndim)) if order is None else order, ()), sharding)

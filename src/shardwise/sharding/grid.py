@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.html import table_html
 
 
 class AxisType(enum.Enum):
@@ -325,8 +326,17 @@ class AbstractMesh(Grid):
         device = f", {self.abstract_device.fields_text()}" if self.abstract_device is not None else ""
         return f"AbstractMesh({self._axes_text() or '(), axis_types=()'}{device})"
 
+    def _repr_html_(self) -> str:
+        return axes_html(self, "AbstractMesh")
+
     def __reduce__(self) -> Any:
         return (_rebuild_abstract, (self.axis_sizes, self.axis_names, self.axis_types, self.abstract_device))
+
+
+def axes_html(mesh: Any, caption: str) -> str:
+    """The axes of a mesh as a table."""
+    types = [kind.name for kind in mesh.axis_types]
+    return table_html(caption, ("axis", "size", "type"), zip(mesh.axis_names, mesh.axis_sizes, types, strict=True))
 
 
 def _rebuild_abstract(sizes: Any, names: Any, types: Any, device: Any) -> AbstractMesh:

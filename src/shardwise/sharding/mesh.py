@@ -18,7 +18,15 @@ from shardwise.base import config
 from shardwise.base.config import Setting
 from shardwise.sharding.device import Device, device_list
 from shardwise.sharding.device import devices as all_devices
-from shardwise.sharding.grid import AbstractDevice, AbstractMesh, AxisType, Grid, checked_names, checked_types
+from shardwise.sharding.grid import (
+    AbstractDevice,
+    AbstractMesh,
+    AxisType,
+    Grid,
+    axes_html,
+    checked_names,
+    checked_types,
+)
 from shardwise.sharding.ownership import arranged
 
 legacy_stack: Setting[tuple[Mesh, ...]] = Setting("with_mesh", ())
@@ -171,6 +179,9 @@ class Mesh(Grid, ContextDecorator):
     def __str__(self) -> str:
         return f"Mesh({self._axes_text()})"
 
+    def _repr_html_(self) -> str:
+        return axes_html(self, f"Mesh of {self.size} {'device' if self.size == 1 else 'devices'}")
+
     def __repr__(self) -> str:
         shows_ids = config.dialect.meshes.shows_device_ids
         if self.empty:
@@ -211,7 +222,7 @@ def make_mesh(
         axis_names: one name per axis; a str names one axis.
         *arguments: `axis_types`, if given by position.
         devices: the devices to choose from; None: all.
-        axis_types: one type per axis; None: Auto under the `seed` dialect, Explicit under `latest`.
+        axis_types: one type per axis; None: Auto under the dialect 0.5, Explicit under 0.10.
 
     Raises:
         ValueError: there are fewer devices, counts disagree, or `axis_shapes` holds something other than integers.

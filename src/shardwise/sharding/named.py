@@ -12,7 +12,7 @@ from shardwise.sharding.device import Device, default_memory_kind, memory_kinds
 from shardwise.sharding.grid import AbstractMesh, AxisType
 from shardwise.sharding.mesh import Mesh
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, rank_text
-from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, spec_class
+from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, in_dialect
 from shardwise.sharding.tiling import Index, Shape, Tiling
 
 _UNSET: Any = object()
@@ -23,7 +23,7 @@ class NamedSharding(ImmutableSharding):
 
     Args:
         mesh: a `Mesh`, or an `AbstractMesh` if devices do not matter.
-        spec: a `PartitionSpec`; under the `seed` dialect also the tuple of its entries.
+        spec: a `PartitionSpec`; under the dialect 0.5 also the tuple of its entries.
         memory_kind: None for the default.
 
     Raises:
@@ -60,7 +60,7 @@ class NamedSharding(ImmutableSharding):
     def spec(self) -> PartitionSpec:
         """For each dim the mesh axes that split it; the spec is of the current dialect."""
         spec = self._spec
-        return spec if spec.__class__ is spec_class() else spec.update()
+        return in_dialect(spec)
 
     @property
     def memory_kind(self) -> str | None:
@@ -225,7 +225,8 @@ def _as_spec(spec: Any) -> PartitionSpec:
         raise TypeError("Unexpected None passed as spec for NamedSharding. Did you mean P()?")
     if not config.dialect.shardings.spec_is_tuple:
         raise AttributeError(
-            f"NamedSharding takes a PartitionSpec, not {spec!r} of type {type(spec).__name__}. Did you mean P(...)?"
+            f"NamedSharding takes a PartitionSpec, not {spec!r} of type {type(spec).__name__}. Did you mean P(...)? "
+            f"{config.dialect.switch}"
         )
     if isinstance(spec, tuple):
         return PartitionSpec(*spec)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shardwise.base.html import text_html
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.device import Device, default_memory_kind, device_list, memory_kinds, unknown_memory_kind
 from shardwise.sharding.tiling import Index, Shape, Tiling
@@ -23,6 +24,9 @@ class Sharding:
     """
 
     __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return text_html(repr(self))
 
     # Members that a subclass defines.
 

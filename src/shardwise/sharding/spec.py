@@ -30,7 +30,7 @@ class PartitionSpec:
     """Entries None (not split), an axis name, a tuple of names (major first) or `P.UNCONSTRAINED`; immutable.
 
     Entries are normalised: a tuple of one name is that name, an empty one is None. Nothing is checked against a mesh.
-    Under the `seed` dialect a spec is a tuple of its entries, and compares and adds as one. Under `latest` it is no tuple: it
+    Under the dialect 0.5 a spec is a tuple of its entries, and compares and adds as one. Under 0.10 it is no tuple: it
     equals only specs, adding gives a spec, and the entries of one with `unreduced` or `reduced` axes are read only by
     `partitions`. Specs of both dialects with equal parts are equal, and `isinstance(x, PartitionSpec)` holds for both. Equal
     specs made of names are one object.
@@ -41,8 +41,8 @@ class PartitionSpec:
         reduced: axes over which the value's gradient is a pending sum.
 
     Raises:
-        TypeError: `unreduced` or `reduced` is no set, or (`latest`) an entry cannot be hashed.
-        ValueError: an axis is in two of partitions, `unreduced` and `reduced`, or (`latest`) a tuple is nested.
+        TypeError: `unreduced` or `reduced` is no set, or (0.10) an entry cannot be hashed.
+        ValueError: an axis is in two of partitions, `unreduced` and `reduced`, or (0.10) a tuple is nested.
     """
 
     UNCONSTRAINED = UNCONSTRAINED
@@ -60,7 +60,12 @@ class PartitionSpec:
         reduced: Iterable[Any] = _EMPTY,
     ) -> PartitionSpec:
         """Find the spec with these entries, or make it."""
-        is_tuple = config.dialect.shardings.spec_is_tuple
+        return cls._made(config.dialect.shardings.spec_is_tuple, partitions, unreduced, reduced)
+
+    @staticmethod
+    def _made(
+        is_tuple: bool, partitions: tuple[Any, ...], unreduced: Iterable[Any] = _EMPTY, reduced: Iterable[Any] = _EMPTY
+    ) -> PartitionSpec:
         plain = True
         entries = partitions
         for entry in partitions:
@@ -92,11 +97,12 @@ class PartitionSpec:
         unreduced: Iterable[Any] | None = None,
         reduced: Iterable[Any] | None = None,
     ) -> PartitionSpec:
-        """A spec with some parts replaced, of the current dialect."""
-        return PartitionSpec(
-            *(self.partitions if partitions is None else partitions),
-            unreduced=self.unreduced if unreduced is None else unreduced,
-            reduced=self.reduced if reduced is None else reduced,
+        """A spec with some parts replaced; a tuple only if this one is, and specs of the current dialect are."""
+        return self._made(
+            isinstance(self, tuple) and config.dialect.shardings.spec_is_tuple,
+            self.partitions if partitions is None else tuple(partitions),
+            self.unreduced if unreduced is None else unreduced,
+            self.reduced if reduced is None else reduced,
         )
 
     def padded(self, ndim: int) -> PartitionSpec:
@@ -143,18 +149,18 @@ class PartitionSpec:
 
     def __add__(self, other: Any) -> PartitionSpec:
         if isinstance(other, PartitionSpec):
-            return PartitionSpec(
-                *self.partitions,
-                *other.partitions,
-                unreduced=self.unreduced | other.unreduced,
-                reduced=self.reduced | other.reduced,
+            return self._made(
+                isinstance(self, tuple),
+                self.partitions + other.partitions,
+                self.unreduced | other.unreduced,
+                self.reduced | other.reduced,
             )
         self._check_addend(other)
-        return PartitionSpec(*self.partitions, *other)
+        return self._made(isinstance(self, tuple), (*self.partitions, *other))
 
     def __radd__(self, other: Any) -> PartitionSpec:
         self._check_addend(other)
-        return PartitionSpec(*other, *self.partitions)
+        return self._made(isinstance(self, tuple), (*other, *self.partitions))
 
     def _check_addend(self, other: Any) -> None:
         if not isinstance(other, tuple):
@@ -195,7 +201,7 @@ P = PartitionSpec
 
 
 class TupleSpec(tuple[Any, ...], PartitionSpec):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """A `PartitionSpec` of the `seed` dialect: the tuple of its entries."""
+    """A `PartitionSpec` of the dialect 0.5: the tuple of its entries."""
 
     _shown_as = "PartitionSpec"
 
@@ -230,9 +236,34 @@ class TupleSpec(tuple[Any, ...], PartitionSpec):  # pyright: ignore[reportIncomp
 
 TupleSpec.__name__ = TupleSpec.__qualname__ = PartitionSpec.__name__
 
+
+class _Todays(type):
+    """The type of a name for `PartitionSpec` whose calls make specs of JAX 0.10."""
+
+    def __call__(cls, *partitions: Any, **sets: Any) -> Any:
+        return PartitionSpec._made(False, partitions, **sets)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, PartitionSpec)
+
+    def __subclasscheck__(cls, c: type) -> bool:
+        return issubclass(c, PartitionSpec)
+
+
+class TodaysSpec(PartitionSpec, metaclass=_Todays):
+    """`jax.P`, which only JAX 0.10 has, under the dialect 0.5: it makes specs that are no tuples."""
+
+
 # By entries, with the unreduced and reduced axes if there are any.
 _tuples: Interned[tuple[Any, ...], PartitionSpec] = Interned()
 _specs: Interned[tuple[Any, ...], PartitionSpec] = Interned()
+
+
+def in_dialect(spec: PartitionSpec) -> PartitionSpec:
+    """The equal spec of the current dialect."""
+    if spec.__class__ is spec_class():
+        return spec
+    return PartitionSpec(*spec.partitions, unreduced=spec.unreduced, reduced=spec.reduced)
 
 
 def spec_class() -> type[PartitionSpec]:

@@ -76,6 +76,8 @@ EXACT = {
     "partition": (lambda a: jnp.partition(a, 9000), [row]),
     "tile": (lambda a: jnp.tile(a, (2, 1)), [rows.T]),
     "nonzero": (lambda a: jnp.nonzero(a > 200, size=LONG)[0], [whole]),
+    "a window at a computed place": (lambda a: lax.dynamic_slice_in_dim(a, jnp.argmax(jnp.nan_to_num(a)), 999), [row]),
+    "rows at computed places": (lambda a: a[jnp.argsort(a)[:999]], [row]),
     "argmax": (lambda a: (jnp.argmax(a), jnp.argmin(a)), [row]),
     "gradient of sort": (jax.grad(lambda a: (jnp.sort(a) * jnp.arange(LONG)).sum()), [row]),
     "gradient of top_k": (jax.grad(lambda a: lax.top_k(a, 5)[0].sum()), [row]),

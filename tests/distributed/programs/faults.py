@@ -56,6 +56,10 @@ def other_order():
         f(a)
 
 
+def all_raise():
+    jax.jit(lambda x: jnp.dot(x, jnp.ones(3)))(jnp.ones(2))
+
+
 def raises():
     if me == 1:
         raise KeyError("data file is missing")

@@ -7,6 +7,7 @@ import pytest
 import shardwise as sw
 from shardwise import lax
 from shardwise.base import config
+from shardwise.experimental.shard_map import shard_map
 from shardwise.ir import subprograms
 from shardwise.ops import control
 from shardwise.sharding import AxisType, NamedSharding, P, make_mesh, use_mesh
@@ -421,7 +422,7 @@ def test_explicit_types_must_match(explicit_mesh):
 
 def per_device(mesh, f, out_specs=None):
     spec = P("x", "y")
-    return sw.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec if out_specs is None else out_specs)
+    return shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec if out_specs is None else out_specs)
 
 
 def largest(x):
@@ -568,3 +569,19 @@ def test_mapped_branches_and_scans():
     np.testing.assert_allclose(np.asarray(carry), x.sum(1, keepdims=True) * w)
     sums = np.concatenate([np.zeros((3, 1)), np.cumsum(x, 1)[:, :-1]], 1) * w.sum()
     np.testing.assert_allclose(np.asarray(ys), sums)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(0.0, 3.0), (0.5, 3.0), (0.0, 2.5), (np.float32(1), np.float32(3)), (np.int8(0), 3)]
+)
+def test_traced_bounds_count_in_their_type(bounds):
+    seen = []
+
+    def body(i, total):
+        seen.append((i.dtype, i.aval.weak_type))
+        return total + i
+
+    count = lambda *bounds: lax.fori_loop(*bounds, body, 0.0)  # noqa: E731
+    np.testing.assert_allclose(sw.jit(count)(*bounds), np.arange(*bounds).sum())
+    first = sw.numpy.asarray(bounds[0])
+    assert set(seen) == {(first.dtype, first.aval.weak_type)}

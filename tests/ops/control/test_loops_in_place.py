@@ -124,6 +124,28 @@ def test_elements_that_stop_at_different_times():
     np.testing.assert_array_equal(jax.jit(jax.vmap(loop))(counts, x), want)
 
 
+@pytest.mark.parametrize("outer", [False, True])
+def test_one_mapped_element_is_updated_in_place(outer):
+    def loop(n, x):
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1].at[c[0]].set(5.0)), (0, x))
+
+    f, counts, x = jax.vmap(loop), jnp.array([STEPS]), jnp.zeros((1, N))
+    want = np.zeros((1, N), np.float32)
+    want[:, :STEPS] = 5.0
+    if outer:
+        f, counts, x, want = jax.vmap(f), jnp.array([[STEPS], [3]]), jnp.zeros((2, 1, N)), np.stack([want, want])
+        want[1, :, 3:] = 0.0
+    f = jax.jit(f)
+    f(counts, x)
+    gc.collect()
+    made = pool.stats()["num_allocs"]
+    steps, out = f(counts, x)
+    made = pool.stats()["num_allocs"] - made
+    np.testing.assert_array_equal(steps, counts)
+    np.testing.assert_array_equal(out, want)
+    assert outer or made <= 1, made
+
+
 def test_what_goes_in_is_seen_afterwards():
     @jax.jit
     def f(x):

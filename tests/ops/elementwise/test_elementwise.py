@@ -13,7 +13,7 @@ from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Literal, ShapedArray, all_ops, infer_types, literal
 from shardwise.ops import elementwise
-from shardwise.ops.elementwise import binary, casts, transcendental, unary
+from shardwise.ops.elementwise import binary, casts, comparison, transcendental, unary
 from shardwise.ops.elementwise import selection as select
 from shardwise.ops.rules.operands import aligned, dtype_kind, operands
 from shardwise.runtime.env import SINGLE
@@ -87,12 +87,12 @@ BINARY = {
         (binary.shift_left_p, "iu"),
         (binary.shift_right_logical_p, "iu"),
         (binary.shift_right_arithmetic_p, "iu"),
-        (binary.eq_p, "biufc"),
-        (binary.ne_p, "biufc"),
-        (binary.lt_p, "biuf"),
-        (binary.le_p, "biuf"),
-        (binary.gt_p, "biuf"),
-        (binary.ge_p, "biuf"),
+        (comparison.eq_p, "biufc"),
+        (comparison.ne_p, "biufc"),
+        (comparison.lt_p, "biuf"),
+        (comparison.le_p, "biuf"),
+        (comparison.gt_p, "biuf"),
+        (comparison.ge_p, "biuf"),
     ]
 }
 PUBLIC = {"not": "bitwise_not", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
@@ -471,7 +471,7 @@ def test_weak_types():
     add = binary.add_p.type_rule
     assert add(typed(weak=True), typed((), weak=True)).weak_type
     assert not add(typed(), typed((), weak=True)).weak_type
-    assert binary.lt_p.type_rule(typed(weak=True), typed(weak=True)).weak_type
+    assert comparison.lt_p.type_rule(typed(weak=True), typed(weak=True)).weak_type
     assert transcendental.sin_p.type_rule(typed(weak=True)).weak_type
     assert select.select_n_p.type_rule(typed((), "bool"), typed(weak=True), typed(weak=True)).weak_type
 

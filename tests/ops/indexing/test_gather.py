@@ -13,6 +13,7 @@ from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.indexing import row_loops
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_p, gather_params
+from shardwise.ops.indexing.gather_kernel import absent, merged
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import AbstractMesh, AxisType
@@ -215,7 +216,7 @@ def test_bad_indices_and_modes():
 
 def test_errors_of_the_seed_dialect_are_value_errors(monkeypatch):
     operand, indices = np.zeros((8, 8), np.float32), np.zeros((4, 1), np.int32)
-    if config.dialect.name != "seed":
+    if config.dialect.name != "0.5":
         pytest.skip("the seed dialect is the default")
     with pytest.raises(ValueError, match="out_sharding"):
         infer_types(gather_p, (typed(operand, ("x", None)), typed(indices)), params_of(((1,), (0,), (0,)), (1, 8)))
@@ -273,3 +274,18 @@ def test_elements_along_rows_in_machine_code(monkeypatch, dtype, mode):
     if mode == "fill":
         want = np.where((inside < 0) | (inside > 10), np.asarray(7).astype(dtype), want)
     np.testing.assert_array_equal(gather_p.kernel(SINGLE, x, at[..., None].astype(np.int32), **params), want)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "complex64", "bool", "int8", "uint64", ml_dtypes.bfloat16]
+)
+@pytest.mark.parametrize("axes", [("x",), ("y",), ("x", "y")])
+def test_merged_parts_keep_each_value_to_the_bit(dtype, axes):
+    env, dtype = Env(("x", "y"), (64, 2)), np.dtype(dtype)
+    values = np.array([-0.0, 0.0, 1, 3, 1, 0], np.float32).astype(dtype)
+    extents = tuple(n if a in axes else 1 for a, n in (("x", 64), ("y", 2)))
+    parts = np.full((*extents, 6), absent(dtype))
+    parts[-1, -1, :3], parts[0, 0, 3:] = values[:3], values[3:]
+    got = merged(env, parts, axes)
+    assert got.shape == (1, 1, 6) and got.dtype == dtype
+    assert got.tobytes() == values.tobytes()

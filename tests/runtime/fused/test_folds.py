@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -399,7 +400,7 @@ def test_operands_whose_strides_disagree(shape, axes, rows):
         assert met is not None
         arranged = Arrangement.of(run._graph, met)
         assert arranged is not None
-        assert arranged.along == along
+        assert arranged.roles.along == along
 
 
 # -- results over operands that die ----------------------------------------------------------------------------------
@@ -448,3 +449,40 @@ def test_odd_rows_are_not_written_over():
     got, want, there = over_first(shares, 257, 513, axis=1)
     np.testing.assert_array_equal(got[0], want[0])
     assert there == [False]
+
+
+def test_passes_save_a_value_once():
+    """Two later passes ask for it: it is written once, to memory for one value."""
+    x = np.random.default_rng(3).normal(size=(40, 500)).astype(np.float32)
+
+    def f(x):
+        y = jnp.tanh(x)
+        z = y - y.sum(1, keepdims=True)
+        return y * z.max(1, keepdims=True)
+
+    run = kernel(f, ShapedArray(x.shape, x.dtype))
+    assert run._graph.passes == 3
+    assert [len(saved) for saved in run._graph.saved] == [1, 0, 0]
+    (got,), (want,) = run(x), run.plain(x)
+    close(got, want, 1e-5)
+
+
+def test_a_softmax_has_the_passes_that_the_architecture_shows():
+    def f(x):
+        y = jnp.exp(x - x.max(-1, keepdims=True))
+        return y / y.sum(-1, keepdims=True)
+
+    graph = kernel(f, ShapedArray((512, 1030), np.dtype("float32")))._graph
+    maker = {e.outputs[0]: e.op.name for e in graph.program.equations}
+    text = (Path(__file__).parents[3] / "ARCHITECTURE.md").read_text()
+    for p in range(graph.passes):
+        recalled = [maker[v] for kept in graph.saved[:p] for v in kept if v in graph.reads(p)]
+        words = [f"pass {p}"]
+        words += [f"reads {'xyz'[k]}" for k in graph.used(p) if k < len(graph.accesses)]
+        words += [f"recalls {name}" for name in recalled]
+        words += ["computes " + ", ".join(e.op.name for e in graph.computed(p))]
+        words += ["reduces " + ", ".join(e.op.name.removeprefix("reduce_") for e in graph.folds[p])]
+        words += ["saves " + ", ".join(maker[v] for v in graph.saved[p])]
+        words += ["writes " + ", ".join(maker[graph.outputs[k]] for k in graph.stores[p])]
+        line = " ".join(" ".join(words).split())
+        assert line in [" ".join(shown.split()) for shown in text.splitlines()]

@@ -20,7 +20,6 @@ from shardwise.runtime.loops.nest import (
     Reduction,
     Values,
     finish_reduction,
-    merge_lanes,
     write_nest,
 )
 from shardwise.runtime.machine.llvm import available
@@ -53,7 +52,7 @@ def run(
     steps: Sequence[Any] = (number("step0"), number("step1")) if along else ()
     inner = 4 if along else number("step0")
 
-    def leaf(values: Values, element: str, number: str) -> None:
+    def leaf(values: Values) -> None:
         values["y"] = w.add(values["x"], w.constant(1, "float32"))
 
     nest = Nest(
@@ -69,9 +68,8 @@ def run(
     )
     (held,) = write_nest(w, nest, ("0", str(number("count"))), ("0", str(number("end"))) if counted else None)
     dtype = "int32" if fold == "argmax" else "float32"
-    if along:
-        held = merge_lanes(w, FOLDS[fold], held)
-    w.write(finish_reduction(w, FOLDS[fold], held, dtype), "%out", (w.width,), (4,))
+    result = finish_reduction(w, FOLDS[fold], held, dtype, across=along)
+    w.write(result, "%out", (w.width,), (4,))
     y, out = np.zeros_like(x), np.zeros(1 if along else WIDTH, dtype)
     Call(w.compiled(), numbers, 3)(x.ctypes.data, y.ctypes.data, out.ctypes.data)
     return y, out
@@ -124,5 +122,5 @@ def test_positions_count_elements_once(known: bool, n: int) -> None:
 def test_numbers_are_in_the_text() -> None:
     w = Function(WIDTH, (), ("x",))
     access = Access("%x", "float32", (), 4, (4,))
-    write_nest(w, Nest((), (WIDTH,), True, {"x": access}, {}, lambda values, i, q: None), ("0", "24"))
+    write_nest(w, Nest((), (WIDTH,), True, {"x": access}, {}, lambda values: None), ("0", "24"))
     assert "icmp slt i64 %n" in w.text() and ", 24" in w.text()

@@ -260,3 +260,13 @@ def test_damaged_libraries_are_removed(place, tmp_path, damage):
     )
     assert kernel_store.library("one", str(tmp_path / "one")) is None
     assert not file.exists()
+
+
+@pytest.mark.parametrize("size", [1, 1000, 1 << 20, (1 << 20) + 1, (3 << 20) - 1])
+def test_files_are_compared_to_the_last_byte(tmp_path, size):
+    content = os.urandom(size)
+    (tmp_path / "one").write_bytes(content)
+    for name, other in {"same": content, "last": content[:-1] + bytes([content[-1] ^ 1])}.items():
+        (tmp_path / name).write_bytes(other)
+        with (tmp_path / "one").open("rb") as a, (tmp_path / name).open("rb") as b:
+            assert kernel_store._equal(a, b, size) is (name == "same")

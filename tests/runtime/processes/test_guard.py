@@ -37,11 +37,11 @@ def _gone(process):
 def _watches(process, connections):
     """Wait until the guard has all its connections and sleeps."""
     for _ in range(1000):
-        sockets = [
-            1
-            for link in Path(f"/proc/{process.pid}/fd").iterdir()
-            if os.readlink(link).startswith("socket:") and link.name != "0"
-        ]
+        sockets = []
+        for link in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if os.readlink(link).startswith("socket:") and link.name != "0":
+                    sockets.append(link)
         state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
         if len(sockets) == connections and state == "S":
             return
@@ -79,3 +79,11 @@ def test_the_first_to_die_is_named_however_late_the_guard_looks(first):
         f"shardwise: process {first} of 3 (pid {members[first].pid}) was killed by signal 9 (SIGKILL)"
     )
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "ranks, text",
+    [([2], "process 2"), ([1, 0], "processes 0, 1"), ([0, 1, 2, 7], "processes 0-2, 7"), (range(64), "processes 0-63")],
+)
+def test_ranks_are_named_in_runs(ranks, text):
+    assert guard.ranks_text(ranks) == text

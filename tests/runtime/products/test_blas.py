@@ -153,5 +153,5 @@ def test_the_copy_runs_in_the_calling_thread():
     mine = blas.library()
     if mine is None:
         pytest.skip("no library of our own here")
-    threads = mine._name("openblas_get_num_threads")
+    threads = mine.function("openblas_get_num_threads")
     assert threads() == 1

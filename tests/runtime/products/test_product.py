@@ -123,6 +123,14 @@ def test_cuts_are_not_too_fine(shape, pieces):
     assert across == 1 or shape[1] // across >= 64
 
 
+@pytest.mark.parametrize(
+    ("shape", "cuts"),
+    [((512, 256), (2, 1)), ((512, 512), (2, 1)), ((256, 512), (1, 2)), ((64, 4096), (1, 2)), ((4096, 64), (2, 1))],
+)
+def test_the_longer_side_is_cut(shape, cuts):
+    assert product._cuts(*shape, 2) == cuts
+
+
 def test_threads_as_the_environment_says(monkeypatch):
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)

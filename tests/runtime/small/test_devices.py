@@ -61,8 +61,8 @@ def test_what_is_the_same_on_devices_counts_once_for_each(made):
 
         return lax.fori_loop(0, 5, step, x)
 
-    agree(body, values(8, 6), values(4, 6), specs=(P(("x", "y")), P("x")))
-    agree(body, values(8, 6), values(1, 6), specs=(P(("x", "y")), P()))
+    agree(body, values(8, 6), values(4, 6), specs=(P(("x", "y")), P("x")), checked=False)
+    agree(body, values(8, 6), values(1, 6), specs=(P(("x", "y")), P()), checked=False)
     assert len(made) == 2
 
 
@@ -145,7 +145,8 @@ def test_products_with_split_rows(made, spec, columns):
         with config.override("shardwise_fused", choice):
             found.append(np.asarray(sw.jit(lambda *a: f(*a))(x, w, v)))
     np.testing.assert_allclose(*found, rtol=2e-5, atol=1e-5)
-    assert made
+    if "x" not in spec[1:] or columns >= 40:  # of columns that stay split, the first is fetched by an exchange
+        assert made
 
 
 def test_rows_that_are_scanned_across_devices(made):

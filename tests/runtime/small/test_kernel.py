@@ -593,7 +593,7 @@ def test_carries_come_to_vary_over_devices():
         start = jnp.zeros(3), jnp.float32(0)
         return lax.fori_loop(0, 4, lambda i, c: (c[0] + x[0, :3] + c[1], c[1] + x.sum()), start)[0][None]
 
-    f = sw.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    f = sw.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"), check_vma=False)
     agree(f, jnp.arange(96.0).reshape(2, 48))
 
 
@@ -611,3 +611,18 @@ def test_reductions_over_one_device_are_part_of_a_loop(made, reduce):
         want = want * np.float32(0.99)
     np.testing.assert_array_equal(np.asarray(f(x)), want)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("shift", [1, 2, 3])
+def test_turned_rows_that_are_repeated(dtype, shift):
+    """LLVM ended the process where 1 and 3 lanes were put together and the 4 repeated 4 times."""
+
+    def f(x, y):
+        row, s = jnp.roll(x, shift), x
+        for _ in range(4):
+            s = 2 * s + y
+        mixed = jnp.concatenate([x[:shift], y[shift:]])
+        return jnp.broadcast_to(row, (4, 4)), jnp.broadcast_to(mixed + 1, (4, 4)) * s, s
+
+    agree(f, np.arange(4).astype(dtype), 10 - np.arange(4).astype(dtype))

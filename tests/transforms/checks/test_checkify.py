@@ -98,6 +98,29 @@ result = [told(jax.grad(positive), -1.), told(jax.value_and_grad(f), -2., errors
     [(e.get(), g) for g, e in [jax.grad(lambda x: checked(f)(x)[::-1],
     has_aux=True)(-2.)]], told(lambda x: jax.jvp(positive, (x,), (x,)), -1.), told(jax.hessian(jnp.log), 2.)]
 """,
+    "indices that are known when tracing": """
+m = jnp.ones((3, 5))
+result = [told(f, m, errors=index)[0] for f in (lambda x: x[7], lambda x: x[-7], lambda x: x[1, 9], lambda x: x[0, 9] + x[8, 0],
+    lambda x: x[7, jnp.array([0, 1])], lambda x: x[jnp.array([0, 1]), 7], lambda x: x.at[7].get(), lambda x: x.at[-9].get(mode='fill'),
+    lambda x: x.at[7].set(1.), lambda x: x.at[7, 1].add(1.), lambda x: x[np.array([1, 6])], lambda x: x.at[2, -6].multiply(2.),
+    lambda x: x[2, -5], lambda x: x[-3:9, 4], jax.jit(lambda x: x[3]), jax.vmap(lambda r: r[5]))]
+""",
+    "indices made of traced scalars": """
+m = jnp.ones((3, 5))
+rows = lambda x, i: x.at[i].add(1.)
+result = [told(rows, m, i, errors=index) for i in (((1, 2), (0, 4)), ((1, 20), (0, 4)), (((0, 1), (1, 20)), 3), ((0, 1), 7))]
+result += [told(lambda x, i: x[[i, 1]], m, i, errors=index) for i in (0, 5)]
+""",
+    "no tracers are kept": """
+def body(c): return c[0] - 1, v[c[0]] / c[0]
+loop = checked(lambda: lax.while_loop(lambda c: c[0] > -1, body, (2, 0.)), every)
+@jax.custom_vjp
+def g(x): return jnp.sin(x)
+g.defvjp(lambda x: (g(x), 2. * x), lambda r, ct: (jnp.cos(r / 2.) * ct,))
+with jax.checking_leaks():
+    result = [loop()[0].get(), jax.jit(loop)()[0].get(), jax.grad(lambda x: checked(g, every)(x)[1])(3.),
+        jax.jit(lambda x: checked(g, every)(x)[1])(3.), jax.vmap(lambda x: checked(g, every)(x)[1])(v)]
+""",
     "functions with rules of their own": """
 @jax.custom_jvp
 def f(x): check(x > 0, 'f'); return x * 2

@@ -10,7 +10,8 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.custom_derivatives import SymbolicZero, linear_call
+from shardwise.custom_derivatives import SymbolicZero, custom_vjp_primal_tree_values, linear_call
+from shardwise.interpreters import ad
 from shardwise.sharding import PartitionSpec as P
 
 X = np.linspace(0.1, 1.0, 6, dtype=np.float32)
@@ -329,3 +330,71 @@ def test_positions_of_nondiff_argnums_that_no_argument_has_raise() -> None:
             IndexError, match=r"nondiff_argnums of <lambda> names position [12], but the call has [12] arg"
         ):
             call()
+
+
+def _with_closed_over(kind: str, w: Any) -> Any:
+    if kind == "custom_jvp":
+        call: Any = sw.custom_jvp(lambda x: x * w)
+        call.defjvp(lambda p, t: (p[0] * 2, t[0] * 2))
+    else:
+        call = sw.custom_vjp(lambda x: x * w)
+        call.defvjp(lambda x: (x * 2, None), lambda _, ct: (ct * 2,))
+    return call
+
+
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_closed_over_values_are_not_differentiated(kind: str, mapped: bool) -> None:
+    """As in JAX: a custom_vjp refuses, a custom_jvp has no derivative in them."""
+
+    def outer(w: Any) -> Any:
+        call = _with_closed_over(kind, w)
+        return sw.vmap(call)(jnp.full(2, 3.0)).sum() if mapped else call(3.0)
+
+    in_scan = lambda w: sw.lax.scan(lambda c, _: (_with_closed_over(kind, w)(c), None), 1.0, None, length=2)[0]  # noqa: E731
+    for f in (sw.jit(outer), sw.checkpoint(outer), in_scan):
+        value = 4 if f is in_scan else 12 if mapped else 6
+        for derivative in (lambda w, f=f: sw.grad(f)(w), lambda w, f=f: sw.jvp(f, (w,), (1.0,))[1]):
+            if kind == "custom_vjp":
+                with pytest.raises(ad.CustomVJPException, match="<lambda> with respect to a closed-over value"):
+                    derivative(2.0)
+            else:
+                assert float(derivative(2.0)) == 0.0
+        assert float(sw.jit(lambda w, f=f: f(sw.lax.stop_gradient(w)))(2.0)) == value
+        assert float(sw.grad(lambda w, f=f: f(sw.lax.stop_gradient(w)) + w)(2.0)) == 1.0
+
+
+@pytest.mark.parametrize("step", [jnp.floor, jnp.sign, sw.jit(jnp.round), lambda x: x.astype(int)])
+def test_closed_over_values_without_derivative_are_no_mistake(step: Any) -> None:
+    def f(x: Any) -> Any:
+        stepped, smooth = sw.checkpoint(lambda x: (step(x), x * x))(x)
+        return _with_closed_over("custom_vjp", stepped)(x) + smooth
+
+    assert float(sw.grad(sw.jit(f))(3.0)) == 8.0
+
+
+@pytest.mark.parametrize(
+    "around", [lambda f: sw.jit(f), lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0]]
+)
+@pytest.mark.parametrize(
+    "fwd",
+    [lambda x: (jnp.zeros((3, *x.shape)), None), lambda x: (x.astype(jnp.float16), None), lambda x: ((x, x), None)],
+)
+def test_forward_rules_return_what_the_function_does(around: Any, fwd: Any) -> None:
+    f = sw.custom_vjp(lambda x: x)
+    f.defvjp(fwd, lambda _, ct: (ct,))
+    with pytest.raises(TypeError, match="Custom VJP fwd rule <lambda> for function <lambda> must produce a pair"):
+        sw.grad(lambda x: around(f)(x).sum())(jnp.float32(1))
+
+
+def test_values_of_the_arguments_of_a_forward_rule() -> None:
+    f = sw.custom_vjp(lambda p, y: p["x"] * y)
+
+    def fwd(*args: Any) -> Any:
+        p, y = custom_vjp_primal_tree_values(args)
+        return f(p, y), (args[0]["x"].perturbed, args[1].perturbed, p["x"], y)
+
+    f.defvjp(fwd, lambda r, ct: ({"x": r[3] * ct * r[0]}, r[2] * ct * r[1]), symbolic_zeros=True)
+    assert sw.grad(f)({"x": 2.0}, 3.0) == {"x": 3.0} and float(sw.jit(sw.grad(f, 1))({"x": 2.0}, 3.0)) == 2.0
+    with pytest.raises(TypeError, match="unexpected leaf type"):
+        custom_vjp_primal_tree_values([1.0])

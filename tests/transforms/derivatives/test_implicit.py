@@ -126,3 +126,25 @@ def test_mapped_solvers_close_over_what_mapping_adds():
     np.testing.assert_allclose(
         sw.vmap(slope)(scales, many), [slope(a, b) for a, b in zip(scales, many, strict=True)], rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("compiled", [sw.jit, sw.checkpoint])
+def test_derivatives_of_compiled_solvers_that_close_over_integers(compiled: Any, mapped: bool) -> None:
+    """Rules run after the trace is over that made the guess, and the integers."""
+    w = np.array([4.0]) if mapped else 4.0
+
+    def root(w: Any, b: Any, n: Any) -> Any:
+        def newton(f: Any, x: Any) -> Any:
+            return lax.fori_loop(0, 30, lambda _, x: x - f(x) / sw.grad(f)(x), x), n
+
+        x, count = lax.custom_root(lambda x: x**2 - w * b * n, 1.0 + 0 * w, newton, lambda g, y: y / g(1.0), True)
+        return x * count
+
+    def solution(w: Any, b: Any, n: Any) -> Any:
+        return cg(lambda x: jnp.where(n > 2, w, 1.0) * n * x, b)[0]
+
+    for f, expected in ((root, 3 * np.sqrt(24.0) / 8), (solution, -2 / 3 / 16)):
+        call = compiled(sw.vmap(f, (0, None, None)) if mapped else f)
+        found = sw.grad(lambda w, call=call: call(w, 2.0, 3).sum())(w)
+        np.testing.assert_allclose(found, [expected] if mapped else expected, rtol=1e-12)

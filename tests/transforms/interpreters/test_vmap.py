@@ -13,6 +13,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import enable_x64
 from shardwise.experimental.shard import auto_axes
+from shardwise.experimental.shard_map import shard_map
 from shardwise.sharding import AxisType, NamedSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
 from shardwise.tree_util import tree_leaves, tree_map
@@ -232,7 +233,7 @@ def test_names_of_vmap_inside_shard_map() -> None:
         return sw.vmap(lambda v: v - lax.pmean(v, ("i", "x")), axis_name="i")(x)
 
     x = np.arange(8, dtype=np.float32)
-    out = sw.jit(sw.shard_map(body, mesh=_mesh("x"), in_specs=P("x"), out_specs=P("x")))(x)
+    out = sw.jit(shard_map(body, mesh=_mesh("x"), in_specs=P("x"), out_specs=P("x")))(x)
     np.testing.assert_allclose(out, x - x.mean(), rtol=1e-5)
 
 
@@ -330,3 +331,41 @@ def test_trees_and_errors() -> None:
 def test_the_error_of_another_axis_size_names_it():
     with pytest.raises(ValueError, match="argument 0 has size 2 along dim 0, axis_size is 5"):
         sw.vmap(lambda x: x, axis_size=5)(np.ones((2, 3)))
+
+
+_COLLECTIVES = {
+    "psum": lambda x: lax.psum(x, "i"),
+    "pmean": lambda x: lax.pmean(x, "i"),
+    "pmax": lambda x: lax.pmax(x, "i"),
+    "all_gather": lambda x: lax.all_gather(x, "i"),
+    "ppermute": lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2), (2, 0)]),
+    "axis_index": lambda x: lax.axis_index("i") + x,
+    "all_to_all": lambda x: lax.all_to_all(jnp.full(N, x), "i", 0, 0),
+    "psum_scatter": lambda x: lax.psum_scatter(jnp.full(N, x), "i"),
+}
+_CALLS = {
+    "jit": sw.jit,
+    "checkpoint": sw.checkpoint,
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (c, f(x)), 0.0, None, length=2)[1],
+    "cond": lambda f: lambda x: lax.cond(x < 9, f, f, x),
+    "custom_jvp": sw.custom_jvp,
+    "vmap": lambda f: lambda x: sw.vmap(f)(jnp.stack([x, x])),
+}
+
+
+@pytest.mark.parametrize("name", _COLLECTIVES)
+def test_collectives_in_calls_on_values_that_are_not_mapped(name: str) -> None:
+    """A call that communicates over the mapped axis belongs to the map, even if none of its operands is mapped."""
+    f = _COLLECTIVES[name]
+    for call, wrap in _CALLS.items():
+        if call == "custom_jvp":
+            wrapped = sw.custom_jvp(f)
+            wrapped.defjvp(lambda p, t: (f(*p), f(*t)))
+        else:
+            wrapped = wrap(f)
+        ours = sw.vmap(lambda _, x, g=wrapped: g(x), (0, None), axis_name="i")(jnp.arange(3.0), 2.0)
+        plain = f if call in ("jit", "checkpoint", "cond", "custom_jvp") else wrapped
+        expected = sw.vmap(plain, axis_name="i")(jnp.full(N, 2.0))
+        np.testing.assert_array_equal(ours, expected, err_msg=call)
+    total = sw.vmap(lambda _, x: sw.jit(lambda x: lax.psum(x, "i"))(x), (0, None), None, axis_name="i")
+    assert float(total(jnp.arange(3.0), 2.0)) == 6

@@ -195,3 +195,21 @@ def test_arguments_by_name_where_in_shardings_are_none():
     f = jax.jit(lambda a, *, b: a + b["c"], in_shardings=None)
     assert float(f(1.0, b={"c": 2.0})) == 3.0
     assert float(f.lower(1.0, b={"c": 2.0}).compile()(1.0, b={"c": 3.0})) == 4.0
+
+
+@pytest.mark.parametrize("options", [{}, {"out_shardings": None}, {"out_shardings": (None, None)}])
+def test_results_of_classes_that_look_at_shapes(options):
+    @jax.tree_util.register_pytree_node_class
+    class Points:
+        def __init__(self, x):
+            self.x, self.count = x, x.shape[0]
+
+        def tree_flatten(self):
+            return (self.x,), None
+
+        @classmethod
+        def tree_unflatten(cls, aux, children):
+            return cls(*children)
+
+    points, total = jax.jit(lambda x: (Points(x * 2), x.sum()), **options)(jnp.ones((3, 2)))
+    assert points.count == 3 and float(total) == 6.0

@@ -9,7 +9,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.base.config import use_dialect
 from shardwise.experimental.pjit import pjit
-from shardwise.experimental.shard import auto_axes, reshard
+from shardwise.experimental.shard import reshard
 from shardwise.lax import with_sharding_constraint
 from shardwise.sharding import (
     AbstractMesh,
@@ -17,6 +17,7 @@ from shardwise.sharding import (
     Mesh,
     NamedSharding,
     Sharding,
+    auto_axes,
     use_abstract_mesh,
     use_mesh,
 )

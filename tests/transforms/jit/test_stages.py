@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as jnp
 from shardwise import lax, stages
+from shardwise.base import config
 from shardwise.base.config import use_dialect
+from shardwise.engine import executable
 from shardwise.ops import control
 from shardwise.ops.devices import parallel
 from shardwise.sharding import AxisType, NamedSharding, SingleDeviceSharding
@@ -351,3 +356,55 @@ def test_make_jaxpr_with_axes_in_scope():
     assert closed.eqns[0].params["axes"] == ("i",)
     with pytest.raises(NameError):
         make_jaxpr(lambda x: parallel.psum(x, "i"))(host(3))
+
+
+def test_programs_are_scheduled_when_they_are_compiled(monkeypatch):
+    """To lower partitions a program only. What it is scheduled for, settings included, is what holds when it is compiled."""
+    done = []
+    before = executable.scheduled
+
+    def scheduled(*args):
+        done.append(before(*args))
+        return done[-1]
+
+    monkeypatch.setattr(executable, "scheduled", scheduled)
+    x = np.arange(8.0, dtype=np.float32)
+    lowered = sw.jit(lambda x: jnp.log(x)).lower(x)
+    assert lowered.cost_analysis()["transcendentals"] == 8
+    assert "log" in lowered.as_text()
+    assert "peak memory" not in lowered.as_text()
+    assert not done
+    with config.override("jax_debug_infs", True):
+        compiled = lowered.compile()
+    assert len(done) == 1
+    with pytest.raises(FloatingPointError, match="inf"):
+        compiled(x)
+    np.testing.assert_allclose(lowered.compile()(x + 1), np.log(x + 1), rtol=1e-6)
+    assert len(done) == 1
+
+
+def test_threads_may_compile_what_one_has_lowered():
+    x = np.arange(64.0, dtype=np.float32)
+    lowered = sw.jit(lambda x: (jnp.sin(x) * 2, x.sum())).lower(x)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(lowered.compile()(x))) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(found) == 6
+    for twice, total in found:
+        np.testing.assert_allclose(twice, 2 * np.sin(x), rtol=1e-5)
+        assert float(total) == x.sum()
+
+
+def test_what_is_compiled_is_logged_once(caplog):
+    with config.override("jax_log_compiles", True):
+        lowered = sw.jit(lambda x: jnp.sin(x)).lower(1.0)
+        assert not caplog.messages
+        lowered.compile()
+        lowered.compile()
+        (message,) = caplog.messages
+        assert message.startswith("Compiled <lambda> in ")
+        sw.jit(lambda x: jnp.cos(x))(1.0)
+        assert len(caplog.messages) == 2

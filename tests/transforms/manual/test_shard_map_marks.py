@@ -121,3 +121,14 @@ def test_what_is_made_like_the_type_of_a_block_varies_as_it_does() -> None:
 
     x = sw.device_put(A, P("x", None))
     np.testing.assert_array_equal(sw.shard_map(body, out_specs=P("x"))(x), 1 + 2 * A)
+
+
+@pytest.mark.parametrize("to", ["varying", "reduced", "unreduced"])
+def test_a_cast_over_no_axes_changes_nothing(to: str) -> None:
+    x = jnp.arange(3.0)
+    assert lax.pcast(x, (), to=to) is x
+    seen: list[object] = []
+    sw.shard_map(lambda x: (seen.append(sw.typeof(lax.pcast(x, (), to=to)).vma), x)[1], out_specs=P("x"))(
+        sw.reshard(jnp.arange(4.0), P("x"))
+    )
+    assert seen == [frozenset({"x"})]

@@ -207,6 +207,26 @@ def test_no_op_is_a_public_name(module):
         _ = module.nothing_p
 
 
+def test_params_are_copied_and_taken_out_under_their_names():
+    eqn = jax.make_jaxpr(lambda x: jax.jit(lambda y: y * 2)(x))(1.0).eqns[0]
+    for params in (eqn.params.copy(), dict(eqn.params), {**eqn.params}):
+        assert "jaxpr" in params and "name" in params
+        inner = params.pop("jaxpr")
+        assert inner.jaxpr.eqns[0].primitive.name == "mul" and "jaxpr" not in params
+        assert params.pop("jaxpr", None) is None
+        with pytest.raises(KeyError):
+            params.pop("jaxpr")
+        params["jaxpr"] = jax.make_jaxpr(lambda y: y * 3)(1.0)
+        assert float(eqn.primitive.bind(jnp.float32(2.0), **params)[0]) == 6.0
+    assert "jaxpr" in eqn.params and sorted(eqn.params) == sorted(k for k, _ in eqn.params.items())
+
+
+def test_primitives_take_no_functions_before_their_operands():
+    assert not any(
+        eqn.primitive.call_primitive or eqn.primitive.map_primitive for eqn in jax.make_jaxpr(jax.jit(abs))(1.0).eqns
+    )
+
+
 def test_primitives_bind():
     np.testing.assert_array_equal(lax.sin_p.bind(F), jnp.sin(F))
     dims = (((1,), (0,)), ((), ()))

@@ -33,6 +33,7 @@ CASES = {
     "scatter_add": (lambda x, i, u: lax.scatter_add(x, i, u, UPDATE, mode="promise_in_bounds"), (X, ROWS, U), M * N, 0),
     "scatter": (lambda x, i, u: lax.scatter(x, i, u, UPDATE, mode="promise_in_bounds"), (X, ROWS, U), 0, 0),
     "cond": (lambda p, x: lax.cond(p, lambda x: x @ x @ x, lambda x: jnp.sin(x) @ x, x), (P, X), 2 * PRODUCT, N * N),
+    "a loop of no rounds": (lambda x: lax.fori_loop(0, 0, lambda i, c: c @ x, x), (X,), 0, 0),
     "a loop in a branch": (
         lambda p, x: lax.cond(p, lambda x: lax.fori_loop(0, 5, lambda i, c: c @ x, x), lambda x: x @ x, x),
         (P, X),

@@ -18,6 +18,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import is_key_dtype
+from shardwise.base.listing import listing as _listing
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.make_array import make_array_from_callback
 from shardwise.experimental.multihost_utils import sync_global_devices
@@ -293,3 +294,6 @@ def _read(sharding: Sharding, spec: dict[str, Any], shape: Sequence[int] | None,
         return np.pad(values, missing) if any(n for _, n in missing) else values
 
     return make_array_from_callback(whole, sharding, part)
+
+
+__dir__ = _listing(__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Array
@@ -107,3 +108,6 @@ def colocated_python(fun: Callable[..., Any]) -> ColocatedFunction:
 def colocated_cpu_devices(devices_or_mesh: Any) -> Any:
     """The CPU devices of the hosts that the devices (or the mesh) belong to: the same ones, for all devices are CPUs."""
     return devices_or_mesh
+
+
+__dir__ = _listing(__name__)

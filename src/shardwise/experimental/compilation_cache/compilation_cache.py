@@ -1,6 +1,7 @@
 """The folder of compiled loops: functions around the option `jax_compilation_cache_dir`."""
 
 from shardwise.base import config
+from shardwise.base.listing import listing as _listing
 
 __all__ = ["reset_cache", "set_cache_dir"]
 
@@ -16,3 +17,6 @@ def set_cache_dir(path: str) -> None:
 def reset_cache() -> None:
     """Keep compiled loops where they are kept without the option."""
     config.update("jax_compilation_cache_dir", None)
+
+
+__dir__ = _listing(__name__)

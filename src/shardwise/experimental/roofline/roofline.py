@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.experimental.roofline.result import RooflineResult
@@ -172,3 +173,6 @@ def _with_vjp(f: Callable[..., Any]) -> Callable[..., Any]:
         return backward(results)
 
     return both
+
+
+__dir__ = _listing(__name__)

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 from shardwise.experimental.roofline import network
 from shardwise.experimental.roofline.result import RooflineResult, RooflineRuleContext, RooflineShape
 from shardwise.ir import Atom, Collective, Equation, Var, unwrapped
-from shardwise.planner import product_of, touched_bytes
+from shardwise.planner import operations_of, product_of, touched_bytes
 from shardwise.transforms.programs.jaxpr_views import JaxprEqn
 from shardwise.transforms.programs.primitives import Primitive
-from shardwise.transforms.reports import equation_work
 
 Rule = TypeVar("Rule", bound=Callable[..., RooflineResult])
 _registered: dict[Primitive, Callable[..., RooflineResult]] = {}
@@ -61,15 +60,13 @@ def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any])
         return _count_collective(op.collective, eqn, params, sizes)
     if op.product:
         return _product(eqn, ctx["pin_lhs_in_vmem"], ctx["pin_rhs_in_vmem"])
-    flops = 0
-    if op.fold is not None:
-        flops = sum(a.aval.size for a in eqn.inputs) - sum(v.aval.size for v in eqn.outputs)
-    elif op.emit is not None:
-        flops = 0 if op.emit.moves else sum(v.aval.size for v in eqn.outputs)
-    elif not op.view and op.boxes is None:
-        work = equation_work(eqn)
-        flops = int(work.flops + work.transcendentals)
     moves = op.view or op.boxes is not None or (op.emit is not None and op.emit.moves)
+    flops = 0
+    if not moves:
+        found = operations_of(eqn)
+        flops = int(found.arithmetic + found.functions)
+        if op.fold is not None:  # the first element of each result is added to nothing
+            flops -= sum(v.aval.size for v in eqn.outputs)
     return RooflineResult(unfused_flops=flops, unfused_hbm_bytes=0 if moves else _unfused_bytes(eqn))
 
 

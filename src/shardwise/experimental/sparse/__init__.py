@@ -1,9 +1,10 @@
 """`shardwise.experimental.sparse`: arrays as their nonzero elements and their places, `BCOO` and `BCSR`.
 
 In: a dense or a scipy.sparse array. Out: a tree of arrays, for jit, grad and vmap, with products, sums and the ways to lay it
-out anew. Batch and dense dims and the formats COO, CSR and CSC are not here; scipy.sparse works on concrete values.
+out anew; of a `BCOO` also with batch and dense dims. The formats COO, CSR and CSC are not here; scipy.sparse works on concrete values.
 """
 
+from shardwise.base.listing import listing as _listing
 from shardwise.experimental.sparse.bcoo import *  # noqa: F403
 from shardwise.experimental.sparse.bcoo import __all__ as _bcoo_names
 from shardwise.experimental.sparse.bcsr import BCSR as BCSR
@@ -13,3 +14,5 @@ from shardwise.experimental.sparse.formats import JAXSparse as JAXSparse
 from shardwise.experimental.sparse.sparsify import sparsify as sparsify
 
 __all__ = [*_bcoo_names, "BCSR", "JAXSparse", "bcsr_fromdense", "bcsr_todense", "sparsify"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+__dir__ = _listing(__name__)

@@ -10,24 +10,42 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base import config
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import register_pytree_node
+from shardwise.experimental.sparse.batches import (
+    add_at,
+    are_inside,
+    batch_dims,
+    check_elements,
+    count_places,
+    nonzero_elements,
+    over_batches,
+    sorted_elements,
+    spread_elements,
+    summed_elements,
+)
 from shardwise.experimental.sparse.formats import JAXSparse, only_sparse_dims
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.ops.rules.precision import canonicalize_precision
 
 __all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",
-           "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "empty", "eye", "todense"]  # fmt: skip
+           "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "bcoo_update_layout", "empty", "eye",
+           "todense"]  # fmt: skip
 
 
 class BCOO(JAXSparse):
     """``BCOO((data, indices), shape=shape)``: `data` of shape (n,) at `indices` of shape (n, ndim).
 
+    With batch dims in front and dense dims behind, data is [*batch, n, *dense] at indices [*batch, n, n_sparse] of a shape
+    [*batch, *sparse, *dense]. Batch dims of data or indices may be 1. `n_batch`, `n_sparse` and `n_dense` say how many there are.
+
     Elements at one place add up, and those at places outside of the shape do not count. `indices_sorted` and `unique_indices` say
-    what is known of the places.
+    what is known of the places. Negation, casts, powers, products with numbers, sorting and sums of duplicates keep batch and dense
+    dims; other functions give arrays all of whose dims are sparse.
 
     Raises:
-        NotImplementedError: the elements are arrays, or have batch dims: map a matrix with vmap.
+        ValueError: the shapes do not fit.
     """
 
     __slots__ = ("data", "indices", "indices_sorted", "shape", "unique_indices")
@@ -38,13 +56,45 @@ class BCOO(JAXSparse):
         self.data, self.indices = map(jnp.asarray, args)
         self.shape = tuple(shape)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
-        if self.data.ndim != 1 or self.indices.shape != (*self.data.shape, len(self.shape)):
-            raise NotImplementedError(
-                f"BCOO has elements of shape (n,) at indices of shape (n, {len(self.shape)}), got {self.data.shape} and "
-                f"{self.indices.shape}. Use vmap over matrices for batches of them."
-            )
+        check_elements(self.data, self.indices, self.shape)
 
-    n_sparse = property(lambda self: len(self.shape))
+    @property
+    def nse(self) -> int:
+        """How many elements are kept, of each batch."""
+        return self.indices.shape[-2]
+
+    n_batch = property(lambda self: batch_dims(self.indices))
+    n_sparse = property(lambda self: self.indices.shape[-1])
+    n_dense = property(lambda self: self.data.ndim - self.indices.ndim + 1)
+
+    def _sparse_shape(self) -> tuple[int, ...]:
+        return self.shape[self.n_batch : self.n_batch + self.n_sparse]
+
+    def all_sparse(self) -> BCOO:
+        """The same array without batch and dense dims."""
+        return self.update_layout(n_batch=0, n_dense=0)
+
+    def update_layout(
+        self, *, n_batch: int | None = None, n_dense: int | None = None, on_inefficient: str | None = "error"
+    ) -> BCOO:
+        """The same array with fewer batch and dense dims, which become sparse; None leaves their number.
+
+        `on_inefficient` says what becomes of layouts with more zeros, of which there are none here.
+
+        Raises:
+            ValueError: `on_inefficient` is not "error", "warn" or None.
+            NotImplementedError: there are fewer batch or dense dims than asked for.
+        """
+        if on_inefficient not in ("error", "warn", None):
+            raise ValueError(f"on_inefficient is 'error', 'warn' or None, got {on_inefficient!r}.")
+        batch = self.n_batch if n_batch is None else n_batch
+        dense = self.n_dense if n_dense is None else n_dense
+        if not 0 <= batch <= self.n_batch or not 0 <= dense <= self.n_dense:
+            raise NotImplementedError(
+                f"update_layout of {self} to n_batch={batch} and n_dense={dense}: sparse dims become no others; use fromdense."
+            )
+        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCOO(spread_elements(self.data, self.indices, self.shape, batch, dense), shape=self.shape, **known)
 
     # -- to and from other forms
 
@@ -53,12 +103,9 @@ class BCOO(JAXSparse):
         cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0
     ) -> BCOO:
         """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
-        only_sparse_dims("BCOO.fromdense", n_dense, n_batch)
         dense = jnp.asarray(mat)
-        places = jnp.nonzero(dense, size=nse, fill_value=None if nse is None else dense.shape)
-        data = dense.at[places].get(mode="fill", fill_value=0)
         known = {"indices_sorted": True, "unique_indices": True}
-        return cls((data, jnp.stack(places, axis=-1).astype(index_dtype)), shape=dense.shape, **known)
+        return cls(nonzero_elements(dense, nse, n_batch, n_dense, index_dtype), shape=dense.shape, **known)
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
@@ -71,8 +118,8 @@ class BCOO(JAXSparse):
 
     def todense(self) -> Array:
         """The dense array."""
-        places = tuple(self.indices[:, d] for d in range(self.ndim))
-        return _sums(jnp.zeros(self.shape, self.dtype), places, self.data)
+        data, indices = spread_elements(self.data, self.indices, self.shape)
+        return add_at(jnp.zeros(self.shape, self.dtype), tuple(indices[:, d] for d in range(self.ndim)), data)
 
     def _like(self, data: Any) -> BCOO:
         """Other elements at the same places."""
@@ -97,23 +144,27 @@ class BCOO(JAXSparse):
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"axes {order} are no permutation of the dims of shape {self.shape}.")
         shape = tuple(self.shape[d] for d in order)
-        return BCOO((self.data, self.indices[:, order]), shape=shape, unique_indices=self.unique_indices)
-
-    def _inside(self) -> Any:
-        """Which elements are at places inside of the shape."""
-        return jnp.all(self.indices < np.asarray(self.shape, self.indices.dtype), axis=1)
+        start, end = self.n_batch, self.n_batch + self.n_sparse
+        batch, sparse, dense = order[:start], order[start:end], order[end:]
+        if sorted(batch + dense) != [*range(start), *range(end, self.ndim)] or set(batch) != set(range(start)):
+            return self.all_sparse().transpose(order)
+        data = lax.transpose(self.data, (*batch, start, *(d - end + start + 1 for d in dense)))
+        indices = lax.transpose(self.indices, (*batch, start, start + 1))[..., [d - start for d in sparse]]
+        return BCOO((data, indices), shape=shape, unique_indices=self.unique_indices)
 
     def reshape(self, *shape: Any) -> BCOO:
         """The elements in row-major order in an array of another shape of the same size.
 
         ValueError where numbers of elements of dims that are merged or cut do not fit an index.
         """
+        if self.n_sparse != self.ndim:
+            return self.all_sparse().reshape(*shape)
         wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         if -1 in wanted:
             wanted = tuple(self.size // -math.prod(wanted) if n == -1 else n for n in wanted)
         if math.prod(wanted) != self.size:
             raise TypeError(f"cannot reshape array of shape {self.shape} (size {self.size}) into shape {wanted}.")
-        inside, columns = self._inside(), []
+        inside, columns = are_inside(self.indices, self.shape), []
         for old, new in _matching_dims(self.shape, wanted) if self.size else ():
             size = math.prod(self.shape[d] for d in old)
             flat = jnp.zeros(self.nse, _index_type(size, self.shape, wanted))
@@ -133,53 +184,46 @@ class BCOO(JAXSparse):
             (self.data, places), shape=wanted, indices_sorted=self.indices_sorted, unique_indices=self.unique_indices
         )
 
-    def _sorted(self, kept: Any) -> tuple[Any, Any]:
-        """The places in row-major order, those that are not `kept` last and outside, and the elements' order."""
-        places = jnp.where(kept[:, None], self.indices, np.asarray(self.shape, self.indices.dtype))
-        keys = [jnp.logical_not(kept), *(places[:, d] for d in range(self.ndim))]
-        _, *columns, order = lax.sort((*keys, jnp.arange(self.nse)), num_keys=len(keys))
-        return (jnp.stack(columns, axis=-1) if columns else places), order
-
     def sort_indices(self) -> BCOO:
-        """The elements in row-major order of their places."""
-        _, order = self._sorted(self._inside())
-        return BCOO(
-            (self.data[order], self.indices[order]),
-            shape=self.shape,
-            indices_sorted=True,
-            unique_indices=self.unique_indices,
-        )
+        """The elements, of each batch, in row-major order of their places."""
+        shape = self._sparse_shape()
+        of_one = lambda data, indices: sorted_elements(data, indices, shape)  # noqa: E731
+        found = over_batches(of_one, self.shape, self.n_batch, self.data, self.indices)
+        return BCOO(found, shape=self.shape, indices_sorted=True, unique_indices=self.unique_indices)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
-        """One element per place, in order; `nse` is the greatest number of them, which a traced function needs."""
-        kept = self._inside()
-        kept = jnp.logical_and(kept, self.data != 0) if remove_zeros else kept
-        places, order = self._sorted(kept)
-        kept = kept[order]
-        new = jnp.concatenate([jnp.ones(min(self.nse, 1), bool), jnp.any(places[1:] != places[:-1], axis=1)])
-        new = jnp.logical_and(new, kept)
+        """One element per place, of each batch, in order; `nse` is the greatest number of them, which a traced function needs."""
+        shape = self._sparse_shape()
         if nse is None:
-            nse = int(jnp.sum(new))
-        at = jnp.where(kept, jnp.cumsum(new) - 1, nse)
-        data = _sums(jnp.zeros(nse, self.dtype), at, self.data[order])
-        outside = jnp.broadcast_to(jnp.asarray(self.shape, self.indices.dtype), (nse, self.ndim))
-        found = outside.at[at].set(places, mode="drop")
-        return BCOO((data, found), shape=self.shape, indices_sorted=True, unique_indices=True)
+            count = lambda data, indices: count_places(data, indices, shape, remove_zeros)  # noqa: E731
+            nse = int(jnp.max(over_batches(count, self.shape, self.n_batch, self.data, self.indices), initial=0))
+        size = nse
+        of_one = lambda data, indices: summed_elements(data, indices, shape, size, remove_zeros)  # noqa: E731
+        found = over_batches(of_one, self.shape, self.n_batch, self.data, self.indices)
+        return BCOO(found, shape=self.shape, indices_sorted=True, unique_indices=True)
 
     # -- arithmetic
 
     def sum(self, axis: int | Sequence[int] | None = None) -> Any:
         """The sums over `axis`, still sparse; over everything (the default) a dense scalar."""
+        if self.n_sparse != self.ndim:
+            return self.all_sparse().sum(axis)
         gone = range(self.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
         gone = {d % self.ndim for d in gone}
         left = [d for d in range(self.ndim) if d not in gone]
-        data = jnp.where(self._inside(), self.data, 0)
+        data = jnp.where(are_inside(self.indices, self.shape), self.data, 0)
         if not left:
             return jnp.sum(data)
         return BCOO((data, self.indices[:, left]), shape=[self.shape[d] for d in left])
 
     def __neg__(self) -> BCOO:
         return self._like(-self.data)
+
+    def __pow__(self, exponent: Any) -> BCOO:
+        if type(exponent) is not int or exponent < 1:  # others make something of zeros
+            raise NotImplementedError(f"BCOO ** n takes a positive int, got {exponent!r}; use todense() for others.")
+        single = self if self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
+        return single._like(single.data**exponent)
 
     def __mul__(self, other: Any) -> BCOO:
         if isinstance(other, JAXSparse):
@@ -191,6 +235,8 @@ class BCOO(JAXSparse):
             raise ValueError(
                 f"an array of shape {dense.shape} does not broadcast to the sparse one's shape {self.shape}."
             )
+        if dense.ndim and self.n_sparse != self.ndim:
+            return self.all_sparse() * dense
         lost = self.ndim - dense.ndim
         places = tuple(self.indices[:, d + lost] if n != 1 else 0 for d, n in enumerate(dense.shape))
         return self._like(self.data * dense.at[places].get(mode="clip") if places else self.data * dense)
@@ -207,8 +253,9 @@ class BCOO(JAXSparse):
             raise ValueError(
                 f"arrays of shapes {self.shape} and {other.shape} are not added; they must have one shape."
             )
-        both = jnp.concatenate([self.indices, other.indices.astype(self.indices.dtype)])
-        return BCOO((jnp.concatenate([self.data, other.data]), both), shape=self.shape)
+        left, right = self.all_sparse(), other.all_sparse()
+        both = jnp.concatenate([left.indices, right.indices.astype(left.indices.dtype)])
+        return BCOO((jnp.concatenate([left.data, right.data]), both), shape=self.shape)
 
     def __sub__(self, other: Any) -> Any:
         return self + -other
@@ -216,6 +263,8 @@ class BCOO(JAXSparse):
     def __matmul__(self, other: Any) -> Array:
         if self.ndim not in (1, 2) or isinstance(other, JAXSparse):
             raise NotImplementedError("BCOO @ x takes a sparse matrix and a dense array; use todense() for others.")
+        if self.n_sparse != self.ndim:
+            return self.all_sparse() @ other
         if self.ndim == 1:
             return (self.reshape(1, -1) @ other)[..., 0, :] if jnp.ndim(other) > 1 else (self.reshape(1, -1) @ other)[0]
         dense = jnp.asarray(other)
@@ -223,9 +272,10 @@ class BCOO(JAXSparse):
             return (self @ dense[:, None])[:, 0]
         if dense.shape[-2] != self.shape[1]:
             raise TypeError(f"a {self.shape} matrix cannot be multiplied by an array of shape {dense.shape}.")
-        rows = self.data[:, None] * jnp.take(dense, self.indices[:, 1], axis=-2, mode="clip")
+        data = jnp.where(self.indices[:, 1] < self.shape[1], self.data, jnp.zeros((), self.dtype))
+        rows = data[:, None] * jnp.take(dense, self.indices[:, 1], axis=-2, mode="clip")
         out = jnp.zeros((*dense.shape[:-2], self.shape[0], dense.shape[-1]), rows.dtype)
-        return _sums(out, (..., self.indices[:, 0], slice(None)), rows)
+        return add_at(out, (..., self.indices[:, 0], slice(None)), rows)
 
     def __rmatmul__(self, other: Any) -> Array:
         if isinstance(other, JAXSparse):
@@ -234,12 +284,6 @@ class BCOO(JAXSparse):
         if dense.ndim == 1:
             return self.T @ dense
         return jnp.swapaxes(self.T @ jnp.swapaxes(dense, -1, -2), -1, -2)
-
-
-def _sums(zeros: Array, places: Any, values: Any) -> Array:
-    """`zeros` with the sums of the values at each place; bools add up by "or". Places outside do not count."""
-    at = zeros.at[places]
-    return (at.max if zeros.dtype == bool else at.add)(values, mode="drop")
 
 
 def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:
@@ -273,6 +317,11 @@ def _unflatten(aux: tuple[tuple[int, ...], bool, bool], children: Any) -> BCOO:
     self = object.__new__(BCOO)
     self.shape, self.indices_sorted, self.unique_indices = aux
     self.data, self.indices = children
+    if getattr(self.indices, "ndim", 0) >= 2 and getattr(self.data, "ndim", 0) >= self.indices.ndim - 1:
+        kept = self.n_sparse + self.n_dense
+        if self.n_batch + kept != self.ndim >= kept:  # vmap took a batch dim away, or puts one in front
+            batch = np.broadcast_shapes(self.data.shape[: self.n_batch], self.indices.shape[: self.n_batch])
+            self.shape = (*batch, *self.shape[self.ndim - kept :])
     return self
 
 
@@ -305,6 +354,13 @@ def bcoo_fromdense(
 ) -> BCOO:
     """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
     return BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
+
+
+def bcoo_update_layout(
+    mat: BCOO, *, n_batch: int | None = None, n_dense: int | None = None, on_inefficient: str | None = "error"
+) -> BCOO:
+    """The same array with fewer batch and dense dims; see `BCOO.update_layout`."""
+    return mat.update_layout(n_batch=n_batch, n_dense=n_dense, on_inefficient=on_inefficient)
 
 
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
@@ -403,3 +459,6 @@ def eye(
 def _only_bcoo(sparse_format: str) -> None:
     if sparse_format != "bcoo":
         raise NotImplementedError(f"sparse_format {sparse_format!r} is not here; use 'bcoo'.")
+
+
+__dir__ = _listing(__name__)

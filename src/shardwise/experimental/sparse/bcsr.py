@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import register_pytree_node
 from shardwise.experimental.sparse.bcoo import BCOO
 from shardwise.experimental.sparse.formats import JAXSparse, only_sparse_dims
@@ -75,6 +76,7 @@ class BCSR(JAXSparse):
         """A sparse matrix, its elements sorted by place."""
         if arr.ndim != 2:
             raise NotImplementedError(f"BCSR.from_bcoo takes a matrix, got an array of shape {arr.shape}; reshape it.")
+        arr = arr.all_sparse()
         sorted_arr = arr if arr.indices_sorted else arr.sort_indices()
         rows, columns = sorted_arr.indices[:, 0], sorted_arr.indices[:, 1]
         begins = jnp.searchsorted(rows, jnp.arange(arr.shape[0] + 1, dtype=rows.dtype))
@@ -131,3 +133,6 @@ def bcsr_fromdense(
 ) -> BCSR:
     """The nonzero elements of a dense matrix; `nse` says how many to keep, which a traced function needs."""
     return BCSR.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
+
+
+__dir__ = _listing(__name__)

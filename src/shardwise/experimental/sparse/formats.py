@@ -47,7 +47,8 @@ class JAXSparse(ABC):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.dtype.name}{list(self.shape)}, nse={self.nse})"
+        counts = "".join(f", {name}={n}" for name in ("n_batch", "n_dense") if (n := getattr(self, name)))
+        return f"{type(self).__name__}({self.dtype.name}{list(self.shape)}, nse={self.nse}{counts})"
 
 
 def only_sparse_dims(name: str, n_dense: int, n_batch: int) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import result_type
@@ -39,7 +38,8 @@ from shardwise.ir import (
     subprograms,
     trace_program,
 )
-from shardwise.ops.devices.parallel import CHECK_VMA
+from shardwise.ir.axis_scope import varying_checked
+from shardwise.ir.references import Reference
 from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
@@ -91,10 +91,11 @@ def trace_body(
         leaves, out_tree = tree_flatten(result)
         return [_result(leaf, name) for leaf in leaves]
 
-    program, consts = trace_program(flat, types, name, trace=ProgramTrace(name))
+    trace = ProgramTrace(name)
+    program, consts = trace_program(flat, types, name, trace=trace)
     assert out_tree is not None
     body = Body(interned(kept_equations(program)), tuple(consts), out_tree)
-    if cache is not None and not any(isinstance(c, Tracer) for c in consts):
+    if cache is not None and not trace.used_references and not any(isinstance(c, Tracer) for c in consts):
         cache[key] = body
     return body
 
@@ -107,6 +108,8 @@ def _cache_of(target: Any) -> dict[Any, Body] | None:
 
 
 def _result(leaf: Any, name: str) -> Any:
+    if isinstance(leaf, Reference):
+        raise leaf.returned_from(name)
     try:
         return as_value(leaf)
     except TypeError:
@@ -212,6 +215,12 @@ def program_effects(params: Any) -> bool:
 def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
     """The leaves of a tree as op operands, and its structure."""
     leaves, treedef = tree_flatten(tree)
+    for leaf in leaves:
+        if isinstance(leaf, Reference):
+            raise ValueError(
+                f"a mutable array reference of type {leaf.aval} is carried, but mutable array references cannot be returned from one step "
+                "to the next. Close over it, and carry arrays."
+            )
     return [as_value(leaf) for leaf in leaves], treedef
 
 
@@ -224,7 +233,7 @@ def joined_type(carry: ShapedArray, out: ShapedArray, also_varying: frozenset[st
     if carry.dtype != out.dtype and carry.weak_type:
         dtype, weak = result_type(carry, out), False
     vma = carry.vma | also_varying
-    if not (config.dialect.types.vma_checked and CHECK_VMA.get()):
+    if not varying_checked():
         vma |= out.vma
     mesh = carry.mesh if carry.mesh is not None else out.mesh
     return carry.update(dtype=dtype, weak_type=weak, vma=vma, mesh=mesh)
@@ -235,7 +244,7 @@ def matches(carry: ShapedArray, out: ShapedArray, gained: frozenset[str] = froze
 
     Where varying axes are checked (today's shard_map), a result that lost some of the carry's is refused.
     """
-    checked = config.dialect.types.vma_checked and CHECK_VMA.get()
+    checked = varying_checked()
     return (
         carry.shape == out.shape
         and carry.dtype == out.dtype

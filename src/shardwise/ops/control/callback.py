@@ -214,7 +214,8 @@ def _batch(
         method = config.dialect.functions.callback_vmap_method
         if method is None:
             raise NotImplementedError(
-                f"vmap is only supported for pure_callback when vmap_method is one of {_VMAP_METHODS[:-1]}; got None."
+                f"vmap is only supported for pure_callback when vmap_method is one of {_VMAP_METHODS[:-1]}; got None. "
+                f"{config.dialect.switch}"
             )
     if params["kind"] == "io" and params["ordered"]:
         raise ValueError("Cannot `vmap` ordered IO callback. Drop ordered=True, or write the loop with lax.scan.")
@@ -371,6 +372,10 @@ def pure_callback(
     Raises:
         ValueError: another `vmap_method`, 64-bit results while these are disabled.
         JaxRuntimeError: when it runs: the function raised, or returned something else than it said.
+
+    >>> import numpy as np
+    >>> jax.jit(lambda x: jax.pure_callback(np.sort, x, x))(jnp.array([3, 1, 2]))
+    Array([1, 2, 3], dtype=int32)
     """
     vectorized = old_argument("pure_callback", "vectorized", vectorized, "use vmap_method")
     if vectorized is not None:

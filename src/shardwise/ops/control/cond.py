@@ -12,9 +12,12 @@ from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import equality_errors, keystr, tree_leaves_with_path, tree_unflatten
 from shardwise.ir import Array, Atom, Branches, Equation, Program, ShapedArray, Var, bind, define_op
+from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params, Types
+from shardwise.ir.references import Reference, closed_over, over_references, over_state, with_references
 from shardwise.ops.control.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
 from shardwise.ops.control.control_keys import cond_keys
+from shardwise.ops.control.narrow import narrow_cond
 from shardwise.ops.control.regions import (
     active,
     check_uniform,
@@ -26,9 +29,8 @@ from shardwise.ops.control.regions import (
     plan_of,
     run_masked,
 )
-from shardwise.ops.devices.parallel import CHECK_VMA
-from shardwise.ops.elementwise.binary import ne
 from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.comparison import ne
 from shardwise.ops.elementwise.selection import clamp
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import later
@@ -118,6 +120,7 @@ cond_p = define_op(
     compile=_cond_compile,
     effects=program_effects,
     keys=cond_keys,
+    narrow=narrow_cond,
     region=lambda eqn: Branches(eqn.params["branches"]),
     steps=_cond_steps,
     **{
@@ -184,7 +187,7 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
 
 
 def _alike(a: ShapedArray, b: ShapedArray) -> bool:
-    strict = config.dialect.types.vma_checked and CHECK_VMA.get()
+    strict = varying_checked()
     return (
         a.shape == b.shape
         and a.dtype == b.dtype
@@ -202,6 +205,23 @@ def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
 
 
 def _branch(
+    index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
+) -> Any:
+    closed = closed_over(operands)
+    if closed is not None:
+        operands, rebuilt = closed
+        functions = [over_references(f, rebuilt) for f in functions]
+
+    def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
+        if not references:
+            return (), _bind_branch(index, functions, labels, operands)
+        stateful = [over_state(f, references) for f in functions]
+        return _bind_branch(index, stateful, labels, ([r.held() for r in references], *operands))
+
+    return with_references(run)
+
+
+def _bind_branch(
     index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
 ) -> Any:
     values, tree = flat_values(operands)
@@ -256,6 +276,9 @@ def cond(
 
     Raises:
         TypeError: `pred` is no scalar, or the results of the branches differ in structure or type.
+
+    >>> lax.cond(jnp.array(True), lambda x: x + 1, lambda x: x - 1, 10)
+    Array(11, dtype=int32, weak_type=True)
     """
     if operand is not _NO_OPERAND:
         if operands:
@@ -286,6 +309,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     Raises:
         TypeError: `index` is no integer scalar, or the results of the branches differ in structure or type.
         ValueError: there are no branches.
+
+    >>> lax.switch(jnp.array(1), [lambda x: x, lambda x: 10 * x], 2)
+    Array(20, dtype=int32, weak_type=True)
     """
     if not all(callable(b) for b in branches):
         raise TypeError(f"lax.switch: branches argument should be a sequence of callables, got {branches!r}.")

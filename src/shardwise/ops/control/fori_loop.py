@@ -12,8 +12,9 @@ from shardwise.base.tree import tree_flatten
 from shardwise.ir import Tracer, literal
 from shardwise.ops.control.scan import check_unroll, scan, scan_body
 from shardwise.ops.control.while_loop import while_loop
-from shardwise.ops.elementwise.binary import add, lt
+from shardwise.ops.elementwise.binary import add
 from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.comparison import lt
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.operands import dtype_kind
 
@@ -35,6 +36,9 @@ def fori_loop(
     Raises:
         TypeError: the bounds are no integers of one dtype, or the body changes the structure or the types of its value.
         ValueError: `unroll` for bounds that are not concrete.
+
+    >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
+    Array(10, dtype=int32, weak_type=True)
     """
     if not callable(body_fun):
         raise TypeError(f"lax.fori_loop takes a function as its third argument, got {body_fun!r}.")
@@ -50,7 +54,7 @@ def fori_loop(
 
     def step(state: Any) -> Any:
         i, end, value = state
-        return add(i, 1), end, body_fun(i, value)
+        return add(i, literal(1, dtype, True)), end, body_fun(i, value)
 
     return while_loop(going, step, (first, last, init_val))[2]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise.ir import Atom, Literal, Program, ShapedArray, Var, live_equations, subprograms
 from shardwise.ir.op import Params, Types
+from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loop import readers_first
@@ -44,15 +45,26 @@ def move_operand(region: Any, operand: Atom, dims: DimAxes) -> Atom:
 
 
 def local_program(
-    region: Any, program: Program, inputs: Sequence[tuple[DimAxes, frozenset[str]]], outputs: Sequence[DimAxes]
+    region: Any,
+    program: Program,
+    inputs: Sequence[tuple[DimAxes, frozenset[str]]],
+    outputs: Sequence[DimAxes],
+    loop: tuple[int, int | None] | None = None,
 ) -> Program:
-    """The per-device form of a body: inputs in these layouts, varying over these axes at least; outputs in those."""
-    key = (tuple(inputs), tuple(outputs))
-    return region.body(program, key, lambda: _local_program(region, program, inputs, outputs))
+    """The per-device form of a body: inputs in these layouts, varying over these axes at least; outputs in those.
+
+    `loop`, for the body of a loop: the number of its constants, and of its rounds if that is known.
+    """
+    key = (tuple(inputs), tuple(outputs), loop)
+    return region.body(program, key, lambda: _local_program(region, program, inputs, outputs, loop))
 
 
 def _local_program(
-    region: Any, program: Program, inputs: Sequence[tuple[DimAxes, frozenset[str]]], outputs: Sequence[DimAxes]
+    region: Any,
+    program: Program,
+    inputs: Sequence[tuple[DimAxes, frozenset[str]]],
+    outputs: Sequence[DimAxes],
+    loop: tuple[int, int | None] | None,
 ) -> Program:
     body = region.sub()
     body.equations = []
@@ -62,6 +74,10 @@ def _local_program(
         local = Var(aval.update(vma=aval.vma | vma))
         variables.append(local)
         body.define(var, local, dims)
+    if loop is not None:
+        constants, rounds = loop
+        body.steady.update(variables[:constants])
+        body.rounds = costs.LOOP_ROUNDS if rounds is None else rounds
     body.run(program)
     results = [body.output(a, d) for a, d in zip(program.outputs, outputs, strict=True)]
     return live_equations(Program(tuple(variables), tuple(body.equations), tuple(results), 0, program.name))

@@ -15,6 +15,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ir.references import Reference, check_distinct, holding, is_reference, with_references
 from shardwise.ops.control.bodies import (
     Body,
     check_carry,
@@ -28,6 +29,7 @@ from shardwise.ops.control.bodies import (
     trace_body,
 )
 from shardwise.ops.control.control_keys import scan_keys
+from shardwise.ops.control.narrow import narrow_scan
 from shardwise.ops.control.regions import LoopKernel, layout, local_program, loop_plan, move_operand, no_rule, settled
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value
@@ -74,7 +76,9 @@ def _scan_region(eqn: Equation) -> Loop:
     params = eqn.params
     a, end = params["num_consts"], params["num_consts"] + params["num_carry"]
     rows = slice(end, len(eqn.inputs))
-    return Loop(params["body"], slice(0, a), slice(a, end), rows, params["length"], params["reverse"])
+    return Loop(
+        params["body"], slice(0, a), slice(a, end), rows, params["length"], params["reverse"], counted="num_consts"
+    )
 
 
 def _scan_edges(eqn: Equation) -> list[list[Any]]:
@@ -106,7 +110,8 @@ def _scan_partition(region: Any, eqn: Equation) -> None:
             *zip(carry_dims, axes, strict=True),
             *zip(x_dims, [a.aval.vma for a in x_atoms], strict=True),
         ]
-        local = local_program(region, body, inputs, [*carry_dims, *y_dims])
+        loop = (params["num_consts"], params["length"])
+        local = local_program(region, body, inputs, [*carry_dims, *y_dims], loop)
         return local, [t.vma for t in local.out_types[:n]]
 
     local = settled(region, build, [a.aval.vma for a in carry])
@@ -230,6 +235,7 @@ scan_p = define_op(
     rewrite=later("shardwise.transforms.bodies.scan_fission", "fissioned"),
     shown=Shown(renamed={"body": "jaxpr"}, change=_shown),
     keys=scan_keys,
+    narrow=narrow_scan,
     region=_scan_region,
     steps=_scan_steps,
     **{
@@ -268,10 +274,15 @@ def scan(
     Raises:
         TypeError: `f` returns no pair, or changes the carry's structure or types; the message shows both types of each leaf.
         ValueError: no length, or lengths that differ; a split first dim.
+
+    >>> lax.scan(lambda total, x: (total + x, total), 0, jnp.array([1, 2, 3]))
+    (Array(6, dtype=int32), Array([0, 1, 3], dtype=int32, weak_type=True))
     """
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}.")
     check_unroll(unroll)
+    if any(map(is_reference, tree_leaves(xs))):
+        return _over_rows(f, init, xs, length, reverse)
     x_values, x_tree = _scanned(xs)
     n = _scan_length(x_values, length)
     if config.jax_disable_jit:
@@ -295,6 +306,54 @@ def scan_body(
     blame: Callable[..., Any],
 ) -> tuple[Any, Any]:
     """`scan` after its checks. `blame` is the user's function, whose parameter names errors show."""
+    rest = (x_values, x_tree, length, reverse, name)
+
+    def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
+        if not references:
+            return (), _scan_body(f, init, *rest, known_as, blame)
+
+        def step(state: Any, x: Any) -> Any:
+            with holding(references, state[0]):
+                carry, y = f(state[1], x)
+                return ([r.held() for r in references], carry), y
+
+        entering = ([r.held() for r in references], init)
+        (last, carry), ys = _scan_body(step, entering, *rest, (step, "scan"), blame)
+        return last, (carry, ys)
+
+    return with_references(run)
+
+
+def _over_rows(f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None, reverse: bool) -> tuple[Any, Any]:
+    """`scan` with references in `xs`: each step gets references to the rows."""
+    references = [x for x in tree_leaves(xs) if is_reference(x)]
+    check_distinct(references)
+
+    def step(carry: Any, given: Any) -> Any:
+        rows, others = given
+        own = [r.another(row) for r, row in zip(references, rows, strict=True)]
+        left, right = iter(own), iter(others)
+        carry, y = f(carry, tree_map(lambda x: next(left) if is_reference(x) else next(right), xs))
+        return carry, ([r.held() for r in own], y)
+
+    others = [x for x in tree_leaves(xs) if not is_reference(x)]
+    carry, (last, ys) = scan(step, init, ([r.held() for r in references], others), length, reverse)
+    for r, rows in zip(references, last, strict=True):
+        r.store(rows)
+    return carry, ys
+
+
+def _scan_body(
+    f: Callable[..., Any],
+    init: Any,
+    x_values: Sequence[Any],
+    x_tree: Any,
+    length: int,
+    reverse: bool,
+    name: str,
+    known_as: tuple[Any, str],
+    blame: Callable[..., Any],
+) -> tuple[Any, Any]:
     values, tree = flat_values(init)
     types = [v.aval for v in values]
     x_types = [slice_type(x.aval) for x in x_values]

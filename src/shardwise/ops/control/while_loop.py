@@ -13,6 +13,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_map, tree_unflatten, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ir.references import Reference, holding, with_references
 from shardwise.ops.control.bodies import (
     check_carry,
     entered,
@@ -25,6 +26,7 @@ from shardwise.ops.control.bodies import (
     trace_body,
 )
 from shardwise.ops.control.control_keys import while_keys
+from shardwise.ops.control.narrow import narrow_while
 from shardwise.ops.control.regions import (
     LoopKernel,
     active,
@@ -67,7 +69,8 @@ def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequenc
 def _while_region(eqn: Equation) -> Loop:
     a, end = eqn.params["cond_consts"], eqn.params["cond_consts"] + eqn.params["body_consts"]
     carry = slice(end, len(eqn.inputs))
-    return Loop(eqn.params["body"], slice(a, end), carry, test=eqn.params["cond"], test_consts=slice(0, a))
+    body, test = eqn.params["body"], eqn.params["cond"]
+    return Loop(body, slice(a, end), carry, test=test, test_consts=slice(0, a), counted="body_consts")
 
 
 def _while_edges(eqn: Equation) -> list[list[Atom]]:
@@ -91,7 +94,8 @@ def _while_partition(region: Any, eqn: Equation) -> None:
     def build(axes: list[frozenset[str]]) -> tuple[tuple[Program, Program], list[frozenset[str]]]:
         carried = list(zip(dims, axes, strict=True))
         test = local_program(region, cond, [*_captured(region, cond.inputs[:na], cond_atoms), *carried], [()])
-        step = local_program(region, body, [*_captured(region, body.inputs[:nb], body_atoms), *carried], dims)
+        captured = _captured(region, body.inputs[:nb], body_atoms)
+        step = local_program(region, body, [*captured, *carried], dims, (nb, None))
         varying = test.out_types[0].vma  # devices stop at different times
         check_uniform("a while_loop", [test, step], varying)
         return (test, step), [t.vma | varying for t in step.out_types]
@@ -167,6 +171,7 @@ while_p = define_op(
         }
     ),
     keys=while_keys,
+    narrow=narrow_while,
     region=_while_region,
     steps=_while_steps,
     **{
@@ -191,6 +196,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Raises:
         TypeError: the predicate is no bool scalar, or the body changes the carry's structure or types, shardings over
             Explicit axes included; the message shows both types of each leaf.
+
+    >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 1)
+    Array(128, dtype=int32, weak_type=True)
     """
     if not (callable(cond_fun) and callable(body_fun)):
         raise TypeError(
@@ -201,6 +209,29 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             return _in_python(cond_fun, body_fun, init_val)
         except ConcretizationTypeError:  # the predicate is traced by vmap or the like
             pass
+
+    def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
+        if not references:
+            return (), _while(cond_fun, body_fun, init_val)
+
+        def going(state: Any) -> Any:
+            with holding(references, state[0]):
+                found = cond_fun(state[1])
+                if any(r.held() is not given for r, given in zip(references, state[0], strict=True)):
+                    raise NotImplementedError("cond_fun of while_loop writes a Ref. Write it in body_fun.")
+                return found
+
+        def step(state: Any) -> Any:
+            with holding(references, state[0]):
+                value = body_fun(state[1])
+                return [r.held() for r in references], value
+
+        return _while(going, step, ([r.held() for r in references], init_val))
+
+    return with_references(run)
+
+
+def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     values, tree = flat_values(init_val)
     types = [v.aval for v in values]
     in_tree = treedef_tuple([tree])

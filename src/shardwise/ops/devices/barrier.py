@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Equation, ShapedArray, bind, define_op
+from shardwise.ir import Equation, Narrowed, PartOf, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
 from shardwise.ops.rules.convert import as_array
@@ -54,6 +54,11 @@ def _barrier_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses(forwards={i: i for i in range(len(eqn.outputs))})
 
 
+def _barrier_narrow(params: Params, wanted: Sequence[bool], part_of: PartOf) -> Narrowed:
+    kept = tuple([i for i, w in enumerate(wanted) if w])
+    return Narrowed(params, kept, kept)
+
+
 optimization_barrier_p = define_op(
     "optimization_barrier",
     type_rule=_barrier_type,
@@ -66,11 +71,16 @@ optimization_barrier_p = define_op(
     transpose=_barrier_transpose,
     batch=_barrier_batch,
     keys=_barrier_keys,
+    narrow=_barrier_narrow,
 )
 
 
 def optimization_barrier(operand: Any, /) -> Any:
-    """The tree `operand` unchanged. Computations on the result are never merged with computations on `operand`."""
+    """The tree `operand` unchanged. Computations on the result are never merged with computations on `operand`.
+
+    >>> lax.optimization_barrier((jnp.array(1), jnp.array(2)))
+    (Array(1, dtype=int32, weak_type=True), Array(2, dtype=int32, weak_type=True))
+    """
     leaves, tree = tree_flatten(operand)
     return tree_unflatten(tree, bind(optimization_barrier_p, *map(as_array, leaves)) if leaves else [])
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base import config
 from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
+from shardwise.ir.axis_scope import varying_checked
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -25,7 +25,7 @@ from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
-from shardwise.ops.elementwise import binary, unary
+from shardwise.ops.elementwise import binary, comparison, unary
 from shardwise.ops.elementwise.binary import div
 from shardwise.ops.elementwise.casts import convert, convert_element_type
 from shardwise.ops.elementwise.selection import select
@@ -67,12 +67,20 @@ def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
 
 
 def axis_size(axis_name: Any) -> int:
-    """The number of devices along an axis (the product for a tuple), a Python int."""
+    """The number of devices along an axis (the product for a tuple), a Python int.
+
+    >>> jax.vmap(lambda x: x * lax.axis_size('i'), axis_name='i')(jnp.arange(3))
+    Array([0, 3, 6], dtype=int32)
+    """
     return math.prod(checked_axes(axis_name, "axis_size")[1])
 
 
 def axis_index(axis_name: Any) -> Array:
-    """int32 scalar: this device's position along an axis; in a tuple of names the first is major."""
+    """int32 scalar: this device's position along an axis; in a tuple of names the first is major.
+
+    >>> jax.vmap(lambda x: lax.axis_index('i'), axis_name='i')(jnp.zeros(3))
+    Array([0, 1, 2], dtype=int32)
+    """
     names, _ = checked_axes(axis_name, "axis_index")
     return bind(axis_index_op, axes=names)
 
@@ -91,7 +99,7 @@ def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...]
 def _varying(x: Array, names: Axes, api: str) -> Array:
     """`x`, checked: with checked types, some dialects refuse a value that varies over only some of the axes."""
     missing = [a for a in names if a not in x.aval.vma]
-    if missing and len(missing) != len(names) and config.dialect.types.vma_checked and CHECK_VMA.get():
+    if missing and len(missing) != len(names) and varying_checked():
         raise ValueError(
             f"jax.lax.{api} can only accept axis_name which corresponds to one of varying, unreduced, reduced or invarying state "
             f"of the input. Got input type {x.aval}, axes {names}: it varies over {sorted(set(names) - set(missing))} but not "
@@ -108,7 +116,11 @@ def _operand(x: Any, api: str) -> Array:
 
 
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """The sum over an axis, on every device. Trees are summed leaf by leaf; a Python scalar gives n times itself."""
+    """The sum over an axis, on every device. Trees are summed leaf by leaf; a Python scalar gives n times itself.
+
+    >>> jax.vmap(lambda x: lax.psum(x, 'i'), axis_name='i')(jnp.arange(4))
+    Array([6, 6, 6, 6], dtype=int32)
+    """
     names, sizes = checked_axes(axis_name, "psum")
     n = math.prod(sizes)
     groups = _groups(axis_index_groups, n, "psum", equal=False)
@@ -125,7 +137,11 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """The mean over an axis; integers give floats."""
+    """The mean over an axis; integers give floats.
+
+    >>> jax.vmap(lambda x: lax.pmean(x, 'i'), axis_name='i')(jnp.arange(4.0))
+    Array([1.5, 1.5, 1.5, 1.5], dtype=float32)
+    """
     names, sizes = checked_axes(axis_name, "pmean")
     groups = _groups(axis_index_groups, math.prod(sizes), "pmean", equal=True)
     n = len(groups[0]) if groups else math.prod(sizes)
@@ -159,7 +175,7 @@ def _extremum(kind: str) -> Callable[..., Any]:
             # Complex values are ordered by their real parts, then by their imaginary parts.
             first, second = unary.real(value), unary.imag(value)
             best = extremum(first)
-            candidate = binary.bitwise_or(binary.eq(first, best), binary.ne(first, first))
+            candidate = binary.bitwise_or(comparison.eq(first, best), comparison.ne(first, first))
             other = filled(second.aval, none)
             if second.aval.vma:
                 other = bind(pvary_op, other, axes=tuple(sorted(second.aval.vma)))
@@ -185,7 +201,12 @@ def _dim(dim: int, ndim: int, api: str, name: str) -> int:
 def all_gather(
     x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
 ) -> Any:
-    """Every device receives all blocks: joined along `axis` if `tiled`, else stacked along a new dim `axis` of size n."""
+    """Every device receives all blocks: joined along `axis` if `tiled`, else stacked along a new dim `axis` of size n.
+
+    >>> jax.vmap(lambda x: lax.all_gather(x, 'i'), axis_name='i')(jnp.array([5, 6]))
+    Array([[5, 6],
+           [5, 6]], dtype=int32)
+    """
     if to not in ("varying", "invarying", "reduced"):
         raise ValueError(f"all_gather: to must be 'varying', 'invarying' or 'reduced', got {to!r}.")
     names, sizes = checked_axes(axis_name, "all_gather")
@@ -212,7 +233,11 @@ def all_gather(
 def psum_scatter(
     x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """The sum over an axis; each device keeps its part of it along `scatter_dimension`."""
+    """The sum over an axis; each device keeps its part of it along `scatter_dimension`.
+
+    >>> jax.vmap(lambda x: lax.psum_scatter(x, 'i'), axis_name='i')(jnp.array([[1, 2], [3, 4]]))
+    Array([4, 6], dtype=int32)
+    """
     names, sizes = checked_axes(axis_name, "psum_scatter")
     groups = _groups(axis_index_groups, math.prod(sizes), "psum_scatter", equal=True)
     n = len(groups[0]) if groups else math.prod(sizes)
@@ -240,7 +265,12 @@ def psum_scatter(
 def all_to_all(
     x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """Part j of device i along `split_axis` goes to device j, which joins the received parts along `concat_axis`."""
+    """Part j of device i along `split_axis` goes to device j, which joins the received parts along `concat_axis`.
+
+    >>> jax.vmap(lambda x: lax.all_to_all(x, 'i', 0, 0), axis_name='i')(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     names, sizes = checked_axes(axis_name, "all_to_all")
     groups = _groups(axis_index_groups, math.prod(sizes), "all_to_all", equal=True)
     n = len(groups[0]) if groups else math.prod(sizes)
@@ -267,7 +297,11 @@ def all_to_all(
 
 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Send each device's value along (source, destination) pairs; devices that receive nothing get zeros."""
+    """Send each device's value along (source, destination) pairs; devices that receive nothing get zeros.
+
+    >>> jax.vmap(lambda x: lax.ppermute(x, 'i', [(0, 1), (1, 2)]), axis_name='i')(jnp.array([5, 6, 7]))
+    Array([0, 5, 6], dtype=int32)
+    """
     names, sizes = checked_axes(axis_name, "ppermute")
     n = math.prod(sizes)
     pairs = tuple((int(s), int(d)) for s, d in perm)
@@ -335,6 +369,8 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 
     def one(leaf: Any) -> Any:
         value = _operand(leaf, "pcast")
+        if not names:
+            return leaf
         aval: ShapedArray = value.aval
         states = {_state(aval, a) for a in names}
         state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"

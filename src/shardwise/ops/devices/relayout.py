@@ -1,7 +1,8 @@
-"""`relayout`: move a value over several processes directly from one layout to another, in one exchange.
+"""`relayout`: move a value directly from one layout to another, in one exchange.
 
 The partitioner uses it for a reshard that would need several collectives between processes, or would send whole blocks where a
-part is enough. Each process receives only the parts that it lacks, each part from one of the processes that hold it.
+part is enough; and for one that would send blocks to other devices before it cuts them, as where axes of 4 and of 2 change places.
+Each process receives only the parts that it lacks, each part from one of the processes that hold it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from shardwise.base.caches import recent
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.lines import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
 from shardwise.runtime.blocks import Ndarray, expanded
 from shardwise.runtime.env import Env
@@ -145,8 +147,32 @@ def _type(
     return ShapedArray(shape, x.dtype, x.weak_type, vma=vma)
 
 
+def _kernel(
+    env: Env, x: Ndarray, *, source: DimAxes, target: DimAxes, axes: tuple[str, ...], sizes: tuple[int, ...]
+) -> Ndarray:
+    """In one process: the whole value, a view where strides allow, and its parts in the other layout."""
+    lead, names = env.lead, env.axis_names
+    held = [a for splitting in source for a in splitting]
+    for a in held:
+        x = expanded(x, env.dim(a), env.size(a))
+    unused = [env.dim(a) for a in axes if a not in held]
+    x = x[tuple(slice(0, 1) if d in unused else slice(None) for d in range(x.ndim))]
+    carried = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
+    order, split = list(carried), [x.shape[d] for d in carried]
+    whole = list(split)
+    for d, (before, after) in enumerate(zip(source, target, strict=True)):
+        order += [*(env.dim(a) for a in before), lead + d]
+        n, parts = x.shape[lead + d] * _ways(before, env), [env.size(a) for a in after]
+        whole.append(n)
+        split += [*parts, n // math.prod(parts)]
+    dense = x.transpose(order + unused).reshape(whole)
+    return _way_back(env, target, axes, carried)(dense.reshape(split))
+
+
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
     source, target, axes = params["source"], params["target"], params["axes"]
+    if not line_of(env, axes).crosses:
+        return lambda x: _kernel(env, x, **params)
     way = route(env, source, target)
     assert way is not None, "the partitioner asks for routes before it uses them"
     found, aval, out_aval = way, in_types[0], out_types[0]
@@ -257,10 +283,30 @@ def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     return device_bytes(source, target, shape, x.itemsize, known)
 
 
+def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
+    """Each device's block goes to its place in the whole value, from which the blocks of the other layout are cut."""
+    known = dict(zip(params["axes"], params["sizes"], strict=True))
+    devices = len(operands)
+    coordinates = dict(zip(known, np.indices(params["sizes"]).reshape(len(known), -1), strict=True))
+    blocks = [values[0] for values in operands]
+    shape = [n * math.prod(known[a] for a in axes) for n, axes in zip(blocks[0].shape, params["source"], strict=True)]
+
+    def places(layout: DimAxes) -> list[tuple[slice, ...]]:
+        found = [_interval(n, axes, known, coordinates) for n, axes in zip(shape, layout, strict=True)]
+        firsts = [(np.broadcast_to(first, devices), part) for first, part in found]
+        return [tuple(slice(int(f[i]), int(f[i]) + part) for f, part in firsts) for i in range(devices)]
+
+    whole = np.empty(shape, blocks[0].dtype)
+    for place, block in zip(places(params["source"]), blocks, strict=True):
+        whole[place] = block
+    return [whole[place] for place in places(params["target"])]
+
+
 relayout_op = define_collective(
     "relayout",
     type_rule=_type,
+    kernel=_kernel,
     rule=_nothing_splits,
     across=_across,
-    collective=Collective("relayout", sent_of=_sent, moves=True),
+    collective=Collective("relayout", sent_of=_sent, moves=True, exchange=_exchange),
 )

@@ -1,16 +1,13 @@
-"""Elementwise functions of two operands: arithmetic, bits and shifts, comparisons, complex numbers from parts."""
+"""Elementwise functions of two operands: arithmetic, bits and shifts, complex numbers from parts."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, key_dtype
+from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
-from shardwise.ir.key_uses import LEAVES
 from shardwise.ops.elementwise import complex_loops
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.casts import convert
@@ -29,8 +26,8 @@ from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
 
 __all__ = [
-    "add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "complex", "div", "eq", "ge", "gt", "le", "lt", "max", "min",
-    "mul", "mulhi", "ne", "nextafter", "pow", "rem", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sub",
+    "add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "complex", "div", "max", "min", "mul", "mulhi", "nextafter", "pow", "rem",
+    "shift_left", "shift_right_arithmetic", "shift_right_logical", "sub",
 ]  # fmt: skip
 
 _BOOL = np.dtype(np.bool_)
@@ -257,37 +254,6 @@ shift_right_arithmetic_p = elementwise_op(
 )
 
 
-def _comparison_of(ufunc: np.ufunc, compare: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """The elements that store keys of four words have no ufuncs; Python's operators compare their bytes."""
-    return lambda *dtypes: compare if isinstance(dtypes[0], KeyDtype) and dtypes[0] != key_dtype else ufunc
-
-
-eq_p = elementwise_op(
-    "eq",
-    np.equal,
-    "biufck",
-    "biufck",
-    emit=ir.EQ,
-    result=lambda d: _BOOL,
-    ufunc_of=_comparison_of(np.equal, operator.eq),
-    keys=LEAVES,
-)
-ne_p = elementwise_op(
-    "ne",
-    np.not_equal,
-    "biufck",
-    "biufck",
-    emit=ir.NE,
-    result=lambda d: _BOOL,
-    ufunc_of=_comparison_of(np.not_equal, operator.ne),
-    keys=LEAVES,
-)
-lt_p = elementwise_op("lt", np.less, "biuf", "biuf", emit=ir.LT, result=lambda d: _BOOL)
-le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", emit=ir.LE, result=lambda d: _BOOL)
-gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", emit=ir.GT, result=lambda d: _BOOL)
-ge_p = elementwise_op("ge", np.greater_equal, "biuf", "biuf", emit=ir.GE, result=lambda d: _BOOL)
-
-
 def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
     for i, t in enumerate((x, y)):
         if t.dtype.name not in ("float32", "float64"):
@@ -359,19 +325,31 @@ def _no_bool(name: str, x: Any, y: Any) -> None:
 
 
 def add(x: Any, y: Any) -> Array:
-    """Elementwise ``x + y``. TypeError for bools (the op itself accepts them: logical or)."""
+    """Elementwise ``x + y``. TypeError for bools (the op itself accepts them: logical or).
+
+    >>> lax.add(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array([4, 6], dtype=int32)
+    """
     x, y = operands("add", x, y)
     _no_bool("add", x, y)
     return bind(add_p, x, y)
 
 
 def sub(x: Any, y: Any) -> Array:
-    """Elementwise ``x - y``."""
+    """Elementwise ``x - y``.
+
+    >>> lax.sub(jnp.array([5]), jnp.array([3]))
+    Array([2], dtype=int32)
+    """
     return bind(sub_p, *operands("sub", x, y))
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
-    """Elementwise ``x * y``, computed in `out_dtype` if given. TypeError for bools (the op itself accepts them)."""
+    """Elementwise ``x * y``, computed in `out_dtype` if given. TypeError for bools (the op itself accepts them).
+
+    >>> lax.mul(jnp.array([2, 3]), jnp.array([4, 5]))
+    Array([ 8, 15], dtype=int32)
+    """
     x, y = operands("mul", x, y)
     _no_bool("mul", x, y)
     if out_dtype is not None:
@@ -382,32 +360,56 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
 
 
 def div(x: Any, y: Any) -> Array:
-    """Elementwise ``x / y``; integers truncate towards 0, and division by 0 gives the integer with all bits set."""
+    """Elementwise ``x / y``; integers truncate towards 0, and division by 0 gives the integer with all bits set.
+
+    >>> lax.div(jnp.array([7, -7]), jnp.array([2, 2]))
+    Array([ 3, -3], dtype=int32)
+    """
     return bind(div_p, *operands("div", x, y))
 
 
 def rem(x: Any, y: Any) -> Array:
-    """Elementwise remainder with the sign of `x`; an integer's remainder by 0 is the integer."""
+    """Elementwise remainder with the sign of `x`; an integer's remainder by 0 is the integer.
+
+    >>> lax.rem(jnp.array([7, -7]), jnp.array([3, 3]))
+    Array([ 1, -1], dtype=int32)
+    """
     return bind(rem_p, *operands("rem", x, y))
 
 
 def max(x: Any, y: Any) -> Array:
-    """Elementwise maximum; NaN if either is. Complex values compare by real, then imaginary part."""
+    """Elementwise maximum; NaN if either is. Complex values compare by real, then imaginary part.
+
+    >>> lax.max(jnp.array([1, 5]), jnp.array([3, 3]))
+    Array([3, 5], dtype=int32)
+    """
     return bind(max_p, *operands("max", x, y))
 
 
 def min(x: Any, y: Any) -> Array:
-    """Elementwise minimum; NaN if either is. Complex values compare by real, then imaginary part."""
+    """Elementwise minimum; NaN if either is. Complex values compare by real, then imaginary part.
+
+    >>> lax.min(jnp.array([1, 5]), jnp.array([3, 3]))
+    Array([1, 3], dtype=int32)
+    """
     return bind(min_p, *operands("min", x, y))
 
 
 def pow(x: Any, y: Any) -> Array:
-    """Elementwise `x` to the power `y`: floats or complex values, with `y` of the same dtype or of an integer dtype."""
+    """Elementwise `x` to the power `y`: floats or complex values, with `y` of the same dtype or of an integer dtype.
+
+    >>> lax.pow(jnp.array([2.0]), 3)
+    Array([8.], dtype=float32)
+    """
     return bind(pow_p, *operands("pow", x, y))
 
 
 def atan2(x: Any, y: Any) -> Array:
-    """Elementwise angle of the point (y, x): the arc tangent of ``x / y`` in the right quadrant."""
+    """Elementwise angle of the point (y, x): the arc tangent of ``x / y`` in the right quadrant.
+
+    >>> lax.atan2(jnp.array([0.0]), jnp.array([1.0]))
+    Array([0.], dtype=float32)
+    """
     return bind(atan2_p, *operands("atan2", x, y))
 
 
@@ -417,7 +419,11 @@ def nextafter(x1: Any, x2: Any) -> Array:
 
 
 def complex(x: Any, y: Any) -> Array:
-    """Complex values from real and imaginary parts: float32 or float64."""
+    """Complex values from real and imaginary parts: float32 or float64.
+
+    >>> lax.complex(jnp.array([1.0]), jnp.array([2.0]))
+    Array([1.+2.j], dtype=complex64)
+    """
     return bind(complex_p, *operands("complex", x, y))
 
 
@@ -427,60 +433,54 @@ def mulhi(x: Any, y: Any, /) -> Array:
 
 
 def bitwise_and(x: Any, y: Any) -> Array:
-    """Elementwise and of integers' bits or of bools."""
+    """Elementwise and of integers' bits or of bools.
+
+    >>> lax.bitwise_and(jnp.array([6]), jnp.array([3]))
+    Array([2], dtype=int32)
+    """
     return bind(and_p, *operands("bitwise_and", x, y))
 
 
 def bitwise_or(x: Any, y: Any) -> Array:
-    """Elementwise or of integers' bits or of bools."""
+    """Elementwise or of integers' bits or of bools.
+
+    >>> lax.bitwise_or(jnp.array([6]), jnp.array([3]))
+    Array([7], dtype=int32)
+    """
     return bind(or_p, *operands("bitwise_or", x, y))
 
 
 def bitwise_xor(x: Any, y: Any) -> Array:
-    """Elementwise exclusive or of integers' bits or of bools."""
+    """Elementwise exclusive or of integers' bits or of bools.
+
+    >>> lax.bitwise_xor(jnp.array([6]), jnp.array([3]))
+    Array([5], dtype=int32)
+    """
     return bind(xor_p, *operands("bitwise_xor", x, y))
 
 
 def shift_left(x: Any, y: Any) -> Array:
-    """Elementwise ``x << y`` of integers; 0 where `y` is negative or at least the number of bits."""
+    """Elementwise ``x << y`` of integers; 0 where `y` is negative or at least the number of bits.
+
+    >>> lax.shift_left(jnp.array([1]), jnp.array([3]))
+    Array([8], dtype=int32)
+    """
     return bind(shift_left_p, *operands("shift_left", x, y))
 
 
 def shift_right_logical(x: Any, y: Any) -> Array:
-    """Elementwise ``x >> y``, shifting in zero bits; 0 where `y` is negative or at least the number of bits."""
+    """Elementwise ``x >> y``, shifting in zero bits; 0 where `y` is negative or at least the number of bits.
+
+    >>> lax.shift_right_logical(jnp.array([-8]), jnp.array([28]))
+    Array([15], dtype=int32)
+    """
     return bind(shift_right_logical_p, *operands("shift_right_logical", x, y))
 
 
 def shift_right_arithmetic(x: Any, y: Any) -> Array:
-    """Elementwise ``x >> y``, shifting in copies of the sign bit, also where `y` is out of range."""
+    """Elementwise ``x >> y``, shifting in copies of the sign bit, also where `y` is out of range.
+
+    >>> lax.shift_right_arithmetic(jnp.array([-8]), jnp.array([1]))
+    Array([-4], dtype=int32)
+    """
     return bind(shift_right_arithmetic_p, *operands("shift_right_arithmetic", x, y))
-
-
-def eq(x: Any, y: Any) -> Array:
-    """Elementwise ``x == y`` as bool."""
-    return bind(eq_p, *operands("eq", x, y))
-
-
-def ne(x: Any, y: Any) -> Array:
-    """Elementwise ``x != y`` as bool."""
-    return bind(ne_p, *operands("ne", x, y))
-
-
-def lt(x: Any, y: Any) -> Array:
-    """Elementwise ``x < y`` as bool."""
-    return bind(lt_p, *operands("lt", x, y))
-
-
-def le(x: Any, y: Any) -> Array:
-    """Elementwise ``x <= y`` as bool."""
-    return bind(le_p, *operands("le", x, y))
-
-
-def gt(x: Any, y: Any) -> Array:
-    """Elementwise ``x > y`` as bool."""
-    return bind(gt_p, *operands("gt", x, y))
-
-
-def ge(x: Any, y: Any) -> Array:
-    """Elementwise ``x >= y`` as bool."""
-    return bind(ge_p, *operands("ge", x, y))

@@ -132,6 +132,9 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     """`operand` cast to `new_dtype`, strongly typed: floats saturate into integers, NaN gives 0, integers wrap.
 
     A 64-bit dtype is narrowed with a UserWarning while 64-bit types are off. ValueError if `new_dtype` is None.
+
+    >>> lax.convert_element_type(jnp.array([1.7]), jnp.int32)
+    Array([1], dtype=int32)
     """
     value = _operand("convert_element_type", operand)
     dtype = requested_dtype(new_dtype, "convert_element_type")
@@ -221,6 +224,9 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     """The bits of `operand` read as `new_dtype`: f32[n] -> i32[n], f32[n] -> i16[n, 2], i16[n, 2] -> i32[n].
 
     TypeError for bool and complex values, ValueError where the last dim does not hold the missing bits.
+
+    >>> lax.bitcast_convert_type(jnp.float32(1.0), jnp.int32)
+    Array(1065353216, dtype=int32)
     """
     dtype = requested_dtype(new_dtype, "bitcast_convert_type")
     return bind(bitcast_convert_type_p, _operand("bitcast_convert_type", operand), new_dtype=dtype)
@@ -270,7 +276,11 @@ reduce_precision_p = define_op(
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
-    """`operand` rounded to a float format with these numbers of bits, kept in its own dtype."""
+    """`operand` rounded to a float format with these numbers of bits, kept in its own dtype.
+
+    >>> lax.reduce_precision(jnp.array([1.2345]), 8, 7)
+    Array([1.234375], dtype=float32)
+    """
     return bind(
         reduce_precision_p,
         _operand("reduce_precision", operand),
@@ -318,7 +328,11 @@ def copy(x: Any) -> Array:
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x` (a pytree of arrays) unchanged, but constant to differentiation."""
+    """`x` (a pytree of arrays) unchanged, but constant to differentiation.
+
+    >>> jax.grad(lambda x: x * lax.stop_gradient(x))(3.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
 
     def stop(leaf: Any) -> Any:
         value = operand("stop_gradient", leaf)

@@ -133,6 +133,9 @@ def select_n(which: Any, *cases: Any) -> Array:
 
     Raises:
         TypeError: shapes or dtypes differ, or a bool `which` meets more than two cases.
+
+    >>> lax.select_n(jnp.array([0, 1]), jnp.array([1, 2]), jnp.array([10, 20]))
+    Array([ 1, 20], dtype=int32)
     """
     chooser, values = operand("select_n", which), operands("select_n", *cases)
     shapes = [v.shape for v in values]
@@ -148,7 +151,11 @@ def select_n(which: Any, *cases: Any) -> Array:
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:
-    """Elementwise `on_true` where `pred` is true, else `on_false`; see `select_n`."""
+    """Elementwise `on_true` where `pred` is true, else `on_false`; see `select_n`.
+
+    >>> lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([10, 20]))
+    Array([ 1, 20], dtype=int32)
+    """
     return select_n(pred, on_false, on_true)
 
 
@@ -202,7 +209,11 @@ clamp_p = define_op(
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:
-    """Elementwise `x` limited to the range from `min` to `max` (scalars or of the shape of `x`); NaN stays NaN."""
+    """Elementwise `x` limited to the range from `min` to `max` (scalars or of the shape of `x`); NaN stays NaN.
+
+    >>> lax.clamp(0, jnp.array([-3, 1, 9]), 5)
+    Array([0, 1, 5], dtype=int32)
+    """
     low, value, high = operands("clamp", min, x, max)
     for name, bound in (("min", low), ("max", high)):
         if bound.shape not in ((), value.shape):

@@ -220,47 +220,83 @@ integer_pow_p = define_op(
 
 
 def neg(x: Any) -> Array:
-    """Elementwise ``-x``; wraps for unsigned integers. TypeError for bools."""
+    """Elementwise ``-x``; wraps for unsigned integers. TypeError for bools.
+
+    >>> lax.neg(jnp.array([-2.0, 0.0, 3.0]))
+    Array([ 2., -0., -3.], dtype=float32)
+    """
     return bind(neg_p, operand("neg", x))
 
 
 def sign(x: Any) -> Array:
-    """Elementwise -1, 0 or 1; zeros keep their sign, NaN stays NaN, complex values are divided by their modulus."""
+    """Elementwise -1, 0 or 1; zeros keep their sign, NaN stays NaN, complex values are divided by their modulus.
+
+    >>> lax.sign(jnp.array([-2.0, 0.0, 3.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     return bind(sign_p, operand("sign", x))
 
 
 def floor(x: Any) -> Array:
-    """Elementwise largest integer not above the float `x`."""
+    """Elementwise largest integer not above the float `x`.
+
+    >>> lax.floor(jnp.array([1.8]))
+    Array([1.], dtype=float32)
+    """
     return bind(floor_p, operand("floor", x))
 
 
 def ceil(x: Any) -> Array:
-    """Elementwise smallest integer not below the float `x`."""
+    """Elementwise smallest integer not below the float `x`.
+
+    >>> lax.ceil(jnp.array([1.2]))
+    Array([2.], dtype=float32)
+    """
     return bind(ceil_p, operand("ceil", x))
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
-    """Elementwise nearest integer of the float `x`; `rounding_method` decides halves."""
+    """Elementwise nearest integer of the float `x`; `rounding_method` decides halves.
+
+    >>> lax.round(jnp.array([0.5, 1.5]))
+    Array([1., 2.], dtype=float32)
+    """
     return bind(round_p, operand("round", x), rounding_method=RoundingMethod(rounding_method))
 
 
 def is_finite(x: Any) -> Array:
-    """Elementwise bool: neither infinite nor NaN. TypeError unless `x` is a real float."""
+    """Elementwise bool: neither infinite nor NaN. TypeError unless `x` is a real float.
+
+    >>> lax.is_finite(jnp.array([1.0, jnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
     return bind(is_finite_p, operand("is_finite", x))
 
 
 def abs(x: Any) -> Array:
-    """Elementwise absolute value; for complex values their modulus, a real. TypeError for unsigned integers and bools."""
+    """Elementwise absolute value; for complex values their modulus, a real. TypeError for unsigned integers and bools.
+
+    >>> lax.abs(jnp.array([-2.0, 0.0, 3.0]))
+    Array([2., 0., 3.], dtype=float32)
+    """
     return bind(abs_p, operand("abs", x))
 
 
 def square(x: Any) -> Array:
-    """Elementwise ``x * x``."""
+    """Elementwise ``x * x``.
+
+    >>> lax.square(jnp.array([3.0]))
+    Array([9.], dtype=float32)
+    """
     return bind(square_p, operand("square", x))
 
 
 def integer_pow(x: Any, y: int) -> Array:
-    """Elementwise `x` to the power of the static Python int `y`. TypeError for negative powers of integers."""
+    """Elementwise `x` to the power of the static Python int `y`. TypeError for negative powers of integers.
+
+    >>> lax.integer_pow(jnp.array([2.0]), 3)
+    Array([8.], dtype=float32)
+    """
     return bind(integer_pow_p, operand("integer_pow", x), y=int(y) if y == int(y) else _refuse_power(y))
 
 
@@ -274,30 +310,54 @@ def reciprocal(x: Any) -> Array:
 
 
 def real(x: Any) -> Array:
-    """Real parts: complex64[...] -> float32[...]. TypeError unless `x` is complex."""
+    """Real parts: complex64[...] -> float32[...]. TypeError unless `x` is complex.
+
+    >>> lax.real(jnp.array([1 + 2j]))
+    Array([1.], dtype=float32)
+    """
     return bind(real_p, operand("real", x))
 
 
 def imag(x: Any) -> Array:
-    """Imaginary parts: complex64[...] -> float32[...]. TypeError unless `x` is complex."""
+    """Imaginary parts: complex64[...] -> float32[...]. TypeError unless `x` is complex.
+
+    >>> lax.imag(jnp.array([1 + 2j]))
+    Array([2.], dtype=float32)
+    """
     return bind(imag_p, operand("imag", x))
 
 
 def conj(x: Any) -> Array:
-    """Elementwise complex conjugate; floats become complex."""
+    """Elementwise complex conjugate; floats become complex.
+
+    >>> lax.conj(jnp.array([1 + 2j]))
+    Array([1.-2.j], dtype=complex64)
+    """
     return bind(conj_p, operand("conj", x))
 
 
 def bitwise_not(x: Any) -> Array:
-    """Elementwise complement of the bits, or logical not of bools."""
+    """Elementwise complement of the bits, or logical not of bools.
+
+    >>> lax.bitwise_not(jnp.array([0]))
+    Array([-1], dtype=int32)
+    """
     return bind(not_p, operand("bitwise_not", x))
 
 
 def population_count(x: Any) -> Array:
-    """Elementwise number of set bits, in the integer dtype of `x`."""
+    """Elementwise number of set bits, in the integer dtype of `x`.
+
+    >>> lax.population_count(jnp.array([7, 8]))
+    Array([3, 1], dtype=int32)
+    """
     return bind(population_count_p, operand("population_count", x))
 
 
 def clz(x: Any) -> Array:
-    """Elementwise number of leading zero bits, in the integer dtype of `x`."""
+    """Elementwise number of leading zero bits, in the integer dtype of `x`.
+
+    >>> lax.clz(jnp.array([1, 255]))
+    Array([31, 24], dtype=int32)
+    """
     return bind(clz_p, operand("clz", x))

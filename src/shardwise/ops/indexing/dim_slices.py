@@ -54,7 +54,11 @@ def _as_scalar(value: Any) -> Any:
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
-    """The `slice_size` rows from `start_index` on, along one dim; see `dynamic_slice`."""
+    """The `slice_size` rows from `start_index` on, along one dim; see `dynamic_slice`.
+
+    >>> lax.dynamic_slice_in_dim(jnp.arange(6), 4, 3)
+    Array([3, 4, 5], dtype=int32)
+    """
     operand = as_array(operand)
     d = _axis(axis, operand.ndim, "dynamic_slice_in_dim")
     sizes = (*operand.shape[:d], operator.index(slice_size), *operand.shape[d + 1 :])
@@ -73,7 +77,11 @@ def _only(d: int, ndim: int, allowed: bool) -> tuple[bool, ...]:
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
-    """Row `index` along one dim; with `keepdims` that dim is kept with size 1."""
+    """Row `index` along one dim; with `keepdims` that dim is kept with size 1.
+
+    >>> lax.dynamic_index_in_dim(jnp.array([10, 20, 30]), 1, keepdims=False)
+    Array(20, dtype=int32)
+    """
     operand = as_array(operand)
     d = _axis(axis, operand.ndim, "dynamic_index_in_dim")
     row = dynamic_slice_in_dim(operand, index, 1, d, allow_negative_indices=allow_negative_indices)
@@ -83,7 +91,11 @@ def dynamic_index_in_dim(
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`operand` with `update` written from `start_index` on along one dim; see `dynamic_update_slice`."""
+    """`operand` with `update` written from `start_index` on along one dim; see `dynamic_update_slice`.
+
+    >>> lax.dynamic_update_slice_in_dim(jnp.zeros(4), jnp.ones(2), 1, 0)
+    Array([0., 1., 1., 0.], dtype=float32)
+    """
     operand = as_array(operand)
     d = _axis(axis, operand.ndim, "dynamic_update_slice_in_dim")
     return dynamic_update_slice(
@@ -97,7 +109,11 @@ def dynamic_update_slice_in_dim(
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`operand` with row `index` along one dim replaced by `update`, which may omit that dim."""
+    """`operand` with row `index` along one dim replaced by `update`, which may omit that dim.
+
+    >>> lax.dynamic_update_index_in_dim(jnp.zeros(3), 5.0, 1, 0)
+    Array([0., 5., 0.], dtype=float32)
+    """
     operand, update = as_array(operand), as_array(update)
     d = _axis(axis, operand.ndim, "dynamic_update_index_in_dim")
     if update.ndim != operand.ndim:
@@ -110,7 +126,11 @@ def dynamic_update_index_in_dim(
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """Row `index` (a Python int) along one dim. Raises IndexError if it is out of bounds."""
+    """Row `index` (a Python int) along one dim. Raises IndexError if it is out of bounds.
+
+    >>> lax.index_in_dim(jnp.array([10, 20, 30]), 1, keepdims=False)
+    Array(20, dtype=int32)
+    """
     operand = as_array(operand)
     row, d = operator.index(index), _axis(axis, operand.ndim, "index_in_dim")
     n = operand.shape[d]

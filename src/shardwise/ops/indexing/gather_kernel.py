@@ -63,7 +63,7 @@ def gather_kernel(
     if sum_axes:
         given: Params = dict(dimension_numbers=numbers, slice_sizes=slice_sizes, mode=mode, fill_value=fill_value)
         part = gather_kernel(env, operand, indices, **given, wrap_negative=wrap_negative, operand_axes=operand_axes)
-        return combined(env, part, sum_axes, "sum")
+        return merged(env, part, sum_axes)
     if not begins:
         rows = _gather_rows(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
         if rows is not None:
@@ -97,13 +97,27 @@ def gather_kernel(
     out = _place_window(out, lead, batch, numbers, operand.ndim - lead)
     widen = lambda mask: _place_mask(mask, lead, numbers, out.ndim - lead)  # noqa: E731
     if foreign is not None:
-        out = np.where(widen(foreign), np.zeros((), out.dtype), out)
+        out = np.where(widen(foreign), absent(out.dtype), out)
     if outside is not None:
         value = filling(fill_value, out.dtype)
         if first is not None:
-            value = np.where(widen(np.broadcast_to(first, index_shape)), value, np.zeros((), out.dtype))
+            value = np.where(widen(np.broadcast_to(first, index_shape)), value, absent(out.dtype))
         out = np.where(widen(outside), value, out)
     return out
+
+
+def absent(dtype: np.dtype[Any]) -> Block:
+    """What a device adds for an element that others have: -0.0, which leaves each value as it is, -0.0 too; 0.0 would not."""
+    zero = -np.zeros((), np.float32)
+    return zero.astype(dtype) if dtype.kind != "c" else np.asarray(complex(zero, zero)).astype(dtype)
+
+
+def merged(env: Env, x: Block, axes: Axes) -> Block:
+    """The sum over this process's devices along `axes`; it begins with -0.0, as NumPy's 0.0 would change -0.0."""
+    dims = [env.dim(a) for a in axes]
+    if any(x.shape[d] != env.extent(a) for a, d in zip(axes, dims, strict=True)):
+        return combined(env, x, axes, "sum")
+    return np.add.reduce(x, tuple(dims), x.dtype, keepdims=True, initial=absent(x.dtype))
 
 
 def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Block]:

@@ -16,8 +16,9 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.axis_index import axis_index_op
-from shardwise.ops.elementwise.binary import add_p, eq_p, max_p, mul_p, sub_p
+from shardwise.ops.elementwise.binary import add_p, max_p, mul_p, sub_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
+from shardwise.ops.elementwise.comparison import eq_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.indexing.search_loop import searched
 from shardwise.ops.rules.operands import Block, check_same_dtype

@@ -51,7 +51,7 @@ class UpdateKernel:
         cut = [d for d, n in enumerate(sizes) if n != self._sizes[d]]
         self._own = [(d, 2 + d, self._sizes[d], self._sizes[d] - sizes[d], wrap[d]) for d in cut if not self._split[d]]
         self._others = [2 + d for d in range(len(shape)) if d not in cut or self._split[d]]
-        self._parts = [_Part(env, d, shape[d], sizes[d], wrap[d], a) for d, a in enumerate(self._split) if a]
+        self._parts = [SplitDim(env, d, shape[d], sizes[d], wrap[d], a) for d, a in enumerate(self._split) if a]
         self._whole: list[slice] = [slice(None)] * (lead + len(shape))
         loops = [1] * lead
         for axis in itertools.chain(*self._split):
@@ -140,11 +140,11 @@ class _Place:
         self.window, self.source = slice(begin, end), slice(begin + offset, end + offset)
 
 
-class _Part:
+class SplitDim:
     """A dim with `part` elements on each device along `axes`, and a window of `size` elements in it."""
 
     def __init__(self, env: Env, dim: int, part: int, size: int, wrap: bool, axes: Axes) -> None:
-        self.dim, self._part, self._size, self._wrap = dim, part, size, wrap
+        self.dim, self.size, self._part, self._wrap = dim, size, part, wrap
         counts = [env.size(a) for a in axes]
         self._whole = part * math.prod(counts)
         self._devices: list[list[tuple[int, slice]] | None] = []  # by position: leading dims and the index along each
@@ -156,12 +156,16 @@ class _Part:
                     held.append((env.dim(axis), slice(here, here + 1)))
             self._devices.append(held if len(held) == len(axes) else None)
 
+    def first(self, start: int) -> int:
+        """Where the window begins that is asked for at `start`."""
+        return clamped(start, self._whole, self._whole - self.size, self._wrap)
+
     def places(self, start: int) -> list[_Place]:
         """The overlaps of this process's devices with the window."""
-        part, size = self._part, self._size
+        part, size = self._part, self.size
         if not part:
             return []
-        start = clamped(start, self._whole, self._whole - size, self._wrap)
+        start = self.first(start)
         found: list[_Place] = []
         for k in range(start // part, -(-(start + size) // part)):
             devices = self._devices[k]

@@ -19,8 +19,8 @@ from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON, KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
-from shardwise.ops.indexing.slice_updates import UpdateKernel, clamped, first_start, update_window
-from shardwise.ops.indexing.windows import Block, read_windows
+from shardwise.ops.indexing.slice_partition import slice_partition, slice_window
+from shardwise.ops.indexing.slice_updates import UpdateKernel, clamped, update_window
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, filled, is_linear, later, linear_jvp
 from shardwise.ops.shapes.pieces import slice_in_dim, slice_p
@@ -62,26 +62,6 @@ def _slice_type(
     if any(size < 0 for size in slice_sizes):
         raise TypeError(f"dynamic_slice: slice_sizes must not be negative, got {slice_sizes}.")
     return ShapedArray(slice_sizes, operand.dtype, operand.weak_type)
-
-
-def _slice_kernel(
-    env: Env, operand: Block, *starts: Block, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
-) -> Block:
-    lead = env.lead
-    index: list[Any] = [slice(None)] * operand.ndim
-    varying: dict[int, Block] = {}
-    for d, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
-        n = operand.shape[lead + d]
-        if start.size != 1:
-            varying[d] = first_start(start, n, n - size, wrap[d])
-        elif size != n:
-            first = clamped(start.item(), n, n - size, wrap[d])
-            index[lead + d] = slice(first, first + size)
-    out = operand[tuple(index)]
-    if not varying:
-        return out
-    loops = np.broadcast_shapes(*(s.shape for s in varying.values()))
-    return read_windows(out, lead, varying, slice_sizes, (), loops)
 
 
 def window_rule(shape: tuple[int, ...], sizes: tuple[int, ...], scalars: int) -> Rule:
@@ -158,13 +138,14 @@ dynamic_slice_p = define_op(
     jvp=_slice_jvp,
     transpose=_slice_transpose,
     type_rule=_slice_type,
-    kernel=_slice_kernel,
+    kernel=slice_window,
     rule=lambda ins, outs, params: window_rule(ins[0].shape, outs[0].shape, len(ins) - 1),
     localize=lambda params, ins, outs: {**params, "slice_sizes": outs[0].shape},
     explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
     keys=HANDS_ON,
     indexed=_indexed,
     extracts="window",
+    partition=slice_partition,
 )
 
 
@@ -222,6 +203,9 @@ def dynamic_slice(
 
     Negative starts count from the end if allowed; then starts are clamped so that the window fits. Raises TypeError for
     sizes larger than the operand's and for non-integer starts, ValueError for a wrong number of starts.
+
+    >>> lax.dynamic_slice(jnp.arange(6), (2,), (3,))
+    Array([2, 3, 4], dtype=int32)
     """
     operand = as_array(operand)
     starts, wrap = _start_values("dynamic_slice", start_indices, operand.ndim, allow_negative_indices)
@@ -353,6 +337,9 @@ def dynamic_update_slice(
     """`operand` with `update` (same rank and dtype) written at `start_indices`, clamped so that it fits.
 
     Raises TypeError where rank, dtype or size do not fit, ValueError for a wrong number of starts.
+
+    >>> lax.dynamic_update_slice(jnp.zeros(4), jnp.ones(2), (1,))
+    Array([0., 1., 1., 0.], dtype=float32)
     """
     operand, update = as_array(operand), as_array(update)
     starts, wrap = _start_values("dynamic_update_slice", start_indices, operand.ndim, allow_negative_indices)

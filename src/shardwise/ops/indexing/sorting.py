@@ -106,6 +106,9 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
     Returns an array, or a tuple for a sequence of operands. NaNs are last. Raises TypeError if shapes differ or the sequence is
     empty, ValueError for an invalid dimension or number of keys.
+
+    >>> lax.sort((jnp.array([2, 1]), jnp.array([20, 10])))
+    (Array([1, 2], dtype=int32), Array([10, 20], dtype=int32))
     """
     several = isinstance(operand, (list, tuple))
     values = [as_array(x) for x in operand] if several else [as_array(operand)]
@@ -119,7 +122,11 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """`keys` sorted along `dimension`, and `values` in the same order."""
+    """`keys` sorted along `dimension`, and `values` in the same order.
+
+    >>> lax.sort_key_val(jnp.array([2, 1]), jnp.array([20, 10]))
+    (Array([1, 2], dtype=int32), Array([10, 20], dtype=int32))
+    """
     first, second = sort((keys, values), dimension, is_stable, num_keys=1)
     return first, second
 
@@ -215,6 +222,9 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     """The `k` greatest elements along `axis`, greatest first, and their positions (int32); ties: lowest position first.
 
     Raises ValueError for complex operands, an invalid axis, or k outside 0..size.
+
+    >>> lax.top_k(jnp.array([1, 9, 3]), 2)
+    [Array([9, 3], dtype=int32), Array([1, 2], dtype=int32)]
     """
     x = as_array(operand)
     values, indices = bind(top_k_p, x, k=operator.index(k), axis=_dim(axis, x.ndim, "top_k"))

@@ -15,7 +15,8 @@ from shardwise.ir import Array, Op, ShapedArray, SmallForm, bind, define_op, lit
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
-from shardwise.ops.elementwise.binary import add, ge, mul
+from shardwise.ops.elementwise.binary import add, mul
+from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
 from shardwise.ops.linalg import lapack
@@ -204,6 +205,10 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular l with l l^H = x, for Hermitian positive definite f[..., n, n]; NaN where x is not definite.
 
     `symmetrize_input` takes (x + x^H) / 2; else only the lower triangle counts.
+
+    >>> lax.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]])).round(3)
+    Array([[2., 0.],
+           [1., 2.]], dtype=float32)
     """
     value = as_array(x)
     return bind(cholesky_p, symmetrized(value) if symmetrize_input else value)
@@ -267,7 +272,12 @@ lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu, rules=("jvp",), smal
 
 
 def lu(x: Any) -> list[Array]:
-    """The packed factors f[..., m, n], pivots i32[..., k] and row permutation i32[..., m] of an LU decomposition."""
+    """The packed factors f[..., m, n], pivots i32[..., k] and row permutation i32[..., m] of an LU decomposition.
+
+    >>> lax.linalg.lu(jnp.array([[2.0, 1.0], [4.0, 3.0]]))[0].round(3)
+    Array([[ 4. ,  3. ],
+           [ 0.5, -0.5]], dtype=float32)
+    """
     return bind(lu_p, as_array(x))
 
 
@@ -291,7 +301,11 @@ lu_pivots_to_permutation_p = define_matrix_op(
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
-    """The row permutation that successive pivots make: i32[..., k] -> i32[..., permutation_size]."""
+    """The row permutation that successive pivots make: i32[..., k] -> i32[..., permutation_size].
+
+    >>> lax.linalg.lu_pivots_to_permutation(jnp.array([1, 1]), 2)
+    Array([1, 0], dtype=int32)
+    """
     return bind(lu_pivots_to_permutation_p, as_array(pivots), permutation_size=index(permutation_size))
 
 
@@ -355,6 +369,10 @@ def triangular_solve(
     """x with x op(a) = b, or op(a) x = b with `left_side`, for triangular `a`; op transposes and conjugates as asked.
 
     Only the `lower` (else upper) triangle counts, and with `unit_diagonal` not its diagonal. `b` may be vectors.
+
+    >>> lax.linalg.triangular_solve(jnp.array([[2.0, 0.0], [1.0, 1.0]]), jnp.array([[2.0], [3.0]]), left_side=True, lower=True).round(3)
+    Array([[1.],
+           [2.]], dtype=float32)
     """
     p, q = as_array(a), as_array(b)
     vectors = q.ndim == p.ndim - 1
@@ -397,7 +415,13 @@ tridiagonal_solve_p = define_matrix_op(
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
-    """x of tridiagonal systems: diagonals f[..., n] (first of `dl` and last of `du` unused), b f[..., n, k] -> f[..., n, k]."""
+    """x of tridiagonal systems: diagonals f[..., n] (first of `dl` and last of `du` unused), b f[..., n, k] -> f[..., n, k].
+
+    >>> below, main, above = jnp.array([0.0, 1.0]), jnp.array([2.0, 2.0]), jnp.array([1.0, 0.0])
+    >>> lax.linalg.tridiagonal_solve(below, main, above, jnp.array([[3.0], [3.0]])).round(3)
+    Array([[1.],
+           [1.]], dtype=float32)
+    """
     if perturb_singular:
         raise NotImplementedError(
             "tridiagonal_solve does not perturb singular systems; add a small multiple of the identity."

@@ -170,6 +170,9 @@ def fft(x: Any, fft_type: Any, fft_lengths: Sequence[int]) -> Array:
     RFFT). The lengths must be those of the dims, but for the last one of IRFFT, which has half of it plus one.
 
     Raises ValueError for lengths, types and dims that do not fit, TypeError where `fft_type` is no transform.
+
+    >>> lax.fft(jnp.ones(4, jnp.complex64), 'FFT', (4,))
+    Array([4.+0.j, 0.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
     if isinstance(fft_type, str):
         if fft_type.upper() not in FftType.__members__ or fft_type not in (fft_type.upper(), fft_type.lower()):

@@ -10,8 +10,8 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
 from shardwise.runtime import costs
-from shardwise.runtime.loops import lanes_of
-from shardwise.runtime.small import Body, Code, Substitution, Value, Wanted, name_of, store, turned
+from shardwise.runtime.loops import dtype_name, lanes_of
+from shardwise.runtime.small import Body, Code, Substitution, Value, Wanted, store, turned
 
 
 def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -93,7 +93,7 @@ def solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) ->
 def factors_fit(eqn: Equation, devices: int) -> bool:
     """Whether matrices are real and small."""
     x = eqn.inputs[0].aval
-    if any(name_of(a.aval) not in ("float32", "float64") for a in eqn.inputs):
+    if any(dtype_name(a.aval) not in ("float32", "float64") for a in eqn.inputs):
         return False
     columns = x.shape[-1] + sum(a.aval.shape[-1] for a in eqn.inputs[1:])
     size = max(prod(a.aval.shape[:-2]) for a in eqn.inputs)

@@ -114,6 +114,9 @@ def eigh(
 
     Without `symmetrize_input` only the `lower` (else upper) triangle counts. `subset_by_index` keeps a range of them. They
     come sorted whatever `sort_eigenvalues` says. NotImplementedError for implementations other than QR.
+
+    >>> lax.linalg.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]]))[1].round(4)
+    Array([1., 3.], dtype=float32)
     """
     if implementation not in (None, EighImplementation.QR):
         raise NotImplementedError(
@@ -215,6 +218,9 @@ def svd(
     """u, s, vh with x = u s vh and s descending, or s alone without `compute_uv`.
 
     `subset_by_index` keeps a range of the singular values; ValueError together with `full_matrices`.
+
+    >>> lax.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).round(4)
+    Array([4., 3.], dtype=float32)
     """
     if algorithm in (SvdAlgorithm.JACOBI, SvdAlgorithm.POLAR):
         raise NotImplementedError(f"{algorithm} does not exist on CPUs; leave it out, or use SvdAlgorithm.QR.")

@@ -433,6 +433,9 @@ def dot_general(
     mesh, a PartitionSpec over Explicit axes) says how the result is split.
 
     Raises TypeError for dims or types that do not pair, ShardingTypeError where the result's sharding is ambiguous.
+
+    >>> lax.dot_general(jnp.ones((4, 2, 3)), jnp.ones((4, 3, 5)), (((2,), (1,)), ((0,), (0,)))).shape
+    (4, 2, 5)
     """
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dimension_numbers
     dims = ((_ints(lhs_con), _ints(rhs_con)), (_ints(lhs_batch), _ints(rhs_batch)))
@@ -466,7 +469,10 @@ def dot(
 ) -> Array:
     """`dot_general`, or without `dimension_numbers` a product of vectors and matrices: last dim of lhs by first of rhs.
 
-    Precision and preferred_element_type may also be given by position, as the seed dialect does.
+    Precision and preferred_element_type may also be given by position, as the dialect 0.5 does.
+
+    >>> lax.dot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
     """
     if args:
         names = ("precision", "preferred_element_type")
@@ -491,6 +497,9 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
     """Products of the matrices in the last two dims: [..., m, k] x [..., k, n] -> [..., m, n], batch dims equal.
 
     Raises ValueError unless both have the same rank of at least 2.
+
+    >>> lax.batch_matmul(jnp.ones((4, 2, 3)), jnp.ones((4, 3, 5))).shape
+    (4, 2, 5)
     """
     x, y = as_array(lhs), as_array(rhs)
     if min(x.ndim, y.ndim) < 2 or x.ndim != y.ndim:

@@ -260,6 +260,9 @@ def conv_general_dilated(
     convolved in groups. Both operands have one dtype; the result has it, too, or `preferred_element_type`.
 
     Raises ValueError for sizes that do not fit, TypeError for dtypes and layouts, RuntimeError for an unknown padding mode.
+
+    >>> lax.conv_general_dilated(jnp.ones((1, 4, 3)), jnp.ones((2, 3, 5)), (1,), 'SAME', dimension_numbers=('NWC', 'WIO', 'NWC')).shape
+    (1, 4, 5)
     """
     x, w = as_array(lhs), as_array(rhs)
     dims = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
@@ -309,7 +312,11 @@ def conv(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """`conv_general_dilated` of (N, C, space...) with (O, I, space...), without dilations."""
+    """`conv_general_dilated` of (N, C, space...) with (O, I, space...), without dilations.
+
+    >>> lax.conv(jnp.ones((1, 1, 3, 3)), jnp.ones((1, 1, 2, 2)), (1, 1), 'VALID').shape
+    (1, 1, 2, 2)
+    """
     return conv_general_dilated(
         lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
     )
@@ -363,6 +370,9 @@ def conv_transpose(
     'SAME' and 'VALID' name the padding of the forward convolution; pairs are applied as they are unless
     `use_consistent_padding` says that they are the forward one's, too. `transpose_kernel` flips the kernel in space and
     swaps its features, which makes this the gradient of a forward convolution with it.
+
+    >>> lax.conv_transpose(jnp.ones((1, 4, 1)), jnp.ones((2, 1, 1)), (2,), 'VALID', dimension_numbers=('NWC', 'WIO', 'NWC')).shape
+    (1, 8, 1)
     """
     x, w = as_array(lhs), as_array(rhs)
     if dimension_numbers is None:

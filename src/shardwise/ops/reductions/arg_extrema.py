@@ -94,6 +94,9 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
     """Position along `axis` of the first maximum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
 
     ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
+
+    >>> lax.argmax(jnp.array([1, 9, 3]), 0, jnp.int32)
+    Array(1, dtype=int32)
     """
     dtype = requested_dtype(index_dtype, "argmax")
     return bind(argmax_p, _operand("argmax", operand), axes=int_tuple((axis,), "argmax axis"), index_dtype=dtype)
@@ -103,6 +106,9 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
     """Position along `axis` of the first minimum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
 
     ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
+
+    >>> lax.argmin(jnp.array([1, 9, 3]), 0, jnp.int32)
+    Array(0, dtype=int32)
     """
     dtype = requested_dtype(index_dtype, "argmin")
     return bind(argmin_p, _operand("argmin", operand), axes=int_tuple((axis,), "argmin axis"), index_dtype=dtype)

@@ -28,6 +28,9 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     Raises:
         TypeError: `fn` is not callable.
         ValueError: the arrays differ in size along `axis`, or have no such dim.
+
+    >>> lax.associative_scan(jnp.maximum, jnp.array([3, 1, 4, 1, 5]))
+    Array([3, 3, 4, 4, 5], dtype=int32)
     """
     if not callable(fn):
         raise TypeError("lax.associative_scan: fn argument should be callable.")

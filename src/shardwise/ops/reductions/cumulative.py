@@ -11,8 +11,9 @@ from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, defi
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice
-from shardwise.ops.elementwise.binary import add_p, eq_p, extremum_share, max_p, min_p, mul_p, sub_p
+from shardwise.ops.elementwise.binary import add_p, extremum_share, max_p, min_p, mul_p, sub_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
+from shardwise.ops.elementwise.comparison import eq_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.elementwise.transcendental import exp_p, log1p_p
 from shardwise.ops.elementwise.unary import abs_p, neg_p
@@ -266,25 +267,44 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """Sums of the elements up to each position along `axis`, or from each position on if `reverse`; integers wrap.
 
     TypeError for bools, ValueError for a missing or negative axis.
+
+    >>> lax.cumsum(jnp.array([1, 2, 3]), reverse=True)
+    Array([6, 5, 3], dtype=int32)
     """
     return bind(cumsum_p, _operand("cumsum", operand), axis=int(axis), reverse=bool(reverse))
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Products of the elements up to each position along `axis`, or from each position on if `reverse`; see `cumsum`."""
+    """Products of the elements up to each position along `axis`, or from each position on if `reverse`; see `cumsum`.
+
+    >>> lax.cumprod(jnp.array([1, 2, 3]))
+    Array([1, 2, 6], dtype=int32)
+    """
     return bind(cumprod_p, _operand("cumprod", operand), axis=int(axis), reverse=bool(reverse))
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Maxima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates."""
+    """Maxima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates.
+
+    >>> lax.cummax(jnp.array([1, 3, 2]))
+    Array([1, 3, 3], dtype=int32)
+    """
     return bind(cummax_p, _operand("cummax", operand), axis=int(axis), reverse=bool(reverse))
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Minima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates."""
+    """Minima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates.
+
+    >>> lax.cummin(jnp.array([3, 1, 2]))
+    Array([3, 1, 1], dtype=int32)
+    """
     return bind(cummin_p, _operand("cummin", operand), axis=int(axis), reverse=bool(reverse))
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """``log(cumsum(exp(operand)))`` without overflow, of floats along `axis`; see `cumsum`."""
+    """``log(cumsum(exp(operand)))`` without overflow, of floats along `axis`; see `cumsum`.
+
+    >>> lax.cumlogsumexp(jnp.zeros(2)).round(3)
+    Array([0.   , 0.693], dtype=float32)
+    """
     return bind(cumlogsumexp_p, _operand("cumlogsumexp", operand), axis=int(axis), reverse=bool(reverse))

@@ -15,8 +15,9 @@ import numpy as np
 from shardwise.ir import Equation, Literal, Op, literal
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.axis_index import axis_index_op
-from shardwise.ops.elementwise.binary import add_p, eq_p, mul_p, ne_p, or_p
+from shardwise.ops.elementwise.binary import add_p, mul_p, or_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
+from shardwise.ops.elementwise.comparison import eq_p, ne_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.rules.operands import dtype_kind
 

@@ -272,6 +272,9 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
     """Sum over the dims `axes`: f[a, b] with (0,) -> f[b]. TypeError for bools, ValueError for repeated or missing dims.
 
     float16 and bfloat16 add up in float32; integers wrap. `out_sharding`: a spec over Explicit axes.
+
+    >>> lax.reduce_sum(jnp.array([[1, 5], [7, 0]]), (0,))
+    Array([8, 5], dtype=int32)
     """
     x, dims = _operand("reduce_sum", operand), int_tuple(axes, "reduce_sum axes")
     if out_sharding is None:
@@ -281,32 +284,56 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
 
 
 def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
-    """Product over the dims `axes`; integers wrap. TypeError for bools."""
+    """Product over the dims `axes`; integers wrap. TypeError for bools.
+
+    >>> lax.reduce_prod(jnp.array([2, 3, 4]), (0,))
+    Array(24, dtype=int32)
+    """
     return _reduced(reduce_prod_p, operand, axes)
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
-    """Maximum over the dims `axes`; NaN if any element is, the dtype's least value over empty dims."""
+    """Maximum over the dims `axes`; NaN if any element is, the dtype's least value over empty dims.
+
+    >>> lax.reduce_max(jnp.array([[1, 5], [7, 0]]), (1,))
+    Array([5, 7], dtype=int32)
+    """
     return _reduced(reduce_max_p, operand, axes)
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
-    """Minimum over the dims `axes`; NaN if any element is, the dtype's greatest value over empty dims."""
+    """Minimum over the dims `axes`; NaN if any element is, the dtype's greatest value over empty dims.
+
+    >>> lax.reduce_min(jnp.array([[1, 5], [7, 0]]), (1,))
+    Array([1, 0], dtype=int32)
+    """
     return _reduced(reduce_min_p, operand, axes)
 
 
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
-    """And over the dims `axes`, of bools or of integers' bits."""
+    """And over the dims `axes`, of bools or of integers' bits.
+
+    >>> lax.reduce_and(jnp.array([True, False]), (0,))
+    Array(False, dtype=bool)
+    """
     return _reduced(reduce_and_p, operand, axes)
 
 
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
-    """Or over the dims `axes`, of bools or of integers' bits."""
+    """Or over the dims `axes`, of bools or of integers' bits.
+
+    >>> lax.reduce_or(jnp.array([True, False]), (0,))
+    Array(True, dtype=bool)
+    """
     return _reduced(reduce_or_p, operand, axes)
 
 
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
-    """Exclusive or over the dims `axes`, of bools or of integers' bits."""
+    """Exclusive or over the dims `axes`, of bools or of integers' bits.
+
+    >>> lax.reduce_xor(jnp.array([6, 3]), (0,))
+    Array(5, dtype=int32)
+    """
     return _reduced(reduce_xor_p, operand, axes)
 
 
@@ -336,6 +363,9 @@ def reduce(
         ValueError: trees do not match, initial values are not scalars, or dims are repeated or out of range.
         TypeError: dtypes do not match.
         NotImplementedError: `computation` is not elementwise, or `out_sharding` is given for another fold than a sum.
+
+    >>> lax.reduce(jnp.array([1, 2, 3]), 0, lax.add, (0,))
+    Array(6, dtype=int32)
     """
     xs, tree = tree_flatten(operands)
     inits, init_tree = tree_flatten(init_values)

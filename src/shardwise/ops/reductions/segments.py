@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -9,16 +10,23 @@ import numpy as np
 
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.ir import Array, Tracer
+from shardwise.ops.elementwise.binary import div
+from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_add, scatter_max, scatter_min, scatter_mul
 from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import do
 from shardwise.ops.shapes.broadcast import expand_dims
-from shardwise.ops.shapes.fill import full
+from shardwise.ops.shapes.fill import full, full_like
+from shardwise.ops.shapes.iota import broadcasted_iota
+from shardwise.ops.shapes.joining import concatenate
 from shardwise.runtime.monoids import MONOIDS
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
-def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callable[..., Array]:
+def _segment(
+    name: str, reduction: str, scatter: Callable[..., Array], reduced: Callable[..., Array]
+) -> Callable[..., Array]:
     def segment(
         data: Any,
         segment_ids: Any,
@@ -29,10 +37,8 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callab
         mode: Any = None,
         out_sharding: Any = None,
     ) -> Array:
-        if bucket_size is not None:
-            raise NotImplementedError(
-                f"{name}: bucket_size is not supported; sums are exact enough without. Leave it out."
-            )
+        if bucket_size is not None and operator.index(bucket_size) < 1:
+            raise ValueError(f"{name}: bucket_size must be positive, got {bucket_size}.")
         if out_sharding is not None:
             raise NotImplementedError(f"{name}: out_sharding is not supported. Leave it out, and reshard the result.")
         values, ids = as_array(data), as_array(segment_ids)
@@ -45,29 +51,41 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callab
         num_segments = int(num_segments)
         if num_segments < 0:
             raise ValueError(f"{name}: num_segments must be non-negative, got {num_segments}.")
-        out = full((num_segments, *values.shape[ids.ndim :]), MONOIDS[reduction].identity(values.dtype), values.dtype)
+        rows, tail = values.shape[: ids.ndim], values.shape[ids.ndim :]
+        size = None if bucket_size is None or not rows else operator.index(bucket_size)
+        buckets = () if size is None else (-(-rows[0] // size),)
+        lead = (*buckets, num_segments)
+        out = full((*lead, *tail), MONOIDS[reduction].identity(values.dtype), values.dtype)
+        positions = expand_dims(ids, (ids.ndim,))
+        if size is not None and ids.dtype.itemsize < 4:  # the number of a bucket has to fit
+            positions = as_array(convert(positions, np.dtype(np.int32)))
+        if size is not None:
+            # Ids out of range stay so when they move to a row of the bucket's own.
+            number = broadcasted_iota(positions.dtype, positions.shape, 0)
+            positions = concatenate([div(number, full_like(number, size)), positions], ids.ndim)
         window = tuple(range(ids.ndim, values.ndim))
-        numbers = ScatterDimensionNumbers(window, (0,), (0,))
-        return scatter(
+        numbers = ScatterDimensionNumbers(window, tuple(range(len(lead))), tuple(range(len(lead))))
+        found = scatter(
             out,
-            expand_dims(ids, (ids.ndim,)),
+            positions,
             values,
             numbers,
             indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices,
             mode=mode,
         )
+        return found if size is None else reduced(found, axes=(0,))
 
     segment.__name__ = segment.__qualname__ = name
     segment.__doc__ = (
         f"The {reduction} of the rows of `data` that have each segment id: [n, ...] and int[n] -> [num_segments, ...].\n\n"
         "    Ids outside of [0, num_segments) are left out. Without `num_segments` it is the largest id plus one, which needs\n"
-        "    concrete ids.\n"
+        "    concrete ids. With `bucket_size` rows are first reduced in groups of that many, which rounds sums less.\n"
     )
     return segment
 
 
-segment_sum = _segment("segment_sum", "sum", scatter_add)
-segment_prod = _segment("segment_prod", "prod", scatter_mul)
-segment_max = _segment("segment_max", "max", scatter_max)
-segment_min = _segment("segment_min", "min", scatter_min)
+segment_sum = _segment("segment_sum", "sum", scatter_add, do.reduce_sum)
+segment_prod = _segment("segment_prod", "prod", scatter_mul, do.reduce_prod)
+segment_max = _segment("segment_max", "max", scatter_max, do.reduce_max)
+segment_min = _segment("segment_min", "min", scatter_min, do.reduce_min)

@@ -366,6 +366,9 @@ def reduce_window(
     hold `init_value`.
 
     Raises TypeError for windows, dtypes or shapes that do not fit, ValueError where the trees differ.
+
+    >>> lax.reduce_window(jnp.array([1, 2, 3, 4]), 0, lax.add, (2,), (2,))
+    Array([3, 7], dtype=int32)
     """
     leaves, tree = tree_flatten(operand)
     inits, init_tree = tree_flatten(init_value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from shardwise.base import config
 from shardwise.base.errors import IndivisibleError
 from shardwise.ir.types import ShapedArray, Spec
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, get_abstract_mesh
@@ -70,8 +71,15 @@ def _check_explicit(sharding: NamedSharding, api_name: str) -> None:
                 raise ValueError(
                     f"PartitionSpec passed to {api_name} cannot contain axis names that are of type Auto or Manual. Got "
                     f"PartitionSpec: {sharding.spec} with axis name: {axis} of type: {mesh.axis_type(axis)!s}. "
-                    "Use with_sharding_constraint for Auto axes."
+                    f"Use with_sharding_constraint for Auto axes.{_advice()}"
                 )
+
+
+def _advice() -> str:
+    """What to do where `make_mesh` gave axes of another type than in the other dialect."""
+    if config.dialect.meshes.make_mesh_axis_type == "Explicit":
+        return ""
+    return f" Axes of make_mesh are Auto here; give it axis_types=(AxisType.Explicit,) * n. {config.dialect.switch}"
 
 
 def sharding_spec(sharding: NamedSharding, ndim: int) -> Spec:

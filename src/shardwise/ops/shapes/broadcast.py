@@ -177,6 +177,10 @@ def broadcast_in_dim(
 
     `out_sharding` (a spec over Explicit axes, or a NamedSharding) is the result's sharding; by default the operand's dims
     keep their axes and new dims are unsplit. TypeError where dims do not fit.
+
+    >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,))
+    Array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
     """
     x = _operand("broadcast_in_dim", operand)
     sizes = shape_tuple(shape, "broadcast_in_dim shape")
@@ -188,7 +192,12 @@ def broadcast_in_dim(
 
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """`operand` repeated along new major dims: f[n] with sizes (a, b) -> f[a, b, n]."""
+    """`operand` repeated along new major dims: f[n] with sizes (a, b) -> f[a, b, n].
+
+    >>> lax.broadcast(jnp.array([1, 2]), (2,))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     x = _operand("broadcast", operand)
     if not hasattr(sizes, "__len__"):
         raise TypeError(f"broadcast takes a sequence of sizes, got {sizes!r}.")
@@ -213,13 +222,21 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
-    """`x` with leading dims of size 1 added up to `rank` dims; `x` itself if it has that rank."""
+    """`x` with leading dims of size 1 added up to `rank` dims; `x` itself if it has that rank.
+
+    >>> lax.broadcast_to_rank(jnp.arange(3), 2).shape
+    (1, 3)
+    """
     value = operand("broadcast_to_rank", x)
     return expand_dims(value, range(rank - value.ndim))
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` with dims of size 1 at these positions of the result. ValueError for repeated or out-of-range positions."""
+    """`array` with dims of size 1 at these positions of the result. ValueError for repeated or out-of-range positions.
+
+    >>> lax.expand_dims(jnp.arange(3), (0,)).shape
+    (1, 3)
+    """
     x = operand("expand_dims", array)
     if not len(dimensions) and isinstance(x, Array):
         return x
@@ -236,6 +253,9 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
     """`operand` repeated ``reps[d]`` times along each dim: f[a, b] with (2, 3) -> f[2a, 3b]. TypeError unless one per dim.
 
     ShardingTypeError if a repeated dim is split over an Explicit axis.
+
+    >>> lax.tile(jnp.array([1, 2]), (2,))
+    Array([1, 2, 1, 2], dtype=int32)
     """
     x = _operand("tile", operand)
     times = shape_tuple(reps, "tile reps")
@@ -251,7 +271,11 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape to which these broadcast by NumPy's rules: (2, 1), (3,) -> (2, 3). ValueError if they do not."""
+    """The shape to which these broadcast by NumPy's rules: (2, 1), (3,) -> (2, 3). ValueError if they do not.
+
+    >>> lax.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
     read = [shape_tuple(s, "broadcast_shapes") for s in shapes]
     try:
         return np.broadcast_shapes(*read)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
 from shardwise.ir import Array, Literal, Tracer, bind
+from shardwise.ir.axis_scope import types_table
 from shardwise.ops.devices.layout import reshard_op, sharding_constraint
-from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.elementwise.casts import convert, refuse_complex_scalar
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import shape_tuple
@@ -29,12 +28,16 @@ def filled(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | N
 
 def filled_like(x: Tracer, value: Value) -> Array:
     """The scalar `value` in the shape and layout of `x`; since JAX 0.10 it also varies over the same mesh axes as `x`."""
-    whole = filled(x.shape, value, x.aval.sharding if any(x.aval.spec) else None)
-    return (
-        do.pvary(whole, axes=tuple(sorted(x.aval.vma)))
-        if x.aval.vma and config.dialect.types.like_copies_vma
-        else whole
-    )
+    return varying_like(x, filled(x.shape, value, x.aval.sharding if any(x.aval.spec) else None))
+
+
+def varying_like(x: Any, made: Array) -> Array:
+    """`made` of `x`, an array or a ShapeDtypeStruct: since JAX 0.10 it varies over the mesh axes of `x`, whatever its shape."""
+    if not types_table().like_copies_vma:
+        return made
+    axes = x.aval.vma if isinstance(x, Array) else getattr(x, "vma", None) or frozenset[str]()
+    missing = axes - made.aval.vma
+    return do.pvary(made, axes=tuple(sorted(missing))) if missing else made
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding | None = None) -> Array:
@@ -46,6 +49,9 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
 
     Raises:
         TypeError: `fill_value` is not a scalar, or `shape` is not a sequence of ints.
+
+    >>> lax.full((2,), 7.0)
+    Array([7., 7.], dtype=float32, weak_type=True)
     """
     sizes = shape_tuple(shape, "full shape")
     value = operand("full", fill_value)
@@ -77,7 +83,11 @@ def _fill_in_layout(shape: tuple[int, ...], value: Value, sharding: Any, name: s
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Sharding | None = None) -> Array:
     """`full` with the shape, dtype and weak type of `x` by default.
 
-    The result has the sharding of `x` if `x` is committed and has the same shape, and varies over the axes of its type.
+    The result has the sharding of `x` if `x` is committed and has the same shape, or is whole on each device, and varies over the axes
+    of its type.
+
+    >>> lax.full_like(jnp.arange(2), 7)
+    Array([7, 7], dtype=int32)
     """
     sizes = tuple(np.shape(x)) if shape is None else shape_tuple(shape, "full_like shape")
     if dtype is None:
@@ -90,14 +100,23 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     if not weak:
         refuse_complex_scalar("lax.full_like", fill_value, new_dtype)
     value = convert(value, new_dtype, weak)
-    if sharding is None and isinstance(x, Array) and sizes == x.shape:
+    if sharding is None and isinstance(x, Array):
         if isinstance(x, Tracer):
-            return filled_like(x, value)
-        if getattr(x, "committed", False):
-            sharding = x.sharding  # type: ignore[attr-defined]
-    out = _fill_in_layout(sizes, value, sharding, "full_like")
-    varying = () if isinstance(x, Array) else tuple(sorted(getattr(x, "vma", ())))  # of a ShapeDtypeStruct
-    return bind(pvary_op, out, axes=varying) if varying else out
+            if sizes == x.shape:
+                return filled_like(x, value)
+        else:
+            sharding = sharding_for(x, sizes)
+    return varying_like(x, _fill_in_layout(sizes, value, sharding, "full_like"))
+
+
+def sharding_for(x: Any, shape: tuple[int, ...]) -> Sharding | None:
+    """The sharding of an array of `shape` that is made like the concrete array `x`; None for an uncommitted one."""
+    if not getattr(x, "committed", False):
+        return None
+    sharding: Sharding = x.sharding
+    named = getattr(sharding, "spec", ())
+    fits = shape == x.shape or (sharding.is_fully_replicated and len(named) <= len(shape))
+    return sharding if fits else None
 
 
 def zeros_like_array(x: Any) -> Array:

@@ -92,7 +92,11 @@ iota_p = define_op(
 
 
 def iota(dtype: Any, size: int) -> Array:
-    """The numbers 0, 1, ..., size - 1 as `dtype`. TypeError for bool and for sizes that are not ints."""
+    """The numbers 0, 1, ..., size - 1 as `dtype`. TypeError for bool and for sizes that are not ints.
+
+    >>> lax.iota(jnp.int32, 3)
+    Array([0, 1, 2], dtype=int32)
+    """
     return broadcasted_iota(dtype, (size,), 0)
 
 
@@ -100,6 +104,10 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
     """An array of this shape; each element is its index along `dimension`.
 
     `out_sharding`: a spec over Explicit axes; by default the result is unsplit.
+
+    >>> lax.broadcasted_iota(jnp.int32, (2, 3), 1)
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
     """
     sizes = shape_tuple(shape, "iota shape")
     sharding = resolve_out_sharding(out_sharding, "broadcasted_iota", len(sizes))

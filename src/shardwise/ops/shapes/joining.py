@@ -110,6 +110,9 @@ def concatenate(operands: Any, dimension: int) -> Array:
     """The operands (a sequence, or the rows of one array) joined along `dimension`: f[a, n], f[b, n] -> f[a+b, n].
 
     ValueError for no operands; TypeError unless dtypes, ranks and all other dims agree.
+
+    >>> lax.concatenate([jnp.array([1]), jnp.array([2, 3])], 0)
+    Array([1, 2, 3], dtype=int32)
     """
     if isinstance(operands, Array):
         operands = unstack(operands)
@@ -119,7 +122,12 @@ def concatenate(operands: Any, dimension: int) -> Array:
 
 
 def stack(operands: Any, axis: int = 0) -> Array:
-    """The operands joined along a new dim `axis`: k of f[n] -> f[k, n]."""
+    """The operands joined along a new dim `axis`: k of f[n] -> f[k, n].
+
+    >>> lax.stack([jnp.array([1]), jnp.array([2])])
+    Array([[1],
+           [2]], dtype=int32)
+    """
     xs = _operands("stack", *operands)
     if len(xs) == 0:
         raise ValueError("stack takes at least one array, got none.")
@@ -128,7 +136,11 @@ def stack(operands: Any, axis: int = 0) -> Array:
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
-    """The slices of `x` along `axis`, without that dim: f[k, n] -> k of f[n]. ShardingTypeError if it is explicitly split."""
+    """The slices of `x` along `axis`, without that dim: f[k, n] -> k of f[n]. ShardingTypeError if it is explicitly split.
+
+    >>> lax.unstack(jnp.array([1, 2]))
+    (Array(1, dtype=int32), Array(2, dtype=int32))
+    """
     value = operand("unstack", x)
     if not value.ndim:
         raise ValueError("unstack takes an array of at least one dim, got a scalar.")

@@ -158,6 +158,9 @@ def slice(
     """The elements from `start_indices` up to `limit_indices`, in steps of ``strides[d]`` along each dim d.
 
     TypeError unless 0 <= start <= limit <= size in each dim; nothing is clipped and nothing counts from the end.
+
+    >>> lax.slice(jnp.arange(6), (1,), (5,), (2,))
+    Array([1, 3], dtype=int32)
     """
     starts, limits = int_tuple(start_indices, "slice start_indices"), int_tuple(limit_indices, "slice limit_indices")
     steps = None if strides is None else int_tuple(strides, "slice strides")
@@ -169,7 +172,11 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """`slice` along one dim. None means 0 as start and the dim's size as limit; negative positions count from the end."""
+    """`slice` along one dim. None means 0 as start and the dim's size as limit; negative positions count from the end.
+
+    >>> lax.slice_in_dim(jnp.arange(6), 1, 5, 2)
+    Array([1, 3], dtype=int32)
+    """
     x = _operand("slice_in_dim", operand)
     d = dim_index(axis, x.ndim, "slice_in_dim")
     n = x.shape[d]
@@ -248,7 +255,11 @@ split_p = define_op(
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """The consecutive parts of these sizes along `axis`. ValueError unless the sizes sum to the dim's size."""
+    """The consecutive parts of these sizes along `axis`. ValueError unless the sizes sum to the dim's size.
+
+    >>> lax.split(jnp.arange(3), (1, 2))
+    [Array([0], dtype=int32), Array([1, 2], dtype=int32)]
+    """
     x = _operand("split", operand)
     d = dim_index(axis, x.ndim, "split")
     return list(bind(split_p, x, sizes=int_tuple(sizes, "split sizes"), axis=d))
@@ -400,6 +411,9 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     """`operand` with `padding_value` around and between its elements: per dim (low, high, interior).
 
     Negative `low` and `high` cut elements away. ValueError for a result of negative size, TypeError for unequal dtypes.
+
+    >>> lax.pad(jnp.array([1, 2]), 0, [(1, 2, 1)])
+    Array([0, 1, 0, 2, 0, 0], dtype=int32)
     """
     x, value = operands("pad", operand, padding_value)
     config = tuple(int_tuple(entry, "pad padding_config") for entry in padding_config)

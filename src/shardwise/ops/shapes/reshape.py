@@ -171,6 +171,10 @@ def reshape(
     Raises:
         TypeError: sizes are negative or have another product than the operand's, or `dimensions` is not a permutation.
         ShardingTypeError: the result's explicit sharding is ambiguous.
+
+    >>> lax.reshape(jnp.arange(6), (2, 3))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
     """
     x = _operand("reshape", operand)
     sizes = shape_tuple(new_sizes, "reshape new_sizes")
@@ -192,7 +196,11 @@ _operand = operand  # functions here have a parameter of that name
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """The dims from `start_dimension` up to `stop_dimension` merged into one: f[a, b, c] with (0, 2) -> f[a*b, c]."""
+    """The dims from `start_dimension` up to `stop_dimension` merged into one: f[a, b, c] with (0, 2) -> f[a*b, c].
+
+    >>> lax.collapse(jnp.ones((2, 3, 4)), 0, 2).shape
+    (6, 4)
+    """
     x = _operand("collapse", operand)
     low, high, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
     if high < low:

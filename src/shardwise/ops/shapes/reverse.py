@@ -73,5 +73,9 @@ rev_p = define_op(
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
-    """`operand` reversed along these dims. TypeError for negative, repeated or missing dims."""
+    """`operand` reversed along these dims. TypeError for negative, repeated or missing dims.
+
+    >>> lax.rev(jnp.array([1, 2, 3]), (0,))
+    Array([3, 2, 1], dtype=int32)
+    """
     return bind(rev_p, _operand("rev", operand), dimensions=int_tuple(dimensions, "rev dimensions"))

@@ -68,6 +68,9 @@ def transpose(operand: Any, permutation: Sequence[int]) -> Array:
     """`operand` with its dims permuted: dim i of the result is dim ``permutation[i]``. f[a, b] with (1, 0) -> f[b, a].
 
     TypeError unless `permutation` has each dim of the operand exactly once.
+
+    >>> lax.transpose(jnp.ones((2, 3)), (1, 0)).shape
+    (3, 2)
     """
     x = _operand("transpose", operand)
     order = int_tuple(permutation, "transpose permutation")
@@ -115,7 +118,11 @@ squeeze_p = define_op(
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` without these dims of size 1. ValueError if one has another size, is out of range, or is repeated."""
+    """`array` without these dims of size 1. ValueError if one has another size, is out of range, or is repeated.
+
+    >>> lax.squeeze(jnp.ones((1, 3)), (0,)).shape
+    (3,)
+    """
     x = operand("squeeze", array)
     dims = tuple(sorted(dim_indices(dimensions, x.ndim, "squeeze")))
     if not dims and isinstance(x, Array):

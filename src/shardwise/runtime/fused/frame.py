@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from shardwise.runtime.fused.space import Graph
-from shardwise.runtime.loops import STREAMED, Access, Function
+from shardwise.runtime.loops import MASKED, OVERLAP, STREAMED, WHOLE, Function, Roles, Steps, Stored, Unit, dtype_name
 from shardwise.runtime.machine import Lane, itemsize
 
 HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece", "padded", "slot")
@@ -38,6 +37,23 @@ class Form:
     joins: tuple[int, ...] = ()
     sections: int = 1
 
+    @property
+    def inner(self) -> int:
+        """The number of the innermost loop of a unit, after the kept ones and those around it."""
+        return self.kept + self.around
+
+    @property
+    def lane(self) -> int:
+        """The number of the loop along which lanes run."""
+        return self.inner if self.along else self.inner + 1
+
+    def unit(self) -> Unit:
+        """The loops of a unit; their extents are the job's."""
+        tail = MASKED if self.sections > 1 else OVERLAP if self.ragged else WHOLE
+        roles = Roles(range(self.kept), range(self.kept, self.inner), self.inner, self.lane)
+        kept, around = ([f"%{name}{d}" for d in range(n)] for name, n in (("kept", self.kept), ("around", self.around)))
+        return Unit(roles, [*kept, *around, "%count"], (self.width,), tail, copies=2)
+
 
 class Frame:
     """What all functions of a group have in common. Registers have the names of the job's numbers."""
@@ -46,7 +62,7 @@ class Frame:
         self.graph = graph
         self.form = form
         self.atoms = [*(graph.program.inputs[a.number] for a in graph.accesses), *graph.outputs]
-        steps = form.kept + form.around + 2
+        steps = form.inner + 2
         numbers = [*HEAD, *(f"kept{d}" for d in range(form.kept)), *(f"around{d}" for d in range(form.around))]
         numbers += [f"step{k}.{d}" for k in range(len(self.atoms)) for d in range(steps)]
         for e, pieces in enumerate(graph.joins.values()):
@@ -80,33 +96,33 @@ class Frame:
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
-    def _name(self, atom: Any) -> str:
-        return atom.aval.dtype.name
-
-    def _access(self, k: int) -> Access:
-        """How a unit's loops meet operand or result k."""
-        form, dtype, kind = self.form, self._name(self.atoms[k]), self.form.access[k]
+    def _stored(self, k: int) -> Stored:
+        """Operand or result k from where the unit begins."""
+        form, dtype, kind = self.form, dtype_name(self.atoms[k].aval), self.form.access[k]
+        steps: list[int | str] = [f"%step{k}.{d}" for d in range(form.inner + 1)]
         along = itemsize(dtype) if kind in (CONTIGUOUS, PAST_CACHE) else 0 if kind == REPEATED else self._lane_step(k)
-        around = [f"%step{k}.{d}" for d in range(form.kept, form.kept + form.around)]
-        hint = STREAMED if kind == PAST_CACHE else ""
-        return Access(self.here[k], dtype, around, along if form.along else self._inner_step(k), (along,), hint)
+        steps[form.lane :] = [along]
+        return Stored(self.here[k], dtype, steps, STREAMED if kind == PAST_CACHE else "")
 
     def _lane_step(self, k: int) -> str:
-        return f"%step{k}.{self.form.kept + self.form.around + 1}"
+        return f"%step{k}.{self.form.inner + 1}"
 
     def _inner_step(self, k: int) -> str:
-        return f"%step{k}.{self.form.kept + self.form.around}"
+        return f"%step{k}.{self.form.inner}"
 
     def _load_row(self, k: int) -> Lane:
         """Operand k at the unit's first element: one element in all lanes, or each lane's own."""
-        access, w = self._access(k), self.w
-        return w.read(access.place, (w.width,), (0,) if self.form.along else access.lanes, access.dtype)
+        stored, w = self._stored(k), self.w
+        return w.read(stored.place, (w.width,), self._row_steps(stored), stored.dtype)
 
     def _store_row(self, k: int, x: Lane) -> None:
         """Write result k there."""
-        access, w = self._access(k), self.w
-        steps = (0,) if self.form.along else access.lanes
-        w.write(Lane(x.ref, access.dtype), access.place, (w.width,), steps, hint="" if self.form.along else access.hint)
+        stored, w = self._stored(k), self.w
+        hint = "" if self.form.along else stored.hint
+        w.write(Lane(x.ref, stored.dtype), stored.place, (w.width,), self._row_steps(stored), hint=hint)
+
+    def _row_steps(self, stored: Stored) -> Steps:
+        return (0,) if self.form.along else stored.steps[-1:]
 
     def _slot(self, base: str, row: str, i: int, slots: int) -> str:
         """Where vector i of `row` lies in memory that holds `slots` vectors of up to 8 bytes per lane for each."""

@@ -8,10 +8,11 @@ Reductions merge the accumulators of the sections.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from shardwise.ir import Equation
-from shardwise.runtime.fused.writer import GroupWriter, fold_of
-from shardwise.runtime.loops import MASKED, Access, Held, Nest, Values, part_at, regroup, write_nest
+from shardwise.runtime.fused.writer import GroupWriter
+from shardwise.runtime.loops import Held, Stored, dtype_name, fold_of, part_at, regroup
 from shardwise.runtime.machine import Lane
 
 
@@ -19,18 +20,18 @@ class JoinedWriter(GroupWriter):
     """Writes one function of a group that joins values."""
 
     def _pass(self, p: int, low: str, high: str, first: str, rounds: str) -> list[Held]:
-        w, sections = self.w, self.form.sections
+        w, sections, inside = self.w, self.form.sections, super()._pass
         if sections == 1:
-            return write_nest(w, self._section(p, low), (low, high), (first, rounds))
+            return inside(p, low, high, first, rounds)
         folds = self.graph.folds[p]
-        starts = [fold_of(e).start(w, self._name(e.inputs[0])) for e in folds]
+        starts = [fold_of(e).start(w, dtype_name(e.inputs[0].aval)) for e in folds]
 
         def section(s: str, held: list[Lane]) -> list[Lane]:
             begin, end = (self._number(w.integer("add", s, self.cuts + k)) for k in range(2))
             begin, end = w.greatest(begin, low), w.least(end, high)
 
             def elements() -> list[str]:
-                found = write_nest(w, self._section(p, begin), (begin, end), (first, rounds))
+                found = inside(p, begin, end, first, rounds)
                 merged = [
                     lane
                     for eqn, before, here in zip(folds, regroup(held, starts), found, strict=True)
@@ -48,23 +49,19 @@ class JoinedWriter(GroupWriter):
         """A number of the job."""
         return self.w.value(f"load i64, ptr {self.w.element('%job', index, 'int64')}, align 8")
 
-    def _section(self, p: int, low: str) -> Nest:
-        """The loops of pass p from element `low` on, up to where a piece ends."""
-        nest, graph = self._nest(p), self.graph
-        reads = {k: access for k, access in nest.reads.items() if graph.accesses[k].along is None}
-        joined = {e.outputs[0]: self._chosen(i, e, low) for i, e in enumerate(graph.joins) if e in graph.needed[p]}
-        return replace(nest, reads=reads | joined, tail=MASKED if self.form.sections > 1 else nest.tail)
+    def _reads(self, p: int, low: str) -> dict[Any, Stored]:
+        graph = self.graph
+        pieces = {k for k, access in enumerate(graph.accesses) if access.along is not None}
+        reads = {k: stored for k, stored in super()._reads(p, low).items() if k not in pieces}
+        joins = enumerate(graph.joins)
+        return reads | {e.outputs[0]: self._joined(i, e, low) for i, e in joins if e in graph.needed[p]}
 
-    def _compute(self, eqn: Equation, values: Values) -> None:
-        if eqn not in self.graph.joins:  # those are read
-            super()._compute(eqn, values)
-
-    def _chosen(self, i: int, eqn: Equation, low: str) -> Access:
-        """How the unit reads joined value number `i` from element `low` of its innermost loop on."""
+    def _joined(self, i: int, eqn: Equation, low: str) -> Stored:
+        """Joined value number `i` as the unit reads it from element `low` of its innermost loop on."""
         loop, kept = self.form.joins[i], self.form.kept
-        first, *others = (self._access(k) for k in self.graph.operands[eqn] if isinstance(k, int))  # in the same steps
+        first, *others = (self._stored(k) for k in self.graph.operands[eqn] if isinstance(k, int))  # in the same steps
         parts = [(f"%begin{i}.{p}", other.place) for p, other in enumerate(others, 1)]
-        if kept <= loop < kept + self.form.around:
-            return replace(first, parts=parts, apart=loop - kept)
+        if kept <= loop < self.form.inner:
+            return replace(first, parts=parts, apart=loop)
         index = self.indices[loop] if loop < kept else low
         return replace(first, place=part_at(self.w, index, first.place, parts))

@@ -26,7 +26,7 @@ from shardwise.runtime.fused.lines import Line, block_loops, lines_of
 from shardwise.runtime.fused.space import Graph, Space, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
-from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, dense_strides, memory_order, place_result
+from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, Result, dense_strides, memory_order, place_result
 from shardwise.runtime.machine import available
 from shardwise.runtime.plan import Plan
 
@@ -86,15 +86,16 @@ class GroupKernel(LayoutKernel):
         apiece = full = tuple(loops)
         for line in lines:
             full = line.loops(full)
-        shapes, strides, shifts = [], [], []
+        shapes, strides, shifts = list[Shape](), list[Shape](), list[int]()
         for access in graph.accesses:
             seen = block_loops(access, blocks[access.number], lead, apiece, lines)
             if seen is None:
                 return None
-            for found, one in zip((shapes, strides, shifts), seen, strict=True):
-                found.append(one)
+            shapes.append(seen[0])
+            strides.append(seen[1])
+            shifts.append(seen[2])
         order = memory_order(full, shapes, strides)
-        results = []
+        results = list[Result]()
         for var, extents in zip(graph.outputs, self._extents(graph, blocks, lead, crossed), strict=True):
             places = space.places(var.aval.shape)
             assert places is not None
@@ -230,11 +231,15 @@ def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     return kernel if available() else TiledKernel(kernel.program, kernel.met, lambda *blocks: kernel.plain(*blocks))
 
 
+def _takes_over(params: Params) -> bool:
+    return True
+
+
 fused = define_op(
     "fused",
     type_rule=_fused_type,
     compile=_fused_compile,
     multiple_results=True,
     local=True,
-    takes_over=lambda params: True,
+    takes_over=_takes_over,
 )

@@ -238,6 +238,10 @@ class Graph:
         """The operands of the full values of pass p, and the values that it reduces or writes."""
         return [a for e in self.needed[p] for a in self.operands[e]] + self.sinks(p)
 
+    def computed(self, p: int) -> list[Equation]:
+        """The equations that pass p computes; those that join values are read."""
+        return [e for e in self.needed[p] if e not in self.joins]
+
     def used(self, p: int) -> list[int]:
         """The accesses that pass p reads in its loop, then, counted on from them, the results that it writes there."""
         loads = sorted({a for a in self.reads(p) if isinstance(a, int) and not self.accesses[a].row})
@@ -278,7 +282,8 @@ class Graph:
                 wanted = {a for e in new for a in self.operands[e] if isinstance(a, Var)} | {
                     a for a in self.sinks(q) if isinstance(a, Var)
                 }
-                self.saved[p] += [v for v, cost in total.items() if v in wanted and cost >= costs.FUSED_SAVED]
+                costly = [v for v, cost in total.items() if v in wanted and cost >= costs.FUSED_SAVED]
+                self.saved[p] += [v for v in costly if v not in self.saved[p]]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED
 from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.fused.writer import GroupWriter
-from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, lanes_of, streams
+from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, Roles, lanes_of, streams
 from shardwise.runtime.machine import llvm, thread_count
 
 Shape = tuple[int, ...]
@@ -38,10 +38,7 @@ class Arrangement:
     loops: MemoryLoops
     sizes: list[int]
     width: int
-    lane: int
-    inner: int
-    around: list[int]
-    kept: list[int]
+    roles: Roles
     access: list[str]
 
     @staticmethod
@@ -64,7 +61,6 @@ class Arrangement:
             if not long:
                 return None
             lane = min(reversed(long), key=lambda d: _misses(loops, sizes, d))
-        inner, around, kept = loops.roles(lane)
         access = [
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
             for own, size in zip(loops.strides, sizes, strict=True)
@@ -73,15 +69,10 @@ class Arrangement:
             return None
         if not _reads_apart(graph, loops, access, lane, width):
             return None
-        found = Arrangement(graph, met, loops, sizes, width, lane, inner, around, kept, access)
-        if not found.along:
+        found = Arrangement(graph, met, loops, sizes, width, loops.roles(lane), access)
+        if not found.roles.along:
             found = replace(found, width=width * found._side_by_side())
         return replace(found, access=found._past_cache())
-
-    @property
-    def along(self) -> bool:
-        """Whether vectors run along the innermost loop of a unit."""
-        return self.lane == self.inner
 
     @property
     def streams(self) -> bool:
@@ -91,12 +82,12 @@ class Arrangement:
     @property
     def length(self) -> int:
         """Elements of a unit along its loops."""
-        return self._many([*self.around, self.inner])
+        return self._many([*self.roles.around, self.roles.inner])
 
     @property
     def _lanes(self) -> int:
         """Lanes with results of their own."""
-        return 1 if self.along else self.width
+        return 1 if self.roles.along else self.width
 
     def _many(self, loops: Sequence[int]) -> int:
         return math.prod(self.loops.extents[d] for d in loops)
@@ -112,17 +103,17 @@ class Arrangement:
         if STRIDED in self.access:
             return 1
         room = (costs.FUSED_CACHED // self._row_bytes() if self.graph.passes > 1 else 0) or costs.FUSED_STRIPS
-        return next((k for k in (4, 2) if k <= room and self.loops.extents[self.lane] >= k * self.width), 1)
+        return next((k for k in (4, 2) if k <= room and self.loops.extents[self.roles.lane] >= k * self.width), 1)
 
     def _past_cache(self) -> list[str]:
         """`access`, with large results written past the cache where that is possible."""
-        access, graph, extent = list(self.access), self.graph, self.loops.extents[self.lane]
+        access, graph, extent = list(self.access), self.graph, self.loops.extents[self.roles.lane]
         for k, (result, var) in enumerate(zip(self.met.results, graph.outputs, strict=True), len(graph.accesses)):
             nbytes = math.prod(result.shape) * result.dtype.itemsize
-            outside = [s for d, s in enumerate(self.loops.strides[k]) if d != self.lane]
+            outside = [s for d, s in enumerate(self.loops.strides[k]) if d != self.roles.lane]
             if (
                 self.met.streaming
-                and not _cuts(graph, self.loops, self.inner)
+                and not _cuts(graph, self.loops, self.roles.inner)
                 and var in graph.full
                 and access[k] == CONTIGUOUS
                 and extent % self.width == 0
@@ -138,7 +129,7 @@ class Arrangement:
 
         No pass reads such an operand after the result is written, and no vector goes back over elements that were done.
         """
-        if self.loops.extents[self.lane] % self.width:
+        if self.loops.extents[self.roles.lane] % self.width:
             return ()
         met, graph, found = self.met, self.graph, list[tuple[int, int]]()
         for j, (result, var) in enumerate(zip(met.results, graph.outputs, strict=True)):
@@ -162,11 +153,11 @@ class Arrangement:
 
         `forgetful` gives the graph in which no pass keeps values for later ones.
         """
-        graph, loops, width = self.graph, self.loops, self.width
-        strips = 1 if self.along else -(-loops.extents[self.lane] // width)
-        units = strips * self._many(self.kept)
+        graph, loops, width, roles = self.graph, self.loops, self.width, self.roles
+        strips = 1 if roles.along else -(-loops.extents[roles.lane] // width)
+        units = strips * self._many(roles.kept)
         work = self.length * self._lanes
-        count, rounds = loops.extents[self.inner], self._many(self.around)
+        count, rounds = loops.extents[roles.inner], self._many(roles.around)
         if graph.space.whole:
             split, cut, piece = self._cut_row(count)
         else:
@@ -175,22 +166,22 @@ class Arrangement:
             )
             cut = "inner" if count >= rounds else "outer"
             piece = max(1, costs.FUSED_PIECE // (self._lanes * (rounds if cut == "inner" else count)))
-            if self.along and cut == "inner":
+            if roles.along and cut == "inner":
                 piece = -(-piece // width) * width
             if split and not threaded:
                 return None
             if split and graph.passes > 1:
                 graph = forgetful()
         pieces = -(-(count if cut == "inner" else rounds) // piece)
-        ragged = self.along and count % width != 0
-        begins, cuts = _begins(graph, loops), _cuts(graph, loops, self.inner)
-        cuts = _aligned(cuts, count, width) if self.along else cuts
-        order = [*self.kept, *self.around, self.inner]
+        ragged = roles.along and count % width != 0
+        begins, cuts = _begins(graph, loops), _cuts(graph, loops, roles.inner)
+        cuts = _aligned(cuts, count, width) if roles.along else cuts
+        order = [*roles.kept, *roles.around, roles.inner]
         form = Form(
             width,
-            self.along,
-            len(self.kept),
-            len(self.around),
+            roles.along,
+            len(roles.kept),
+            len(roles.around),
             tuple(self.access),
             ragged,
             cut,
@@ -199,14 +190,14 @@ class Arrangement:
             sections=len(cuts) + 1,
         )
         padded = (
-            (-(-count // width) + bool(cuts)) * width if self.along else count
+            (-(-count // width) + bool(cuts)) * width if roles.along else count
         )  # of sections, a vector may end behind the row
         slot = rounds * padded * 8 * self._lanes
         threads = self._threads(units * work) if threaded else 1
-        head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": loops.extents[self.lane], "count": count,
+        head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": loops.extents[roles.lane], "count": count,
                 "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
-        tail = [loops.extents[d] for d in (*self.kept, *self.around)]
-        tail += [own[d] for own in loops.strides for d in (*self.kept, *self.around, self.inner, self.lane)]
+        tail = [loops.extents[d] for d in (*roles.kept, *roles.around)]
+        tail += [own[d] for own in loops.strides for d in (*roles.kept, *roles.around, roles.inner, roles.lane)]
         tail += [start for _, starts in begins for start in starts]
         tail += [0, *cuts, count]
 
@@ -216,7 +207,7 @@ class Arrangement:
             return Call(kernel, [*(job[name] for name in HEAD), *tail], len(self.access) + 3, many)
 
         writer = JoinedWriter if graph.joins else GroupWriter
-        found = []
+        found = list[Call]()
         last = max([p for p in range(graph.passes) if graph.folds[p]], default=0)
         for p in range(graph.passes if split else 0):
             found.append(
@@ -252,22 +243,22 @@ class Arrangement:
 
 def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], lane: int, width: int) -> bool:
     """Whether loops can read pieces where they lie: all those of a value in the same steps, and by whole vectors for the most part."""
-    inner, around, _ = loops.roles(lane)
+    roles = loops.roles(lane)
     for eqn in graph.joins:
         pieces = [k for k in graph.operands[eqn] if isinstance(k, int)]
-        if len({(access[k], *(loops.strides[k][d] for d in (lane, inner, *around))) for k in pieces}) > 1:
+        if len({(access[k], *(loops.strides[k][d] for d in (lane, roles.inner, *roles.around))) for k in pieces}) > 1:
             return False
-    cuts = _cuts(graph, loops, inner)
-    if not cuts or lane != inner:
+    cuts = _cuts(graph, loops, roles.inner)
+    if not cuts or not roles.along:
         return True
-    ends = [0, *cuts, loops.extents[inner]]
+    ends = [0, *cuts, loops.extents[roles.inner]]
     vectors = sum(-(-(end - begin) // width) for begin, end in pairwise(ends))
     return STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width)
 
 
 def _begins(graph: Graph, loops: MemoryLoops) -> list[tuple[int, list[int]]]:
     """For each joined value the loop along which its pieces lie, and the first elements of all pieces but the first."""
-    found = []
+    found = list[tuple[int, list[int]]]()
     for pieces in graph.joins.values():
         loop = loops.apart[pieces[0].along - len(graph.space.shape)]
         found.append((loop, [piece.start for piece in pieces[1:]]))
@@ -290,7 +281,7 @@ def _aligned(cuts: Sequence[int], count: int, width: int) -> list[int]:
 
 def _misses(loops: MemoryLoops, sizes: Sequence[int], lane: int) -> int:
     """How many accesses find no element of a cache line that they found before, neither along the lanes nor along the inner loop."""
-    inner, _, _ = loops.roles(lane)
+    inner = loops.roles(lane).inner
     return sum(
         own[lane] not in (0, size) and min(abs(own[lane]), abs(own[inner])) > _LINE_BYTES
         for own, size in zip(loops.strides, sizes, strict=True)

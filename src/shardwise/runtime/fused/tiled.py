@@ -143,7 +143,7 @@ def _steps(program: Program) -> tuple[list[_Step], list[int]]:
         for atom in eqn.inputs:
             if isinstance(atom, Var):
                 last[slots[atom]] = i
-    steps = []
+    steps = list[_Step]()
     for i, eqn in enumerate(program.equations):
         dead = [s for s, at in last.items() if at == i and s >= len(program.inputs) and s not in outputs]
         steps.append(_step(eqn, slots, tuple(dead)))

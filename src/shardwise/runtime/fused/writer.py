@@ -16,20 +16,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.ir import Equation, Fold, Literal, Var
+from shardwise.ir import Equation, Var
 from shardwise.runtime.fused.frame import CONTIGUOUS, Form, Frame
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops import (
-    OVERLAP,
-    WHOLE,
     Held,
     Kernel,
-    Nest,
-    Reduction,
+    Pass,
+    Saved,
+    Stored,
     Values,
-    emit_op,
+    build_nest,
+    compute,
+    dtype_name,
     finish_reduction,
-    merge_lanes,
+    fold_of,
+    leaf_of,
+    reduction_of,
     regroup,
     write_nest,
 )
@@ -44,7 +47,7 @@ class GroupWriter(Frame):
     def __init__(self, graph: Graph, form: Form) -> None:
         super().__init__(graph, form)
         self.values: Values = {}  # by access number or Var: known in all that follows
-        self.copies = 2
+        self.unit = form.unit()
         self.done: set[Equation] = set()
 
     # -- the three functions ---------------------------------------------------------------------------------------------
@@ -92,7 +95,7 @@ class GroupWriter(Frame):
             self._place_unit(number)
             self._load_rows()
             self._load_results(p, number)
-            starts = [fold_of(e).start(w, self._name(e.inputs[0])) for e in folds]
+            starts = [fold_of(e).start(w, dtype_name(e.inputs[0].aval)) for e in folds]
             flat = [lane for held in starts for lane in held]
             first = w.integer("mul", number, "%pieces")
 
@@ -136,35 +139,20 @@ class GroupWriter(Frame):
         for i, eqn in enumerate(folds):
             if self.graph.ready[eqn.outputs[0]] <= p:
                 place = self._slot("%results", row, i, len(folds))
-                self.values[eqn.outputs[0]] = self._get(self._name(eqn.outputs[0]), place)
+                self.values[eqn.outputs[0]] = self._get(dtype_name(eqn.outputs[0].aval), place)
                 self.done.add(eqn)
 
     def _rows(self, r: int) -> None:
         for eqn in self.graph.rows[r]:
             if eqn not in self.done:
                 self.done.add(eqn)
-                self._compute(eqn, self.values)
-
-    def _compute(self, eqn: Equation, values: Values) -> None:
-        """The equation's instructions."""
-        emit, dtype = eqn.op.emit, self._name(eqn.outputs[0])
-        assert emit is not None
-        operands = [self._value(a, values) for a in self.graph.operands[eqn]]
-        moved = emit.moves  # it lies along the same loops: the element stays
-        values[eqn.outputs[0]] = (
-            Lane(operands[0].ref, dtype) if moved else emit_op(self.w, emit, operands, eqn.params, dtype)
-        )
-
-    def _value(self, atom: object, values: Values) -> Lane:
-        return self.w.constant(atom.value, self._name(atom)) if isinstance(atom, Literal) else values[atom]
+                compute(self.w, eqn, self.graph.operands[eqn], self.values)
 
     def _close(self, eqn: Equation, held: Held) -> None:
         """The result of a reduction from its accumulators."""
-        w, fold, dtype = self.w, fold_of(eqn), self._name(eqn.outputs[0])
-        if self.form.along:
-            held = merge_lanes(w, fold, held)
-        result = finish_reduction(w, fold, held, dtype)
-        self.values[eqn.outputs[0]] = w.shuffled(result, 1, [0] * self.form.width) if self.form.along else result
+        w, along = self.w, self.form.along
+        result = finish_reduction(w, fold_of(eqn), held, dtype_name(eqn.outputs[0].aval), across=along)
+        self.values[eqn.outputs[0]] = w.shuffled(result, 1, [0] * self.form.width) if along else result
 
     def _store_rows(self) -> None:
         first = len(self.graph.accesses)
@@ -176,48 +164,29 @@ class GroupWriter(Frame):
 
     def _pass(self, p: int, low: str, high: str, first: str, rounds: str) -> list[Held]:
         """The loops of pass p over elements [low, high) of rounds [first, rounds): the accumulators of its reductions."""
-        return write_nest(self.w, self._nest(p), (low, high), (first, rounds))
-
-    def _nest(self, p: int) -> Nest:
-        """The loops of pass p in a unit."""
-        form, graph = self.form, self.graph
-        accesses = {k: self._access(k) for k in graph.used(p)}
-        count = len(graph.accesses)
-        return Nest(
-            around=[f"%around{d}" for d in range(form.around)],
-            tile=(form.width,),
-            along=form.along,
-            reads={k: access for k, access in accesses.items() if k < count},
-            writes={k: access for k, access in accesses.items() if k >= count},
-            leaf=lambda values, element, number: self._leaf(p, values, element, number),
+        graph, count = self.graph, len(self.graph.accesses)
+        computed = Pass(
+            reads=self._reads(p, low),
+            writes={count + k: (graph.outputs[k], self._stored(count + k)) for k in graph.stores[p]},
+            leaf=leaf_of(self.w, graph.computed(p), graph.operands.__getitem__),
             known=self.values,
-            reductions=[Reduction(fold_of(e), graph.operands[e][0], self._name(e.inputs[0])) for e in graph.folds[p]],
-            tail=OVERLAP if form.ragged else WHOLE,
-            copies=self.copies,
-            ahead=lambda places, element: self._prefetch(p, places, element),
+            reductions=[reduction_of(e, graph.operands[e][0]) for e in graph.folds[p]],
+            recalls={v: self._saved(q, v) for q in range(p) for v in graph.saved[q] if v in graph.reads(p)},
+            saves={v: self._saved(p, v) for v in graph.saved[p]},
         )
+        nest = build_nest(self.unit, computed, lambda places, element: self._prefetch(p, places, element))
+        return write_nest(self.w, nest, (low, high), (first, rounds))
 
-    def _leaf(self, p: int, values: Values, element: str, number: str) -> None:
-        """The values of pass p at an element in a round."""
-        w, graph = self.w, self.graph
-        for q, kept in enumerate(graph.saved[:p]):
-            for v in kept:
-                if v in graph.reads(p):
-                    values[v] = w.load(self._saved_place(q, v, element, number), self._name(v))
-        for eqn in graph.needed[p]:
-            self._compute(eqn, values)
-        for v in graph.saved[p]:
-            w.store(values[v], self._saved_place(p, v, element, number))
-        for k in graph.stores[p]:
-            values[len(graph.accesses) + k] = values[graph.outputs[k]]
+    def _reads(self, p: int, low: str) -> dict[Any, Stored]:
+        """What pass p reads from element `low` on."""
+        return {k: self._stored(k) for k in self.graph.used(p) if k < len(self.graph.accesses)}
 
-    def _saved_place(self, p: int, v: Var, i: str, q: str) -> str:
-        """Where a kept value lies in this thread's memory."""
-        w, dtype = self.w, self._name(v)
+    def _saved(self, p: int, v: Var) -> Saved:
+        """Where pass p keeps a value: in this thread's memory."""
+        w, dtype = self.w, dtype_name(v.aval)
         number = sum(map(len, self.graph.saved[:p])) + self.graph.saved[p].index(v)
-        index = w.integer("add", w.integer("mul", q, "%padded"), i) if self.form.around else i
         size = itemsize(dtype) * (1 if self.form.along else w.width)
-        return w.moved(w.moved(self.own, number, "%slot"), index, size)
+        return Saved(w.moved(self.own, number, "%slot"), dtype, "%padded" if self.form.around else "", size)
 
     def _prefetch(self, p: int, places: dict[Any, str], element: str) -> None:
         """Prefetch memory that later iterations read first: long bodies leave the processor no room to look ahead."""
@@ -227,7 +196,7 @@ class GroupWriter(Frame):
             # This pass finds its row in the cache: time to bring the next one.
             for k in graph.used(0):
                 if k < len(graph.accesses) and form.access[k] == CONTIGUOUS:
-                    place = w.moved(self.here[k], element, itemsize(self._name(self.atoms[k])))
+                    place = w.moved(self.here[k], element, itemsize(dtype_name(self.atoms[k].aval)))
                     w.prefetch(w.moved(place, 1, f"%step{k}.{form.kept - 1}"), False, 2)
         for k, place in places.items():
             if not isinstance(k, int) or k in before or form.access[k] != CONTIGUOUS:
@@ -236,12 +205,6 @@ class GroupWriter(Frame):
                 ahead = w.moved(place, 1, _AHEAD)
             else:
                 ahead = w.moved(place, _ROWS_AHEAD, self._inner_step(k))
-            lines = 1 if form.along else max(1, w.bytes_of(STORED[self._name(self.atoms[k])]) // 64)
+            lines = 1 if form.along else max(1, w.bytes_of(STORED[dtype_name(self.atoms[k].aval)]) // 64)
             for line in range(lines):
                 w.prefetch(w.moved(ahead, 1, 64 * line), k >= len(graph.accesses))
-
-
-def fold_of(eqn: Equation) -> Fold:
-    """How a reduction of a group is computed."""
-    assert eqn.op.fold is not None
-    return eqn.op.fold

@@ -170,6 +170,24 @@ def _divisor(n: int, least: int, most: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Roles:
+    """What loops are for: the `kept` ones lie around a unit of work, which consists of `inner` and the loops `around` it.
+
+    Vectors run along `lane`.
+    """
+
+    kept: Sequence[int]
+    around: Sequence[int]
+    inner: int
+    lane: int
+
+    @property
+    def along(self) -> bool:
+        """Whether vectors run along the innermost loop of a unit."""
+        return self.lane == self.inner
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryLoops:
     """Loops from the outermost to the innermost: extents, which are reduced, and per access and result the strides in bytes.
 
@@ -209,15 +227,15 @@ class MemoryLoops:
             found._append([1], any(reduced), [[0] for _ in strides])
         return found
 
-    def roles(self, lane: int) -> tuple[int, list[int], list[int]]:
-        """What the loops are for where vectors run along `lane`: the innermost one, those around it, and those around the nest.
+    def roles(self, lane: int) -> Roles:
+        """What the loops are for where vectors run along `lane`.
 
-        Accumulators go on in the first two: they are the reduced loops, or `lane` alone where none is reduced.
+        Accumulators go on in a unit of work: its loops are the reduced ones, or `lane` alone where none is reduced.
         """
         inside = [d for d, reduced in enumerate(self.reduced) if reduced] or [lane]
         inner = lane if lane in inside else inside[-1]
         around = [d for d in inside if d != inner]
-        return inner, around, [d for d in range(len(self.extents)) if d not in inside and d != lane]
+        return Roles([d for d in range(len(self.extents)) if d not in inside and d != lane], around, inner, lane)
 
     def _append(self, extents: Sequence[int], reduced: bool, strides: Sequence[Sequence[int]]) -> None:
         self.extents.extend(extents)

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwise.ir import Emit, Fold
+from shardwise.ir import Fold
 from shardwise.runtime.loops.write import Shape, Steps, Writer
-from shardwise.runtime.machine import Lane, Lanes, is_known
+from shardwise.runtime.machine import Lane, is_known
 
 Held = tuple[Lane, ...]  # the accumulators of a reduction
-Values = dict[Any, Lane]
+Key = Any  # of a value: a variable, or the number of an operand or a result
+Values = dict[Key, Lane]
+Leaf = Callable[[Values], object]
+Ahead = Callable[[dict[Key, str], str], object]  # (addresses by key, element)
 
 WHOLE, OVERLAP, MASKED = "whole", "overlap", "masked"
 
@@ -49,11 +52,33 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """Vectors that one pass over a unit of work leaves for later ones, one per element of the innermost loop and round of those around it.
+
+    Attributes:
+        place: the address of the first one.
+        dtype: the dtype's name.
+        round: elements per round; "" where there is one round.
+        size: bytes per element.
+    """
+
+    place: str
+    dtype: str
+    round: str
+    size: int
+
+    def at(self, w: Writer, element: str, number: str) -> str:
+        """The address of the vector at an element in a round."""
+        index = w.integer("add", w.integer("mul", number, self.round), element) if self.round else element
+        return w.moved(self.place, index, self.size)
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
     """A reduction of the value `source` of a nest, whose elements have this dtype."""
 
     fold: Fold
-    source: Any
+    source: Key
     dtype: str
 
 
@@ -68,26 +93,30 @@ class Nest:
         along: whether vectors follow each other along the innermost loop.
         reads: the operands by key.
         writes: the results by the keys of their values.
-        leaf: ``(values, element, round)``: adds to the values read at an element of the innermost loop in a round of those around it.
+        leaf: adds to the values read at an element those that are computed of them.
         known: values that are the same everywhere.
         reductions: the reductions.
+        recalls: values that other nests have saved.
+        saves: values for other nests.
         tail: what becomes of elements that whole vectors leave over at the end of the innermost loop: WHOLE (there are none), OVERLAP
             (the last vector ends with the row, which has at least that many elements) or MASKED (a row of any length).
         copies: accumulators per reduction, which take turns, so that additions need not wait for each other.
-        ahead: ``(addresses by key, element)``: asks for memory that later rounds read.
+        ahead: asks for memory that later rounds read.
     """
 
     around: Steps
     tile: Shape
     along: bool
-    reads: Mapping[Any, Access]
-    writes: Mapping[Any, Access]
-    leaf: Callable[[Values, str, str], None]
-    known: Values = field(default_factory=dict[Any, Lane])
+    reads: Mapping[Key, Access]
+    writes: Mapping[Key, Access]
+    leaf: Leaf
+    known: Values = field(default_factory=dict[Key, Lane])
     reductions: Sequence[Reduction] = ()
+    recalls: Mapping[Key, Saved] = field(default_factory=dict[Key, Saved])
+    saves: Mapping[Key, Saved] = field(default_factory=dict[Key, Saved])
     tail: str = OVERLAP
     copies: int = 1
-    ahead: Callable[[dict[Any, str], str], None] | None = None
+    ahead: Ahead | None = None
 
     @property
     def width(self) -> int:
@@ -127,8 +156,8 @@ def _rounds(
     accesses = {**nest.reads, **nest.writes}
     places = {key: [access.place, *(place for _, place in access.parts)] for key, access in accesses.items()}
 
-    def moved(here: dict[Any, list[str]], index: str, d: int) -> dict[Any, list[str]]:
-        found: dict[Any, list[str]] = {}
+    def moved(here: dict[Key, list[str]], index: str, d: int) -> dict[Key, list[str]]:
+        found: dict[Key, list[str]] = {}
         for key, parts in here.items():
             access = accesses[key]
             parts = [w.moved(place, index, access.around[d]) for place in parts]
@@ -138,7 +167,7 @@ def _rounds(
             found[key] = parts
         return found
 
-    def elements_of(here: dict[Any, list[str]], number: str, held: list[Lane]) -> list[Lane]:
+    def elements_of(here: dict[Key, list[str]], number: str, held: list[Lane]) -> list[Lane]:
         places = {key: place for key, (place,) in here.items()}
         return _Elements(w, nest, places, number).write(*elements, regroup(held, starts))
 
@@ -152,7 +181,7 @@ def _rounds(
 
         return w.accumulate(*rounds, counted, _flat(starts))
 
-    def nested(d: int, here: dict[Any, list[str]], held: list[Lane]) -> list[Lane]:
+    def nested(d: int, here: dict[Key, list[str]], held: list[Lane]) -> list[Lane]:
         if d == len(nest.around):
             return elements_of(here, "0", held)
         return w.at(nest.width).accumulate(
@@ -173,7 +202,7 @@ def part_at(w: Writer, index: str, first: str, parts: Sequence[tuple[str, str]])
 class _Elements:
     """Writes the innermost loop in one round of those around it."""
 
-    def __init__(self, w: Writer, nest: Nest, places: dict[Any, str], number: str) -> None:
+    def __init__(self, w: Writer, nest: Nest, places: dict[Key, str], number: str) -> None:
         self.w, self.nest, self.number = w, nest, number
         w.at(nest.width)
         fixed = {k for k, access in nest.reads.items() if access.inner == 0}
@@ -224,7 +253,7 @@ class _Elements:
         refs = w.branch(w.test("ne", rest, 0), last, [x.ref for x in after], kinds)
         return [Lane(ref, x.dtype) for ref, x in zip(refs, after, strict=True)]
 
-    def _read(self, key: Any, place: str, mask: Lane | None = None) -> Lane:
+    def _read(self, key: Key, place: str, mask: Lane | None = None) -> Lane:
         access = self.nest.reads[key]
         return self.w.read(place, self.nest.tile, access.lanes, access.dtype, None if mask is None else mask.ref)
 
@@ -241,8 +270,13 @@ class _Elements:
         for key, place in places.items():
             if key in nest.reads:
                 values[key] = self._read(key, place, mask)
-        nest.leaf(values, i, self.number)
         w.at(nest.width)
+        for key, saved in nest.recalls.items():
+            values[key] = w.load(saved.at(w, i, self.number), saved.dtype)
+        nest.leaf(values)
+        w.at(nest.width)
+        for key, saved in nest.saves.items():
+            w.store(values[key], saved.at(w, i, self.number))
         for key, access in nest.writes.items():
             value, only = Lane(values[key].ref, access.dtype), None if mask is None else mask.ref
             w.write(value, places[key], nest.tile, access.lanes, only, access.hint)
@@ -316,8 +350,10 @@ def merge_rows(w: Writer, fold: Fold, held: Held, rows: int, n: int) -> Held:
     return held
 
 
-def finish_reduction(w: Lanes, fold: Fold, held: Held, dtype: str) -> Lane:
-    """The result of a reduction, of the present width."""
+def finish_reduction(w: Writer, fold: Fold, held: Held, dtype: str, across: bool = False) -> Lane:
+    """The result of a reduction per lane, of the present width; if `across`, of all lanes in one, which is the width then."""
+    if across:
+        held = merge_lanes(w, fold, held)
     return Lane(fold.finish(w, held, dtype).ref, dtype)
 
 
@@ -329,17 +365,3 @@ def regroup(lanes: Sequence[Lane], held: Sequence[Held]) -> list[Held]:
     """Lanes one after the other as accumulators, as many for each as in `held`."""
     left = iter(lanes)
     return [tuple(next(left) for _ in one) for one in held]
-
-
-# -- leaves --------------------------------------------------------------------------------------------------------------
-
-
-def emit_op(w: Lanes, emit: Emit, operands: Sequence[Lane], params: Mapping[str, Any], dtype: str) -> Lane:
-    """An elementwise op. Narrow floats are computed as float32 and rounded after each op, as NumPy does."""
-    return round_result(w, emit, emit.write(w, *operands, **params), dtype)
-
-
-def round_result(w: Lanes, emit: Emit, x: Lane, dtype: str) -> Lane:
-    """What the op has computed as a value of its result's dtype."""
-    out = Lane(x.ref, dtype)
-    return out if emit.exact or emit.moves else w.narrowed(out)

@@ -5,9 +5,13 @@ Fused loops, small programs, products and the ops' own kernels read and write ve
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from shardwise.base.dtypes import physical
+from shardwise.ir import Emit, Op, ShapedArray
 from shardwise.runtime.machine import STORED, Lane, Lanes, is_known, itemsize
 
 Shape = tuple[int, ...]
@@ -16,8 +20,33 @@ Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number
 STREAMED = "nontemporal"  # stores that bypass the cache; the address is a multiple of the vector's bytes
 
 
+def dtype_name(aval: ShapedArray) -> str:
+    """The name of the dtype whose elements are in memory: PRNG keys are uint64."""
+    return _dtype_name(aval.dtype)
+
+
+@functools.cache
+def _dtype_name(dtype: Any) -> str:
+    return physical(dtype).name  # NumPy puts it together each time
+
+
 class Writer(Lanes):
     """Writes one function, `width` lanes per vector at present."""
+
+    # -- ops -------------------------------------------------------------------------------------------------------------
+
+    def emit(self, op: Op, operands: Sequence[Lane], params: Mapping[str, Any], dtype: str) -> Lane:
+        """An elementwise op. Narrow floats are computed as float32 and rounded after each op, as NumPy does."""
+        emit = op.emit
+        assert emit is not None
+        if emit.moves:  # the operand lies along the same loops: the element stays
+            return Lane(operands[0].ref, dtype)
+        return self.round_result(emit, emit.write(self, *operands, **params), dtype)
+
+    def round_result(self, emit: Emit, x: Lane, dtype: str) -> Lane:
+        """What an op has computed as a value of its result's dtype."""
+        out = Lane(x.ref, dtype)
+        return out if emit.exact else self.narrowed(out)
 
     # -- addresses -------------------------------------------------------------------------------------------------------
 
@@ -212,9 +241,12 @@ class Writer(Lanes):
         if width == len(places) and all(i == p for i, p in enumerate(places)):
             return lane
         self.at(len(places))
-        kind = f"<{width} x {lane.type}>"
+        kind, ref = f"<{width} x {lane.type}>", lane.ref
+        # LLVM ends the process where it joins some shuffles with this one: 1 and 3 lanes, repeated 4 times.
+        if len(places) > width > 1:
+            ref = self.value(f"freeze {kind} {ref}", "v")
         mask = ", ".join(f"i32 {p}" for p in places)
-        return self.let(f"shufflevector {kind} {lane.ref}, {kind} poison, <{len(places)} x i32> <{mask}>", lane.dtype)
+        return self.let(f"shufflevector {kind} {ref}, {kind} poison, <{len(places)} x i32> <{mask}>", lane.dtype)
 
 
 def _packed(shape: Shape, steps: Steps, size: int) -> bool:

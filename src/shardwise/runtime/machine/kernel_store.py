@@ -12,13 +12,17 @@ is compiled anew. All is done relative to the folder as it was opened and examin
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import os
 import stat
 import threading
 import time
 import warnings
 from collections.abc import Generator
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from shardwise.base import config
 
@@ -28,10 +32,10 @@ LIBRARIES = 2  # that may lie there
 _MARK = b"shardwise kernel 1\n"
 _DIGEST = 32  # bytes
 _LARGEST = 4 << 20  # bytes of one file
-_PART = 1 << 18  # bytes compared at a time: they stay in the cache
 _ENDING, _LIBRARY = ".o", ".so"
 _PRUNED_EVERY = 100  # files written by one process
 _STALE_SECONDS = 3600  # from when on an unfinished file is left over from a process that died
+_PIECE = 1 << 20  # bytes of each file that are compared at once
 _FRESH_SECONDS = 86400  # a file that is used is marked as such once a day
 
 
@@ -181,7 +185,7 @@ class Store:
                 size = _examined(file.fileno())
                 if size is None:
                     return None
-                if size == os.fstat(source.fileno()).st_size and _equal(file, source):
+                if size and size == os.fstat(source.fileno()).st_size and _equal(file, source, size):
                     return f"/proc/self/fd/{self._handle}/{name}"
         except (OSError, ValueError):
             return None
@@ -241,12 +245,25 @@ class Store:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600, dir_fd=self._handle)
 
 
-def _equal(one: BinaryIO, other: BinaryIO) -> bool:
-    """Whether two files have the same bytes. Faster than any checksum: both lie in memory, as one of them is in use."""
-    while part := one.read(_PART):
-        if part != other.read(_PART):
-            return False
-    return True
+def _equal(one: BinaryIO, other: BinaryIO, size: int) -> bool:
+    """Whether two files of `size` bytes, at least one, are the same. Faster than any checksum: both lie in memory, as one of them is in
+    use. Other threads of Python run meanwhile.
+    """
+    compare = ctypes.CDLL(None).memcmp
+    compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    return all(_same_piece(compare, one, other, at, min(_PIECE, size - at)) for at in range(0, size, _PIECE))
+
+
+def _same_piece(compare: Any, one: BinaryIO, other: BinaryIO, at: int, size: int) -> bool:
+    """Whether so many bytes from `at` on are the same; more of the files is never in memory."""
+    with (
+        mmap.mmap(one.fileno(), size, access=mmap.ACCESS_READ, offset=at) as a,
+        mmap.mmap(other.fileno(), size, access=mmap.ACCESS_READ, offset=at) as b,
+    ):
+        views = np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8)
+        same = compare(*[v.ctypes.data for v in views], size) == 0
+        del views  # a mapping with views cannot be closed
+    return same
 
 
 def _examined(handle: int) -> int | None:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise.base import config
+from shardwise.base import config, uncaught
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes import divergence
@@ -188,22 +188,22 @@ class World:
         previous = sys.excepthook
 
         def hook(kind: Any, error: Any, trace: Any) -> None:
-            previous(kind, error, trace)
-            self.abort_after(kind, error)
+            text = uncaught.plain_text(previous, error)
+            if text is None:
+                previous(kind, error, trace)
+            self.abort_after(kind, error, text or "")
 
         sys.excepthook = hook
         atexit.register(self.stop)
         self._meet_before_exits()
 
-    def abort_after(self, kind: Any, error: Any) -> None:
-        """End the job after an error that nobody caught."""
+    def abort_after(self, kind: Any, error: Any, text: str = "") -> None:
+        """End the job after an error that nobody caught; `text` is its traceback, if nobody has shown it yet."""
         sys.stdout.flush()
         what = f"{kind.__name__}: {error}".splitlines()[0][:300]
-        print(
-            f"shardwise: process {self.rank} of {self.size} failed ({what}); the whole job ends.",
-            file=sys.stderr,
-            flush=True,
-        )
+        if not self._sentinel.report(text, what):
+            last = f"shardwise: process {self.rank} of {self.size} failed ({what}); the whole job ends."
+            print(text + last, file=sys.stderr, flush=True)
         if self._fail:  # all processes have this error, and each shows it
             self._grace(self.comm, 2.0)
         else:
@@ -250,7 +250,8 @@ class World:
             self.compare_histories()
         except DivergenceError as error:
             self._ended.set()
-            print(f"shardwise: process {self.rank}: {error}", file=sys.stderr, flush=True)
+            if not self._sentinel.report(f"shardwise: {error}\n", ""):
+                print(f"shardwise: process {self.rank}: {error}", file=sys.stderr, flush=True)
             self._grace(self.comm, 2.0)
             self._abort()
         self._ended.set()

@@ -1,8 +1,9 @@
-"""A small process beside those of one machine that says who of them died without a word: `guard.py SIZE RANK:PID...`.
+"""A small process beside those of one machine that says who of them died or failed, and how: `guard.py SIZE RANK:PID...`.
 
 A process that is killed, or that a library ends, says nothing, and the launcher ends the others some milliseconds later. They
 have a connection each to this one, on the listening socket that is its stdin; they send their place in the list, and later one more
-byte as they leave in good order. Run by path, with the standard library alone, so that it is there at once.
+byte as they leave in good order. One that fails sends what it has to say, and those that say the same are shown as one. Run by path,
+with the standard library alone, so that it is there at once.
 """
 
 import contextlib
@@ -11,7 +12,9 @@ import select
 import signal
 import socket
 import sys
+import time
 
+_TOGETHER = 1.0  # seconds in which failures of several processes count as one
 _CONNECT = 60.0  # seconds until all processes have their connection
 
 
@@ -27,6 +30,44 @@ def cause(pid: int) -> tuple[str, int | None]:
     number = os.WTERMSIG(status)
     name = signal.Signals(number).name if number in set(signal.Signals) else "?"
     return f"was killed by signal {number} ({name})", None
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """Ranks in order, as in ``process 2`` or ``processes 0-3, 7``."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a}, {b}" for a, b in runs)
+    return f"process{'es' if len(ranks) > 1 else ''} {text}"
+
+
+def report_of(peer: socket.socket) -> tuple[str, str]:
+    """What a failing process says: its traceback, and the error in a few words."""
+    length, data = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "little"), b""
+    while len(data) < length:
+        part = peer.recv(length - len(data))
+        if not part:
+            break
+        data += part
+    text, _, what = data.decode(errors="replace").partition("\0")
+    return text, what
+
+
+def show(reports: list[tuple[int, socket.socket, tuple[str, str]]], size: str) -> None:
+    """Print the reports, a list of (rank, peer, report), once each; the processes then go on to their end."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for rank, _, report in reports:
+        groups.setdefault(report, []).append(rank)
+    for (text, what), ranks in groups.items():
+        failed = f"shardwise: {ranks_text(ranks)} of {size} failed ({what}); the whole job ends.\n" if what else ""
+        with contextlib.suppress(OSError):
+            os.write(2, (text + failed).encode())
+    for _, peer, _ in reports:
+        with contextlib.suppress(OSError):
+            peer.send(b"K")
 
 
 def main():
@@ -54,17 +95,30 @@ def main():
             poll.register(peer, select.EPOLLIN)
     except OSError:
         return
+    reports: list[tuple[int, socket.socket, tuple[str, str]]] = []
+    deadline = None
     while ends:
-        for descriptor, _ in poll.poll():
+        waits = None if deadline is None else max(0.0, deadline - time.monotonic())
+        events = poll.poll(waits)
+        if deadline is not None and (time.monotonic() >= deadline or len(reports) == len(peers)):
+            show(reports, size)
+            reports, deadline, left = [], None, True
+        for descriptor, _ in events:
             if descriptor in ends:
                 poll.unregister(descriptor)
                 ends.discard(descriptor)
             elif descriptor in peers:
-                peer, place = peers.pop(descriptor)
-                poll.unregister(descriptor)
-                in_order = False
+                peer, place = peers[descriptor]
+                word = b""
                 with contextlib.suppress(OSError):
-                    in_order = bool(peer.recv(1))
+                    word = peer.recv(1)
+                    if word == b"R":
+                        reports.append((told[place][0], peer, report_of(peer)))
+                        deadline = deadline or time.monotonic() + (_TOGETHER if len(reports) < len(peers) else 0)
+                        continue
+                del peers[descriptor]
+                poll.unregister(descriptor)
+                in_order = bool(word)
                 if not in_order and not left:
                     rank, pid = told[place]
                     what, code = cause(pid)

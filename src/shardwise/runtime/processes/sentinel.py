@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _CONNECT = 30.0  # seconds
+_SHOWN = 5.0  # seconds that the guard takes at most to show a report
 _GUARD = Path(__file__).with_name("guard.py")
 
 
@@ -32,6 +33,18 @@ class Sentinel:
                 guard.connect(name)
                 guard.sendall(node.Get_rank().to_bytes(4, "little"))
                 self._guard = guard
+
+    def report(self, text: str, what: str) -> bool:
+        """Let the guard show why this process fails, together with others that say the same; whether it did."""
+        if self._guard is None:
+            return False
+        data = f"{text}\0{what}".encode()
+        try:
+            self._guard.settimeout(_SHOWN)
+            self._guard.sendall(b"R" + len(data).to_bytes(4, "little") + data)
+            return self._guard.recv(1) == b"K"
+        except OSError:
+            return False
 
     def leave(self) -> None:
         """This process ends, and has said why; what comes now is no accident."""

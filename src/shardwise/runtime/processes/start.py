@@ -42,6 +42,11 @@ def number_in(names: tuple[str, ...], environment: Mapping[str, str] = os.enviro
     return None
 
 
+def launched_rank() -> int | None:
+    """The rank that a launcher of processes gave this one; None outside of them."""
+    return number_in(_RANK)
+
+
 @dataclass(frozen=True)
 class Process:
     """A process of this program on this machine."""

@@ -41,9 +41,8 @@ class Library:
     """A loaded OpenBLAS: `gemm` and `gemv` by dtype character, and the name of its kernels."""
 
     def __init__(self, loaded: ctypes.CDLL, prefix: str, suffix: str) -> None:
-        self._loaded = loaded
-        self._name = lambda word: getattr(loaded, f"{prefix}{word}{suffix}")
-        self.core = _asked(self._name("openblas_get_corename"))
+        self._loaded, self._affixes = loaded, (prefix, suffix)
+        self.core = _asked(self.function("openblas_get_corename"))
         self.integer = ctypes.c_int64 if "64" in suffix or "USE64BITINT" in self.build else ctypes.c_int32
         self.gemm: dict[str, Any] = {}
         self.gemv: dict[str, Any] = {}
@@ -56,7 +55,7 @@ class Library:
             ("c", "F", p),
             ("z", "D", p),
         ):
-            gemm, gemv = self._name(f"cblas_{letter}gemm"), self._name(f"cblas_{letter}gemv")
+            gemm, gemv = self.function(f"cblas_{letter}gemm"), self.function(f"cblas_{letter}gemv")
             gemm.restype = gemv.restype = None
             gemm.argtypes = [i, i, i, n, n, n, number, p, n, p, n, number, p, n]
             gemv.argtypes = [i, i, n, n, number, p, n, p, n, number, p, n]
@@ -72,7 +71,12 @@ class Library:
     @property
     def build(self) -> str:
         """OpenBLAS's own description of itself."""
-        return _asked(self._name("openblas_get_config"))
+        return _asked(self.function("openblas_get_config"))
+
+    def function(self, name: str) -> Any:
+        """One of its functions, by the name in the documentation."""
+        prefix, suffix = self._affixes
+        return getattr(self._loaded, f"{prefix}{name}{suffix}")
 
 
 def _asked(function: Any) -> str:
@@ -98,17 +102,14 @@ def library() -> Library | None:
 
 
 def prepare() -> None:
-    """Load as a program is compiled that will need it: a kept library at once, else a copy in another thread."""
+    """Load in another thread, as a program is compiled that will need it: to compare a kept library with its origin takes as long as
+    the passes of a small program.
+    """
     global _preparing
     if _found or _preparing:
         return
     _preparing = True
-    with _lock:
-        kept = None if _found else _kept()
-        if kept is not None:
-            _found.append(kept)
-    if not _found:
-        start_thread(library, "shardwise-blas")  # if it cannot be, the first product loads it
+    start_thread(library, "shardwise-blas")  # if it cannot be, the first product loads it
 
 
 def _kept() -> Library | None:

@@ -259,15 +259,14 @@ def gemm_plan(
     batch_sizes = tuple(a_shape[i] for i, _ in batch)
     row_sizes = tuple(a_shape[d] for d in row_loops)
     column_sizes = tuple(b_shape[d] for d in column_loops)
-    ones = lambda dims: (1,) * len(dims)  # noqa: E731
 
     others_a = [d for d in range(lead) if a_shape[d] == 1 and d not in sum_dims]
     others_b = [d for d in range(lead) if b_shape[d] == 1 and d not in sum_dims]
     a_order = (*others_a, *(p[0] for p in batch), *row_loops, *row_dims, *a_depth)
     b_order = (*others_b, *(p[1] for p in batch), *column_loops, *b_depth, *column_dims)
     plan.a_perm, plan.b_perm = _unless_identity(a_order), _unless_identity(b_order)
-    a_view = (*batch_sizes, *row_sizes, *ones(column_loops), n_rows, n_depth)
-    b_view = (*batch_sizes, *ones(row_loops), *column_sizes, n_depth, n_columns)
+    a_view = (*batch_sizes, *row_sizes, *(1,) * len(column_loops), n_rows, n_depth)
+    b_view = (*batch_sizes, *(1,) * len(row_loops), *column_sizes, n_depth, n_columns)
     plan.a_shape = a_view if a_view != tuple(a_shape[d] for d in a_order) else None
     plan.b_shape = b_view if b_view != tuple(b_shape[d] for d in b_order) else None
     plan.depth = n_depth

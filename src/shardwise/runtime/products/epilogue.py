@@ -251,7 +251,7 @@ class _Maker:
 
     def _strides(self, met: Met, panel: Panel, columns: int) -> tuple[Shape, ...]:
         """The strides of accesses and results within a panel, where rows are shorter in the thread's own memory."""
-        found = []
+        found = list[Shape]()
         for k, own in enumerate(met.strides):
             value = self._value(met, k)
             row = columns * value.aval.dtype.itemsize if value is not None and self._is_own(value) else 0
@@ -260,7 +260,7 @@ class _Maker:
         return tuple(found)
 
     def _places(self, met: Met, panel: Panel, group: Calls) -> list[Place]:
-        places = []
+        places = list[Place]()
         for k, own in enumerate(met.strides):
             value = self._value(met, k)
             slot = self.slots[met.numbers[k] if value is None else value]
@@ -306,7 +306,7 @@ def _offset(panel: Panel, strides: Shape) -> int:
 
 def _by_matrix(rows: range, each: int) -> list[tuple[int, range]]:
     """Rows counted over all matrices of so many rows: by matrix, counted within it."""
-    found = []
+    found = list[tuple[int, range]]()
     for number in range(rows.start // each, -(-rows.stop // each)):
         first = number * each
         found.append((number, range(max(rows.start, first) - first, min(rows.stop, first + each) - first)))

@@ -111,12 +111,12 @@ def panels(
     """
     whole = math.prod(full[d] for d in rows[min([i for i, d in enumerate(rows) if d in reduced], default=len(rows)) :])
     cut_columns = cut_columns and not reduced & set(columns)
-    count = lambda side: math.prod(full[d] for d in side)  # noqa: E731
-    height, width = most(whole, count(rows), count(columns), itemsize, cut_columns)
-    across, down = _cut(columns, full, reduced, width), _cut(rows, full, reduced, height)
-    found = []
-    for first, last, where in down.pieces(full):
-        for left, right, there in across.pieces(full):
+    down, across = (math.prod(full[d] for d in side) for side in (rows, columns))
+    height, width = most(whole, down, across, itemsize, cut_columns)
+    of_columns, of_rows = _cut(columns, full, reduced, width), _cut(rows, full, reduced, height)
+    found = list[Panel]()
+    for first, last, where in of_rows.pieces(full):
+        for left, right, there in of_columns.pieces(full):
             spans = [(where | there).get(d, (0, n)) for d, n in enumerate(full)]
             starts, extents = zip(*spans, strict=True)
             found.append(Panel(range(first, last), range(left, right), starts, extents))

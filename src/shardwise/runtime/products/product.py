@@ -24,7 +24,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call
 from shardwise.runtime.machine import address_of, helpers, run_in_parts, thread_count
-from shardwise.runtime.products import amx, blas, shallow
+from shardwise.runtime.products import amx, blas, shallow, skinny
 from shardwise.runtime.products.walk import task_walker
 
 NDArray = np.ndarray[Any, Any]
@@ -107,16 +107,29 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
         parts = threads * (2 if count * each >= threads * costs.PRODUCT_LONG else 1)
         pieces = min(-(-parts // count), max(1, each // (costs.LINE_SHARED // 2 if line else costs.PRODUCT_TASK)))
     first, second = (b, a) if form.swapped else (a, b)
-    tiles = form.tiles(pieces)
+    function = (mine.gemv if line else mine.gemm)[char]
+    if line:
+        tiles = form.tiles(pieces)
+    else:
+        sizes = (n, m) if form.swapped else (m, n)
+        tiles, ours = _tiles(char, form, sizes, pieces, ctypes.sizeof(mine.integer))
+        if ours is not None:
+            function = ctypes.CFUNCTYPE(None, *function.argtypes)(ours)
     tasks = _tasks(first, second, out, batch, tiles)
     rouse = count * each >= (costs.LINE_SHARED if line else costs.PRODUCT_ROUSES)
-    function = (mine.gemv if line else mine.gemm)[char]
-    if not line:
-        left, right, depth, _, _, step = form.fixed
-        if all(shallow.fits_cold(char, left, *task[3:], depth, step) for task in tiles):
-            ours = shallow.function(char, left, right, ctypes.sizeof(mine.integer))
-            function = ctypes.CFUNCTYPE(None, *function.argtypes)(ours)
     return _Listed(mine, char, line, function, form, tasks, threads, rouse)
+
+
+def _tiles(char: str, form: _Form, sizes: tuple[int, int], pieces: int, integer: int) -> tuple[list[_Task], int | None]:
+    """The tasks of a product of these `sizes`, and the address of our own function if that computes them best."""
+    left, right, depth, _, _, step = form.fixed
+    if skinny.fits(char, right, *sizes, depth, step):  # asked for the whole product: results do not depend on threads
+        parts = -(-math.prod(sizes) * np.dtype(char).itemsize // costs.SKINNY_RESULT)
+        return form.tiles(max(pieces, parts)), skinny.function(char, left, sizes[0], integer)
+    tiles = form.tiles(pieces)
+    if all(shallow.fits_cold(char, left, *task[3:], depth, step) for task in tiles):
+        return tiles, shallow.function(char, left, right, integer)
+    return tiles, None
 
 
 def _tasks(a: NDArray, b: NDArray, out: NDArray, batch: Ints, tiles: list[_Task]) -> NDArray:
@@ -179,7 +192,7 @@ def _matrix_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
 
     def tiles(pieces: int) -> list[_Task]:
         down, across = _cuts(m, n, pieces)
-        found = []
+        found = list[_Task]()
         for i, j in itertools.product(_parts(m, down), _parts(n, across)):
             at_a, at_b = i.start * a.strides[-2], j.start * b.strides[-1]
             at_out = i.start * out.strides[-2] + j.start * out.strides[-1]
@@ -201,9 +214,9 @@ def _line_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
         return None
 
     def tiles(pieces: int) -> list[_Task]:
-        found = []
+        found = list[_Task]()
         for part in _parts(rows, min(pieces, max(1, rows // costs.PRODUCT_LEAST_TILE))):
-            sizes = (len(part), depth) if layout[0] == blas.PLAIN else (depth, len(part))
+            sizes: tuple[int, int] = (len(part), depth) if layout[0] == blas.PLAIN else (depth, len(part))
             place = part.start * matrix.strides[-2], 0, part.start * steps[1] * out.itemsize
             found.append((*place, *sizes))
         return found
@@ -212,9 +225,14 @@ def _line_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
 
 
 def _cuts(m: int, n: int, pieces: int) -> tuple[int, int]:
-    """In how many parts to cut rows and columns. Rows first: uncut rows of `b` and `out` are read in longer runs."""
+    """In how many parts to cut rows and columns. The longer side first: each piece lays out a part of the larger operand then and all of
+    the smaller one, not the other way round. Rows of a square: uncut rows of `b` and `out` are read in longer runs.
+    """
     if pieces == 1:
         return 1, 1
+    if n > m:
+        across, down = _cuts(n, m, pieces)
+        return down, across
     for least in (costs.PRODUCT_TILE, costs.PRODUCT_LEAST_TILE):
         down = min(pieces, max(1, m // least))
         across = min(-(-pieces // down), max(1, n // least))
@@ -263,7 +281,7 @@ class _Listed:
         self._arguments = *form.fixed, one, zero
         many = count > (1 if threads > 1 else costs.PRODUCT_LISTED)
         kernel = task_walker(char, line, ctypes.sizeof(mine.integer)) if many else None
-        self._tasks = tasks.tolist() if kernel is None else []
+        self._tasks: list[list[int]] = tasks.tolist() if kernel is None else []
         self._walk: Call | None = None
         if kernel is not None:
             numbers = (one, zero) if char in "FD" else (0, 0)

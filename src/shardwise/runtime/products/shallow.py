@@ -186,7 +186,7 @@ class _Writer(Writer):
             row, step = self.integer("mul", d, self.strip), self.integer("mul", d, lda) if left else d
             at = self._at(strip, row)
             b = [self.load(self._at(at, x * self.width), self.dtype) for x in range(_ACROSS)]
-            found = []
+            found = list[Lane]()
             for r, start in enumerate(starts):
                 a = self.scalar(self._at(start, step), self.dtype)
                 found += [self.fma(b[x], a, sums[r * _ACROSS + x]) for x in range(_ACROSS)]

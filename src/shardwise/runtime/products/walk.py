@@ -70,7 +70,7 @@ class Records:
     def job(self, outside: int, own: Sequence[int]) -> tuple[Any, int]:
         """The job for so many slots from outside and own slots of these sizes; and the bytes that each thread needs."""
         used = _COUNTERS + 8 * (outside + len(own) + self._longest)
-        offsets = []
+        offsets = list[int]()
         for size in own:
             used = -(-used // 64) * 64
             offsets.append(used)

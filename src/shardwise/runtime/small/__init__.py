@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.code import Code as Code
     from shardwise.runtime.small.code import Shape as Shape
     from shardwise.runtime.small.code import Value as Value
-    from shardwise.runtime.small.code import name_of as name_of
     from shardwise.runtime.small.control import mapped as mapped
     from shardwise.runtime.small.devices import all_reduce_fits as all_reduce_fits
     from shardwise.runtime.small.devices import all_reduced as all_reduced
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     body="Body",
-    code="Code Shape Value name_of",
+    code="Code Shape Value",
     control="mapped",
     devices="all_reduce_fits all_reduced",
     forms="mapped_fits writable",

@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Fold, Literal, Program, SmallForm, Var
+from shardwise.ir import Atom, Equation, Literal, Program, SmallForm, Var
 from shardwise.runtime import costs
+from shardwise.runtime.loops import dtype_name, leaf_of, reduction_of
 from shardwise.runtime.machine import Lane
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.small.code import Code, Shape, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.devices import over_devices
 from shardwise.runtime.small.forms import form_of
-from shardwise.runtime.small.group import Gathered, along_all, each, gather_each
+from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
 from shardwise.runtime.small.leads import axes_reduced
 from shardwise.runtime.small.loops import reduced, store
 
@@ -78,7 +79,7 @@ class Body:
     def value(self, atom: Atom) -> Value:
         """The value of an atom; a literal is one element."""
         if isinstance(atom, Literal):
-            return self.code.known(atom.value, name_of(atom.aval), (1,) * self.code.lead)
+            return self.code.known(atom.value, dtype_name(atom.aval), (1,) * self.code.lead)
         return self.values[atom]
 
     def is_stable(self, atom: Atom) -> bool:
@@ -118,7 +119,7 @@ class Body:
     ) -> Value:
         """The result of an op that reduces over mesh axes, too: its own dims at once, else after it."""
         (out,), code = eqn.outputs, self.code
-        monoid, dtype, wanted = MONOIDS[eqn.op.reduction_of(eqn.params)], name_of(out.aval), self.wanted.get(out)
+        monoid, dtype, wanted = MONOIDS[eqn.op.reduction_of(eqn.params)], dtype_name(out.aval), self.wanted.get(out)
         if form is None:
             dims = tuple(a + code.lead for a in eqn.params["axes"])
             return over_devices(code, monoid, operands[0], axes, dims, dtype, wanted)
@@ -184,20 +185,21 @@ class Body:
 
     def _in_register(self, eqn: Equation, inner: Shape, shape: Shape) -> None:
         code, (out,) = self.code, eqn.outputs
-        lanes = []
+        lanes = list[Lane]()
         for atom in eqn.inputs:
             value = self.value(atom)
             lanes.append(_one(code, value) if inner != shape else code.lane_of(code.aligned(value, len(shape)), inner))
         width = math.prod(inner)
-        dtype = name_of(out.aval)
-        lane = code.at(width).emitted(eqn.op, lanes, eqn.params, dtype)
+        dtype = dtype_name(out.aval)
+        lane = code.at(width).emit(eqn.op, lanes, eqn.params, dtype)
         self._define(out, code.of_lane(lane, shape, dtype, width))
 
     def _flush(self) -> None:
         """Write the loop of the equations that wait."""
         if not self.waiting and not self.gathering:
             return
-        code, group, gathering, shape, axes = self.code, self.waiting, self.gathering, self.shape, self.axes
+        code, group, gathering, shape = self.code, self.waiting, self.gathering, self.shape
+        axes = self.axes if gathering else ()
         self.waiting, self.gathering = {}, {}
         members = [*group.values(), *gathering.values()]
         operands = list(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in group))
@@ -207,34 +209,15 @@ class Body:
                 if a in group:
                     assert isinstance(a, Var)
                     inside[a] = inside.get(a, 0) + 1
-        results = [v for v in group if self.uses.get(v, 0) > inside.get(v, 0)]
-        into = [self._memory(v, shape) for v in results]
+        results = {v: self._memory(v, shape) for v in group if self.uses.get(v, 0) > inside.get(v, 0)}
         kept = tuple(n for d, n in enumerate(shape) if d not in axes)
-        made = [self._memory(v, kept) for v in gathering]
-
-        def write(lanes: list[Lane]) -> list[Lane]:
-            width = code.width
-            known: dict[Atom, Lane] = dict(zip(operands, lanes, strict=True))
-
-            def lane(a: Atom) -> Lane:
-                return code.constant(a.value, name_of(a.aval)) if isinstance(a, Literal) else known[a]
-
-            for e in group.values():
-                (out,) = e.outputs
-                code.at(width)
-                known[out] = code.emitted(e.op, [lane(a) for a in e.inputs], e.params, name_of(out.aval))
-            return [*(known[v] for v in results), *(lane(e.inputs[0]) for e in gathering.values())]
-
-        given = [self.values[v] for v in operands]
-        if gathering:
-            gathered = [
-                Gathered(_fold(e), name_of(e.inputs[0].aval), along_all(v, shape, axes))
-                for e, v in zip(gathering.values(), made, strict=True)
-            ]
-            gather_each(code, shape, axes, given, write, into, gathered)
-        else:
-            each(code, shape, given, write, into)
-        for var, value in zip([*results, *gathering], [*into, *made], strict=True):
+        made = {v: self._memory(v, kept) for v in gathering}
+        gathered = [
+            Gathered(reduction_of(e, e.inputs[0]), along_all(made[v], shape, axes)) for v, e in gathering.items()
+        ]
+        leaf = leaf_of(code, group.values(), lambda e: e.inputs)
+        write_group(code, Group(shape, {v: self.values[v] for v in operands}, leaf, results, axes, gathered))
+        for var, value in (results | made).items():
             self._define(var, code.settled(value))
         for e in members:
             self._used(e)
@@ -243,7 +226,7 @@ class Body:
     def _memory(self, var: Var, shape: Shape) -> Value:
         """Where a result of that shape goes: the memory where it is wanted, or a buffer."""
         given = self.wanted.get(var)
-        return given if given is not None and given.shape == shape else self.code.buffer(shape, name_of(var.aval))
+        return given if given is not None and given.shape == shape else self.code.buffer(shape, dtype_name(var.aval))
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------------------
 
@@ -264,11 +247,6 @@ class Body:
         value = self.values.pop(var, None)
         if value is not None:
             self.code.release(value)
-
-
-def _fold(eqn: Equation) -> Fold:
-    assert eqn.op.fold is not None
-    return eqn.op.fold
 
 
 def _one(code: Code, value: Value) -> Lane:

@@ -6,20 +6,17 @@ scratch memory. A value of at most `costs.REGISTER_ELEMENTS` is one vector regis
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import physical
-from shardwise.ir import ShapedArray, exact_items
-from shardwise.ir.op import Emit
+from shardwise.ir import Op, exact_items
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.loops import Writer, dense_steps, emit_op, round_result
+from shardwise.runtime.loops import Writer, dense_steps
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, itemsize, scalar_text
 
 Shape = tuple[int, ...]
@@ -71,16 +68,6 @@ class Value:
     def itemsize(self) -> int:
         """Bytes of an element in memory."""
         return itemsize(self.dtype)
-
-
-def name_of(aval: ShapedArray) -> str:
-    """The name of the dtype whose elements are in memory: PRNG keys are uint64."""
-    return _dtype_name(aval.dtype)
-
-
-@functools.cache
-def _dtype_name(dtype: Any) -> str:
-    return physical(dtype).name  # NumPy puts it together each time
 
 
 def lane_kind(value: Value) -> str:
@@ -243,14 +230,15 @@ class Code(Writer):
 
     # -- ops -----------------------------------------------------------------------------------------------------------------
 
-    def emitted(self, op: Any, lanes: Sequence[Lane], params: Any, dtype: str) -> Lane:
+    def emit(self, op: Op, operands: Sequence[Lane], params: Mapping[str, Any], dtype: str) -> Lane:
         """An elementwise op of registers of the present width. A costly one that is met often becomes a function."""
-        emit: Emit = op.emit
+        emit = op.emit
+        assert emit is not None
         if emit.cost < costs.SMALL_OUTLINED or self.met.get(op, 0) < 3:
-            return emit_op(self, emit, lanes, params, dtype)
-        name = self._function(op, lanes, params, dtype)
-        given = ", ".join(f"{self.vector(x.type)} {x.ref}" for x in lanes)
-        return round_result(self, emit, self.let(f"call {self.vector(TYPES[dtype])} @{name}({given})", dtype), dtype)
+            return super().emit(op, operands, params, dtype)
+        name = self._function(op, operands, params, dtype)
+        given = ", ".join(f"{self.vector(x.type)} {x.ref}" for x in operands)
+        return self.round_result(emit, self.let(f"call {self.vector(TYPES[dtype])} @{name}({given})", dtype), dtype)
 
     def _function(self, op: Any, lanes: Sequence[Lane], params: Any, dtype: str) -> str:
         key = op, self.width, dtype, *(x.dtype for x in lanes), *exact_items(params)

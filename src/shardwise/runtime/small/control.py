@@ -16,8 +16,9 @@ import numpy as np
 
 from shardwise.ir import Branches, Equation, Loop, Program, Var, region_of
 from shardwise.runtime import costs
+from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
-from shardwise.runtime.small.code import Code, Shape, Value, lane_kind, name_of
+from shardwise.runtime.small.code import Code, Shape, Value, lane_kind
 from shardwise.runtime.small.cost import cost
 from shardwise.runtime.small.in_place import carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
@@ -118,10 +119,10 @@ def _counted_loop(body: Body, loop: Loop, length: int, values: list[Value], want
     )
     carries = _Carries(code, loop, values[loop.carry], shapes, wanted)
     xs = [x if x.even else code.in_memory(x) for x in rows]
-    ys = []
+    ys = list[Value]()
     for atom, ext, into in zip(inner.outputs[n:], outs[n:], wanted[n:], strict=True):
         shape = (*ext, length, *atom.aval.shape)
-        ys.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(atom.aval)))
+        ys.append(into if into is not None and into.shape == shape else code.buffer(shape, dtype_name(atom.aval)))
     every = _poll_every(inner, length)
     stable = len(consts) if length > 1 else 0  # of one round there is no loop
 
@@ -158,7 +159,7 @@ def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | 
     assert form is not None
     given = [v if not m or v.even else code.in_memory(v) for v, m in zip(values, which, strict=True)]
     leads = np.broadcast_shapes((1,) * lead, *[v.shape[:lead] for v in values])
-    made = [code.memory(leads + v.aval.shape, name_of(v.aval), w) for v, w in zip(eqn.outputs, wanted, strict=True)]
+    made = [code.memory(leads + v.aval.shape, dtype_name(v.aval), w) for v, w in zip(eqn.outputs, wanted, strict=True)]
     held = [*given, *made]
     for v in held:
         code.hold(v)
@@ -222,7 +223,7 @@ class _Carries:
         return [item for c in self.carries if c is not None for item in c.carried()]
 
     def _cut(self, refs: Sequence[str]) -> list[Sequence[str]]:
-        out, k = [], 0
+        out, k = list[Sequence[str]](), 0
         for c in self.carries:
             n = 0 if c is None else len(c.carried())
             out.append(refs[k : k + n])
@@ -230,7 +231,7 @@ class _Carries:
         return out
 
     def values(self, refs: Sequence[str]) -> list[Value]:
-        out = []
+        out = list[Value]()
         for c, f, own in zip(self.carries, self.fixed, self._cut(refs), strict=True):
             value = f if c is None else c.value(own)
             assert value is not None
@@ -305,7 +306,7 @@ def _branches(
         if math.prod(shape) <= costs.REGISTER_ELEMENTS:
             made.append(None)
         else:
-            made.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(v.aval)))
+            made.append(into if into is not None and into.shape == shape else code.buffer(shape, dtype_name(v.aval)))
     memory = [m for m in made if m is not None]
     for m in memory:
         code.hold(m)
@@ -321,7 +322,7 @@ def _branches(
 
         return run
 
-    small = [(s, name_of(v.aval)) for s, v, m in zip(shapes, eqn.outputs, made, strict=True) if m is None]
+    small = [(s, dtype_name(v.aval)) for s, v, m in zip(shapes, eqn.outputs, made, strict=True) if m is None]
     kinds = [f"<{math.prod(s)} x {TYPES[dtype]}>" for s, dtype in small]
     refs = iter(code.choose(as_index(code, index), [way(b) for b in branches], kinds))
     registers = iter([code.of_lane(Lane(next(refs), dtype), s, dtype, math.prod(s)) for s, dtype in small])

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from shardwise.ir import Equation
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
+from shardwise.runtime.loops import Reduction, dtype_name
 from shardwise.runtime.monoids import MONOIDS, Monoid
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, name_of
-from shardwise.runtime.small.group import Gathered, along_all, gather_each
+from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
+from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
 from shardwise.runtime.small.loops import pointwise, reduce_lanes
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def all_reduced(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequ
     """The collective."""
     if eqn.params.get("groups") is not None:
         return list(values)
-    monoid, dtype = MONOIDS[eqn.params["kind"]], name_of(eqn.outputs[0].aval)
+    monoid, dtype = MONOIDS[eqn.params["kind"]], dtype_name(eqn.outputs[0].aval)
     return [over_devices(body.code, monoid, values[0], eqn.params["axes"], (), dtype, wanted[0])]
 
 
@@ -62,8 +63,8 @@ def over_devices(
             left = [d for d in range(len(x.shape)) if d not in dims]
             steps = tuple(s for s, d in zip(into.steps, left, strict=True) if d not in gone)
             flat = replace(into, shape=kept, steps=steps)
-            gathered = Gathered(monoid.fold, x.dtype, along_all(flat, x.shape, gone))
-            gather_each(code, x.shape, gone, [code.in_memory(x)], lambda lanes: lanes, [], [gathered])
+            gathered = Gathered(Reduction(monoid.fold, 0, x.dtype), along_all(flat, x.shape, gone))
+            write_group(code, Group(x.shape, {0: code.in_memory(x)}, lambda values: None, {}, gone, [gathered]))
             x = code.settled(into)
     if copies == 1 or monoid.repeated is None:
         return x

@@ -6,16 +6,21 @@ the one that the op declares, or the one that follows from what else it says of 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Var, is_update, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
+from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
-from shardwise.runtime.small.code import name_of
+from shardwise.runtime.small.code import Value
 from shardwise.runtime.small.in_place import carry_updates
 from shardwise.runtime.small.leads import axes_reduced
+
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body
 
 
 def form_of(op: Op) -> SmallForm | None:
@@ -39,7 +44,7 @@ def writable(eqn: Equation, devices: int, in_place: bool = False, largest: int =
     form = form_of(op)
     if (form is None and op.fold is None and op.emit is None) or op.has_effects(eqn.params):
         return False
-    if any(name_of(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
+    if any(dtype_name(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
         return False
     if form is not None and form.fits is not None and not form.fits(eqn, devices):
         return False
@@ -71,8 +76,8 @@ def _modest(eqn: Equation, form: SmallForm | None, devices: int, largest: int) -
     if not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
         return False
     # Vector code would round a result of float64 to float32 before it becomes float16.
-    narrow = name_of(eqn.outputs[0].aval) in ("float16", "bfloat16")
-    return not (narrow and any(name_of(a.aval) == "float64" for a in eqn.inputs))
+    narrow = dtype_name(eqn.outputs[0].aval) in ("float16", "bfloat16")
+    return not (narrow and any(dtype_name(a.aval) == "float64" for a in eqn.inputs))
 
 
 def _turns(eqn: Equation) -> bool:
@@ -129,6 +134,11 @@ def mapped_fits(eqn: Equation, devices: int) -> bool:
     return writable(one, devices * params["size"], is_update(eqn))  # the whole's size is asked of `eqn`
 
 
+def _hand_on(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
+    """The operands, which are the results."""
+    return list(values)
+
+
 _REGION = SmallForm(control.region, _region_fits)
 _VIEW = SmallForm(moves.view)
-_HANDED_ON = SmallForm(lambda body, eqn, values, wanted: values)
+_HANDED_ON = SmallForm(_hand_on)

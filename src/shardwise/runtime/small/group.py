@@ -1,27 +1,28 @@
-"""Elementwise ops and reductions over values in memory as one `Nest`: a fused group whose extents and steps are numbers.
+"""Elementwise ops and reductions over values in memory: their loops, whose extents and steps are numbers, around a nest of one pass.
 
-Comes in: operands as `Value`s of one shape, up to broadcasting, and the places of results. Goes out: loops in a `Code`.
+Comes in: operands as `Value`s of one shape, up to broadcasting, and the memory of results. Goes out: loops in a `Code`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardwise.ir import Fold
 from shardwise.runtime.loops import (
-    Access,
-    Held,
+    Key,
+    Leaf,
     MemoryLoops,
     Met,
-    Nest,
+    Pass,
     Reduction,
+    Roles,
+    Stored,
+    Unit,
     Values,
+    build_nest,
     finish_reduction,
     lanes_of,
-    merge_lanes,
-    merge_loops,
     write_nest,
 )
 from shardwise.runtime.machine import Lane
@@ -32,162 +33,111 @@ Write = Callable[[list[Lane]], Sequence[Lane]]
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A reduction of a value that a group computes, of dtype `source`, into memory whose steps along reduced dims are 0."""
+    """A reduction of a value of a group, and the memory of its result, as `along_all` has it."""
 
-    fold: Fold
-    source: str
+    reduction: Reduction
     into: Value
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
-    """A value in memory: where it begins, and the bytes between neighbours along each loop."""
+class Group:
+    """What is computed of values in memory.
 
-    place: str
-    steps: Shape
-    dtype: str
+    Attributes:
+        shape: the extents of the loops, to which operands broadcast.
+        operands: by key.
+        leaf: adds to the operands' values those that are computed of them.
+        results: by the keys of computed values the memory where they go; it is no operand's.
+        axes: the loops that are reduced.
+        gathered: the reductions.
+    """
+
+    shape: Shape
+    operands: Mapping[Key, Value]
+    leaf: Leaf
+    results: Mapping[Key, Value]
+    axes: Sequence[int] = ()
+    gathered: Sequence[Gathered] = ()
 
 
 def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into: Sequence[Value]) -> None:
     """`write` of the operands, broadcast to `shape`, element by element into `into`, which shares no memory with them."""
-    _Group(code, shape, operands, write, into).write_all()
+    first = len(operands)
+
+    def leaf(values: Values) -> None:
+        values.update(enumerate(write([values[i] for i in range(first)]), first))
+
+    write_group(code, Group(shape, dict(enumerate(operands)), leaf, dict(enumerate(into, first))))
 
 
-def gather_each(
-    code: Code,
-    shape: Shape,
-    axes: Sequence[int],
-    operands: Sequence[Value],
-    write: Write,
-    into: Sequence[Value],
-    gathered: Sequence[Gathered],
-) -> None:
-    """As `each`, and over `axes` the reductions of the values that `write` gives after the results."""
-    _Group(code, shape, operands, write, into, gathered).write_reduced(axes)
+def write_group(code: Code, group: Group) -> None:
+    """The loops of a group."""
+    operands = {key: _readable(code, value, len(group.shape)) for key, value in group.operands.items()}
+    reads = {key: value for key, value in operands.items() if value.place}
+    streamed = [*reads.values(), *group.results.values()]
+    memory = [*streamed, *(g.into for g in group.gathered)]
+    dtypes = [value.dtype for value in (*operands.values(), *group.results.values())]
+    lanes = lanes_of(*dtypes, *(g.reduction.dtype for g in group.gathered))
+    loops = _loops(group, memory)
+    unit = _unit(loops, lanes, [value.itemsize for value in streamed], bool(group.gathered))
+    roles, width = unit.roles, math.prod(unit.tile)
+    known = {
+        key: code.lane_of(replace(value, shape=(1,)), (width,)) for key, value in operands.items() if key not in reads
+    }
+    stored = [Stored(value.place, value.dtype, own) for value, own in zip(memory, loops.strides, strict=True)]
 
-
-class _Group:
-    """Writes one group."""
-
-    def __init__(
-        self,
-        code: Code,
-        shape: Shape,
-        operands: Sequence[Value],
-        write: Write,
-        into: Sequence[Value],
-        gathered: Sequence[Gathered] = (),
-    ) -> None:
-        self.code, self.shape, self.write, self.gathered = code, shape, write, gathered
-        aligned = [code.aligned(v, len(shape)) for v in operands]
-        self.operands = [v if v.place or v.even else code.in_memory(v) for v in aligned]
-        self.into = into
-        self.values = [v for v in (*self.operands, *into) if v.place]
-        self.dtypes = [*(v.dtype for v in (*self.operands, *into)), *(g.source for g in gathered)]
-
-    def write_all(self) -> None:
-        """The loops of a group without reductions."""
-        code = self.code
-        steps = [_own_steps(v) for v in self.values]
-        extents, found = merge_loops(self.shape, steps)
-        stored = [_Stored(v.place, tuple(own), v.dtype) for v, own in zip(self.values, found, strict=True)]
-        tile = _tile(extents, lanes_of(*self.dtypes))
-        over = len(extents) - len(tile)
-        known = self._known(math.prod(tile))
-
-        def innermost(places: list[str]) -> None:
-            accesses = [
-                Access(place, s.dtype, (), s.steps[over], s.steps[over:])
-                for place, s in zip(places, stored, strict=True)
-            ]
-            write_nest(code, self._nest((), tile, True, accesses, known), ("0", str(extents[over])))
-
-        code.nest(extents[:over], [s.place for s in stored], [s.steps[:over] for s in stored], innermost)
-
-    def write_reduced(self, axes: Sequence[int]) -> None:
-        """The loops of a group with reductions: vectors run along the loop along which most values lie side by side."""
-        code, rank = self.code, len(self.shape)
-        values = [*self.values, *(g.into for g in self.gathered)]
-        reduced = tuple(d in axes for d in range(rank))
-        met = Met(self.shape, reduced, tuple(range(rank)), (), (), tuple(_own_steps(v) for v in values), ())
-        loops = MemoryLoops.of(met)
-        stored = [_Stored(v.place, tuple(own), v.dtype) for v, own in zip(values, loops.strides, strict=True)]
-        lane = _lane_loop(loops, [v.itemsize for v in self.values])
-        extent = loops.extents[lane]
-        width, along = min(extent, lanes_of(*self.dtypes)), loops.reduced[lane]
-        inner, around, kept = loops.roles(lane)
-        count = len(self.values)
-
-        def unit(places: list[str]) -> None:
-            known = self._known(width)
-            accesses = [
-                Access(place, s.dtype, [s.steps[d] for d in around], s.steps[inner], (s.steps[lane],))
-                for place, s in zip(places[:count], stored, strict=False)
-            ]
-            nest = self._nest([loops.extents[d] for d in around], (width,), along, accesses, known)
-            for g, held, place, s in zip(
-                self.gathered,
-                write_nest(code, nest, ("0", str(loops.extents[inner]))),
-                places[count:],
-                stored[count:],
-                strict=True,
-            ):
-                self._close(g, held, width, along, place, s.steps[lane])
-
-        def strips(places: list[str]) -> None:
-            if along:
-                unit(places)
-                return
-
-            def strip(at: str) -> None:
-                unit([code.moved(place, at, s.steps[lane]) for place, s in zip(places, stored, strict=True)])
-
-            code.row(extent, strip, width)
-
-        code.nest(
-            [loops.extents[d] for d in kept],
-            [s.place for s in stored],
-            [[s.steps[d] for d in kept] for s in stored],
-            strips,
-        )
-
-    def _close(self, g: Gathered, held: Held, width: int, along: bool, place: str, step: int) -> None:
-        """Write the result of a reduction."""
-        code = self.code.at(width)
-        if along:
-            held, width = merge_lanes(code, g.fold, held), 1
-        code.write(finish_reduction(code.at(width), g.fold, held, g.into.dtype), place, (width,), (step,))
-
-    def _known(self, width: int) -> Values:
-        """The operands that are one element."""
-        code = self.code
-        return {i: code.lane_of(replace(v, shape=(1,)), (width,)) for i, v in enumerate(self.operands) if not v.place}
-
-    def _nest(self, around: Sequence[int], tile: Shape, along: bool, accesses: Sequence[Access], known: Values) -> Nest:
-        code, count = self.code, len(self.operands)
-        keys = [*(i for i, v in enumerate(self.operands) if v.place), *range(count, count + len(self.into))]
-        by_key = dict(zip(keys, accesses, strict=True))
-        sources = range(count + len(self.into), count + len(self.into) + len(self.gathered))
-
-        def leaf(values: Values, element: str, number: str) -> None:
-            code.at(math.prod(tile))
-            for key, lane in enumerate(self.write([values[i] for i in range(count)]), count):
-                values[key] = lane
-
-        return Nest(
-            around=around,
-            tile=tile,
-            along=along,
-            reads={k: access for k, access in by_key.items() if k < count},
-            writes={k: access for k, access in by_key.items() if k >= count},
-            leaf=leaf,
+    def write_unit(places: list[str]) -> None:
+        here = [replace(one, place=place) for one, place in zip(stored, places, strict=True)]
+        computed = Pass(
+            reads=dict(zip(reads, here, strict=False)),
+            writes={key: (key, one) for key, one in zip(group.results, here[len(reads) :], strict=False)},
+            leaf=group.leaf,
             known=known,
-            reductions=[Reduction(g.fold, k, g.source) for k, g in zip(sources, self.gathered, strict=True)],
+            reductions=[g.reduction for g in group.gathered],
         )
+        found = write_nest(code, build_nest(unit, computed), ("0", str(loops.extents[roles.inner])))
+        for g, held, into in zip(group.gathered, found, here[len(streamed) :], strict=True):
+            result = finish_reduction(code.at(width), g.reduction.fold, held, into.dtype, across=roles.along)
+            code.write(result, into.place, (1 if roles.along else width,), (into.steps[roles.lane],))
+
+    def write_strips(places: list[str]) -> None:
+        def strip(at: str) -> None:
+            write_unit(
+                [code.moved(place, at, one.steps[roles.lane]) for place, one in zip(places, stored, strict=True)]
+            )
+
+        if roles.along:
+            write_unit(places)
+        else:
+            code.row(loops.extents[roles.lane], strip, width)
+
+    outer = [[own[d] for d in roles.kept] for own in (loops.extents, *loops.strides)]
+    code.nest(outer[0], [one.place for one in stored], outer[1:], write_strips)
 
 
-def _own_steps(value: Value) -> Shape:
-    return tuple(0 if n == 1 else s for n, s in zip(value.shape, value.steps, strict=True))
+def _readable(code: Code, value: Value, rank: int) -> Value:
+    """An operand with `rank` dims in memory, or the same everywhere."""
+    value = code.aligned(value, rank)
+    return value if value.place or value.even else code.in_memory(value)
+
+
+def _loops(group: Group, memory: Sequence[Value]) -> MemoryLoops:
+    """The loops of a group over these values, in the order of dims."""
+    order = tuple(range(len(group.shape)))
+    reduced = tuple(d in group.axes for d in order)
+    steps = tuple(tuple(0 if n == 1 else s for n, s in zip(v.shape, v.steps, strict=True)) for v in memory)
+    return MemoryLoops.of(Met(group.shape, reduced, order, (), (), steps, ()))
+
+
+def _unit(loops: MemoryLoops, lanes: int, sizes: Sequence[int], gathers: bool) -> Unit:
+    """What the loops are for: with reductions, vectors run along the loop along which most values lie side by side."""
+    extents = loops.extents
+    if gathers:
+        lane = _lane_loop(loops, sizes)
+        return Unit(loops.roles(lane), extents, (min(extents[lane], lanes),))
+    tile = _tile(extents, lanes)
+    inner = len(extents) - len(tile)
+    return Unit(Roles(range(inner), (), inner, inner), extents, tile)
 
 
 def _tile(extents: Sequence[int], lanes: int) -> Shape:

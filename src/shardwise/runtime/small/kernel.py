@@ -24,16 +24,17 @@ from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.loops import dense_steps
+from shardwise.runtime.loops import dense_steps, dtype_name
 from shardwise.runtime.loops import module as module_of
 from shardwise.runtime.machine import Flow, llvm
 from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import Body
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
 from shardwise.runtime.small.cost import cost
 from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.leads import out_leads
+from shardwise.runtime.small.parts import InParts, parts_of
 
 # Where a tuple's items begin, and an array's fields: its data, type and flags (C order 1, aligned 0x100), and the type's byte order.
 _ITEMS = tuple.__basicsize__
@@ -142,7 +143,7 @@ class SmallKernel:
 
     def _compiled(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
         try:
-            function = compiled(self.program, leads, self._env)
+            function = compiled_in_parts(self.program, leads, self._env) or compiled(self.program, leads, self._env)
         except Unwritable:
             return Plan(self.program, self._env).run
         self._updates[tuple(leads)] = function.updates
@@ -224,10 +225,10 @@ def _strides_by_operand(blocks: Sequence[Ndarray | None]) -> tuple[tuple[int, Sh
 class _Elsewhere:
     """By the strides of large operands the functions that read these where they lie; of other strides they are copied."""
 
-    __slots__ = ("_env", "_leads", "_made", "_program")
+    __slots__ = ("_env", "_in_parts", "_leads", "_made", "_program")
 
-    def __init__(self, program: Program, leads: Sequence[Shape], env: Env) -> None:
-        self._program, self._leads, self._env = program, leads, env
+    def __init__(self, program: Program, leads: Sequence[Shape], env: Env, in_parts: bool) -> None:
+        self._program, self._leads, self._env, self._in_parts = program, leads, env, in_parts
         self._made: dict[tuple[tuple[int, Shape], ...], Callable[..., tuple[Ndarray, ...]]] = {}
 
     def __call__(self, *blocks: Ndarray | None) -> Callable[..., tuple[Ndarray, ...]] | None:
@@ -236,27 +237,55 @@ class _Elsewhere:
         if not strides:
             return None
         if strides not in self._made and len(self._made) < _MOST_STRIDES:
-            self._made[strides] = compiled(self._program, self._leads, self._env, dict(strides)).run
+            self._made[strides] = compiled(self._program, self._leads, self._env, dict(strides), self._in_parts).run
         return self._made.get(strides)
 
 
+def compiled_in_parts(program: Program, leads: Sequence[Shape], env: Env) -> Function | None:
+    """The program as a function whose parts threads share; None where it has none, and where results are written over operands."""
+    parts = parts_of(program, leads, env)
+    if parts is None:
+        return None
+    outs = _result_shapes(program, leads, env)
+    if _updated(program, leads, outs):
+        return None
+    part = compiled(program, parts.leads(leads), env, in_parts=True)
+    makes = [(_maker(shape, v), shape, physical(v.aval.dtype)) for shape, v in zip(outs, program.outputs, strict=True)]
+    return Function(InParts(parts, part.run, makes, list(_TOOLS)))
+
+
+def _result_shapes(program: Program, leads: Sequence[Shape], env: Env) -> list[Shape]:
+    return [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, env), strict=True)]
+
+
+def _maker(shape: Shape, v: Any) -> Callable[..., Ndarray]:
+    """What gives a result its memory."""
+    return np.empty if _nbytes(shape, v) < _LARGE else pool.empty
+
+
 def compiled(
-    program: Program, leads: Sequence[Shape], env: Env, strides: Mapping[int, Shape] = MappingProxyType({})
+    program: Program,
+    leads: Sequence[Shape],
+    env: Env,
+    strides: Mapping[int, Shape] = MappingProxyType({}),
+    in_parts: bool = False,
 ) -> Function:
     """The program as a function of blocks with these leading extents. Unwritable if it has no form for them. `strides`: of operands
-    that always have these; others are copied into C order if they are not in it.
+    that always have these; others are copied into C order if they are not in it. `in_parts`: the function takes memory for all
+    results, as `r{j}`, and `tools`, and lets other threads run.
     """
-    outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, env), strict=True)]
+    outs = _result_shapes(program, leads, env)
     found = _updated(program, leads, outs)
-    text, scratch = module(
-        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, env, found, strides
-    )
+    inputs = [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)]
+    long = in_parts or cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
+    text, scratch = module(program, inputs, outs, env, found, strides, long)
     function = llvm.compile_function("kernel", text).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
     space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "fitting": _fitting,
                              "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
-    lines = [f"def run({', '.join([*names, *(f'r{j}=None' for j in found)])}):"]
+    placed = [f"r{j}" for j in (range(len(outs)) if in_parts else found)]
+    lines = [f"def run({', '.join([*names, *(f'{r}=None' for r in placed), 'tools=tools'])}):"]
     if not env.lead:  # NumPy's functions of 0-d arrays give scalars
         lines += [
             f"    if type({n}) is not ndarray: {n} = asarray({n})"
@@ -269,19 +298,20 @@ def compiled(
         if j in found:
             space[f"copy{j}"] = partial(_copy, shape, dtype)
             lines.append(f"    if {r} is None: {r} = copy{j}(a{found[j][0]})")
-        else:
-            make = "empty" if _nbytes(shape, v) < _LARGE else "large"
-            lines.append(f"    {r} = {make}({shape}, t{r})")
+        elif not in_parts:
+            space[f"make{j}"] = _maker(shape, v)
+            lines.append(f"    {r} = make{j}({shape}, t{r})")
     if scratch:
         lines.append(f"    scratch = {'empty' if scratch < _LARGE else 'large'}(({scratch},), byte)")
     updated = {i: f"r{j}" for j, (i, _) in found.items()}
     given = ", ".join([*(updated.get(i, n) for i, n in enumerate(names)), *results, *(["scratch"] if scratch else [])])
     lines.append(f"    if function(({given},), tools):")
     if not strides:
-        space["elsewhere"] = _Elsewhere(program, leads, env)
+        space["elsewhere"] = _Elsewhere(program, leads, env, in_parts)
         read = ", ".join("None" if i in updated else n for i, n in enumerate(names))
         lines.append(f"        other = elsewhere({read})")
-        lines.append(f"        if other: return other({', '.join([*names, *(f'r{j}=r{j}' for j in found)])})")
+        given_on = ", ".join([*names, *(f"{r}={r}" for r in placed), "tools=tools"])
+        lines.append(f"        if other: return other({given_on})")
     for i, v in enumerate(program.inputs):
         if i not in updated and i not in strides:
             dtype = space[f"d{i}"] = physical(v.aval.dtype)
@@ -299,16 +329,16 @@ def module(
     env: Env,
     updated: _Updates,
     strides: Mapping[int, Shape],
+    long: bool,
 ) -> tuple[str, int]:
     """The LLVM module with `i32 kernel(tuple of arrays, functions of Python)`, and the bytes of scratch memory that it needs.
 
     The tuple holds operands, results and, where any is needed, scratch memory; results of `updated` stand there for their operands,
     too, whose elements they hold. The function gives 1 if an operand does not lie as needed, without having done anything, and 2 if
-    a signal's handler raised. It does not look at operands whose `strides` are given.
+    a signal's handler raised. It does not look at operands whose `strides` are given. A `long` one lets other threads of Python run.
     """
     code = Code(env, llvm.target().wide)
     code.met = _count_ops(program)
-    long = cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
     arrays = len(inputs) + len(outputs)
     for k in range(arrays):
         code.line(f"%array{k} = load ptr, ptr {code.moved('%given', 1, _ITEMS + 8 * k)}, align 8")
@@ -320,7 +350,7 @@ def module(
         code.line("%state = call ptr %save()")
         code.line("store ptr %state, ptr %held, align 8")
     given = [
-        Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
+        Value(shape, dtype_name(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
         for k, (shape, v) in enumerate(zip((*inputs, *outputs), (*program.inputs, *program.outputs), strict=True))
     ]
     wanted = given[len(inputs) :]

@@ -12,9 +12,9 @@ import numpy as np
 from shardwise.ir import Equation, Fold, Op
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
-from shardwise.runtime.loops import dense_steps, finish_reduction, merge_rows
+from shardwise.runtime.loops import dense_steps, dtype_name, finish_reduction, merge_rows
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.group import each
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def running(
     What floats begin with, if not with the first element, is `begin`.
     """
     code, (x,), into = body.code, values, wanted[0]
-    axis, reverse = eqn.params["axis"] + code.lead, eqn.params["reverse"]
+    axis: int = eqn.params["axis"] + code.lead
+    reverse: bool = eqn.params["reverse"]
     n = x.shape[axis]
     if n == 1:
         return [x]
@@ -75,7 +76,7 @@ def running(
     first, there = (row(value, str(n - 1 if reverse else 0)) for value in (x, into))
 
     def begun(lanes: list[Lane]) -> Lane:
-        return code.emitted(op, [code.like(begin, lanes[0]), lanes[0]], {}, x.dtype)
+        return code.emit(op, [code.like(begin, lanes[0]), lanes[0]], {}, x.dtype)
 
     if begin is None or "float" not in x.dtype:
         store(code, first, there)
@@ -88,7 +89,7 @@ def running(
         pointwise(
             code,
             [row(into, before), row(x, at)],
-            lambda lanes: code.emitted(op, lanes, {}, x.dtype),
+            lambda lanes: code.emit(op, lanes, {}, x.dtype),
             x.dtype,
             row(into, at),
         )
@@ -128,7 +129,7 @@ def reduced(code: Code, eqn: Equation, x: Value) -> Value:
     """The result of a reduction of a value that fits into a register."""
     assert eqn.op.fold is not None
     axes = tuple(a + code.lead for a in eqn.params["axes"])
-    return reduce_lanes(code, eqn.op.fold, x, axes, name_of(eqn.outputs[0].aval))
+    return reduce_lanes(code, eqn.op.fold, x, axes, dtype_name(eqn.outputs[0].aval))
 
 
 def reduce_lanes(code: Code, fold: Fold, x: Value, axes: Shape, dtype: str) -> Value:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardwise.ir import Equation, Literal
 from shardwise.runtime import costs
+from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
 from shardwise.runtime.small.loops import dense, store
 
 if TYPE_CHECKING:
@@ -50,12 +52,12 @@ def _apart(code: Code, x: Value, part: Value) -> Value:
 
 def constant(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The result of an op without operands."""
-    return [body.code.known(_kernel(body.code, eqn)(), name_of(eqn.outputs[0].aval))]
+    return [body.code.known(_kernel(body.code, eqn)(), dtype_name(eqn.outputs[0].aval))]
 
 
 def recast(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The same bits as another type of that size."""
-    code, (x,), dtype = body.code, values, name_of(eqn.outputs[0].aval)
+    code, (x,), dtype = body.code, values, dtype_name(eqn.outputs[0].aval)
     if x.constant is not None:
         return [replace(x, dtype=dtype, constant=x.constant.view(dtype))]
     if x.lane is not None:
@@ -65,7 +67,7 @@ def recast(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -
 
 def recast_fits(eqn: Equation, devices: int) -> bool:
     """Whether the value's bits are those of its register: not for what lives in wider ones."""
-    names = [name_of(a.aval) for a in (*eqn.inputs, *eqn.outputs)]
+    names = [dtype_name(a.aval) for a in (*eqn.inputs, *eqn.outputs)]
     return eqn.inputs[0].aval.shape == eqn.outputs[0].aval.shape and not {"float16", "bfloat16", "bool"} & set(names)
 
 
@@ -99,7 +101,8 @@ def _picked(code: Code, x: Value, numbers: np.ndarray[Any, Any]) -> Value:
 
 
 def _listed(result: Any) -> list[np.ndarray[Any, Any]]:
-    return list(result) if isinstance(result, (tuple, list)) else [result]
+    several: list[Any] = [*result] if isinstance(result, (tuple, list)) else [result]
+    return several
 
 
 def _in_place(x: Value, kernel: Kernel) -> list[tuple[Shape, Shape, int]] | None:
@@ -109,7 +112,7 @@ def _in_place(x: Value, kernel: Kernel) -> list[tuple[Shape, Shape, int]] | None
     memory = np.empty(high - low, np.uint8)
     array = np.ndarray(x.shape, f"u{x.itemsize}", memory, -low, x.steps)
     start, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
-    out = []
+    out = list[tuple[Shape, Shape, int]]()
     for a in _listed(kernel(array)):
         if not start <= a.ctypes.data < end:
             return None
@@ -168,14 +171,13 @@ def joined(
 def concatenated(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Operands one after the other along a dim."""
     code = body.code
-    axis = eqn.params["dimension"] + code.lead
+    axis: int = eqn.params["dimension"] + code.lead
     lead = np.broadcast_shapes(*[v.shape[: code.lead] for v in values])
     shape = list(lead + values[0].shape[code.lead :])
     shape[axis] = sum(v.shape[axis] for v in values)
-    cuts, start = [], 0
+    cuts, start = list[Kernel](), 0
     for v in values:
-        index = (slice(None),) * axis + (slice(start, start + v.shape[axis]),)
-        cuts.append(lambda a, index=index: a[index])
+        cuts.append(itemgetter((slice(None),) * axis + (slice(start, start + v.shape[axis]),)))
         start += v.shape[axis]
     return [joined(code, tuple(shape), values[0].dtype, values, cuts, wanted[0])]
 
@@ -197,11 +199,11 @@ def padded(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -
         cut.append(slice(kept[0], kept[-1] + 1) if kept else slice(0, 0))
         put.append(slice(low + kept[0] * step, low + kept[-1] * step + 1, step) if kept else slice(0, 0))
     fill = code.aligned(fill, len(shape))
-    cuts: list[Kernel] = [lambda a: a]
+    cuts: list[Kernel] = [itemgetter(...)]
     parts = [fill]
     if all(c != slice(0, 0) for c in cut):
-        parts += viewed(code, x, lambda a: a[tuple(cut)])
-        cuts.append(lambda a: a[tuple(put)])
+        parts += viewed(code, x, itemgetter(tuple(cut)))
+        cuts.append(itemgetter(tuple(put)))
     return [joined(code, tuple(shape), x.dtype, parts, cuts, wanted[0])]
 
 

@@ -10,20 +10,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.runtime import costs
-from shardwise.runtime.loops import lanes_of
+from shardwise.runtime.loops import dtype_name, lanes_of
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.loops import store
 from shardwise.runtime.small.moves import Wanted
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
+
+Ints = tuple[int, ...]
+DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
 
 _ROWS = 4  # of the result in a tile
 
@@ -38,38 +41,45 @@ class _Matrix:
     con: int
 
 
+class _Dims(NamedTuple):
+    """The dims of an operand: shared with the result and the other operand, with the result, with the other operand."""
+
+    batch: list[int]
+    free: list[int]
+    con: list[int]
+
+
 def product_fits(eqn: Equation, devices: int) -> bool:
     """Whether operands are floats of the result's type, and the product is small."""
-    params, dtype = eqn.params, name_of(eqn.outputs[0].aval)
+    params, dtype = eqn.params, dtype_name(eqn.outputs[0].aval)
     if dtype not in ("float32", "float64"):
         return False
-    if any(name_of(a.aval) != dtype for a in eqn.inputs):
+    if any(dtype_name(a.aval) != dtype for a in eqn.inputs):
         return False
-    depth = 1
-    for d in params["dimension_numbers"][0][0]:
-        depth *= eqn.inputs[0].aval.shape[d]
+    dims: DotDims = params["dimension_numbers"]
+    depth = math.prod(eqn.inputs[0].aval.shape[d] for d in dims[0][0])
     return eqn.outputs[0].aval.size * depth * devices <= costs.SMALL_PRODUCT
 
 
 def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The contraction of two operands: batch dims, free dims of the left one, of the right one."""
     code, into, stable = body.code, wanted[0], [body.is_stable(a) for a in eqn.inputs]
-    cons, batches = eqn.params["dimension_numbers"]
-    dtype = name_of(eqn.outputs[0].aval)
-    turned = []
-    for v, con, batch in zip(values, cons, batches, strict=True):
-        con, batch = [d + code.lead for d in con], [*range(code.lead), *(d + code.lead for d in batch)]
+    dims: DotDims = eqn.params["dimension_numbers"]
+    dtype = dtype_name(eqn.outputs[0].aval)
+    turned = list[_Dims]()
+    for v, contracted, batched in zip(values, *dims, strict=True):
+        con, batch = [d + code.lead for d in contracted], [*range(code.lead), *(d + code.lead for d in batched)]
         free = [d for d in range(len(v.shape)) if d not in con and d not in batch]
-        turned.append((batch, free, con))
-    loops = np.broadcast_shapes(*[tuple(v.shape[d] for d in t[0]) for v, t in zip(values, turned, strict=True)])
-    kept = [tuple(v.shape[d] for d in t[1]) for v, t in zip(values, turned, strict=True)]
+        turned.append(_Dims(batch, free, con))
+    loops = np.broadcast_shapes(*[tuple(v.shape[d] for d in t.batch) for v, t in zip(values, turned, strict=True)])
+    kept = [tuple(v.shape[d] for d in t.free) for v, t in zip(values, turned, strict=True)]
     shape = loops + kept[0] + kept[1]
     m, n = math.prod(kept[0]), math.prod(kept[1])
-    k = math.prod(values[0].shape[d] for d in turned[0][2])
+    k = math.prod(values[0].shape[d] for d in turned[0].con)
     if math.prod(loops) == 1 and max(m * k, k * n, m * n) <= costs.REGISTER_ELEMENTS:
         rows = [
-            np.arange(v.size).reshape(v.shape).transpose([*b, *f, *c]).reshape(-1, k)
-            for v, (b, f, c) in zip(values, turned, strict=True)
+            np.arange(v.size).reshape(v.shape).transpose([*t.batch, *t.free, *t.con]).reshape(-1, k)
+            for v, t in zip(values, turned, strict=True)
         ]
         return [code.of_lane(_in_registers(code, values, rows, dtype), shape, dtype, m * n)]
     target = code.memory(shape, dtype, into)
@@ -79,14 +89,11 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
         made = code.buffer(shape, dtype)
         steps = _result_steps(made, len(loops), len(kept[0]))
         assert steps is not None
-    rows = _as_rows(made, values, turned, len(loops), len(kept[0]))
-    if rows is not None:  # the right operand is read once for all of them
-        turned, loops, m, steps = (
-            [([], [*turned[0][0], *turned[0][1]], turned[0][2]), ([], *turned[1][1:])],
-            (),
-            rows[0],
-            rows[1],
-        )
+    merged = _as_rows(made, values, turned, len(loops), len(kept[0]))
+    if merged is not None:  # the right operand is read once for all of them
+        x, y = turned
+        turned, loops = [_Dims([], [*x.batch, *x.free], x.con), _Dims([], y.free, y.con)], ()
+        m, steps = merged
     sides = [(v, t, s) for v, t, s in zip(values, turned, stable, strict=True)]
     out = _Matrix(made.place, *steps)
     if n == 1 and m != 1:  # the result is a column: its elements are those of a row
@@ -100,13 +107,13 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
 
 
 def _as_rows(
-    out: Value, values: Sequence[Value], turned: Sequence[Any], loops: int, left: int
+    out: Value, values: Sequence[Value], turned: Sequence[_Dims], loops: int, left: int
 ) -> tuple[int, tuple[Shape, int, int]] | None:
     """How many rows the result has, and its steps, with the loops as rows: where the right operand is the same in all rounds, and rows
     are evenly spaced; else None.
     """
-    (x, y), (batch, free, _) = values, turned[0]
-    if not x.place or any(y.shape[d] != 1 for d in turned[1][0]) or all(x.shape[d] == 1 for d in batch):
+    (x, y), batch, free = values, turned[0].batch, turned[0].free
+    if not x.place or any(y.shape[d] != 1 for d in turned[1].batch) or all(x.shape[d] == 1 for d in batch):
         return None
     dims = [*batch, *free]
     shape = tuple(x.shape[d] for d in dims)
@@ -116,7 +123,7 @@ def _as_rows(
     return math.prod(shape), steps
 
 
-def _in_registers(code: Code, values: Sequence[Value], rows: Sequence[Any], dtype: str) -> Lane:
+def _in_registers(code: Code, values: Sequence[Value], rows: Sequence[np.ndarray[Any, Any]], dtype: str) -> Lane:
     (m, k), (n, _) = rows[0].shape, rows[1].shape
     lanes = [code.lane_of(v) for v in values]
     total: Lane | None = None
@@ -144,7 +151,7 @@ def _one_step(shape: Shape, steps: Shape) -> int | None:
     return real[-1][1] if real else 0
 
 
-def _matrix(code: Code, x: Value, turned: Any, stable: bool, loops: Shape, near: bool) -> _Matrix:
+def _matrix(code: Code, x: Value, turned: _Dims, stable: bool, loops: Shape, near: bool) -> _Matrix:
     """An operand as a stack of matrices; `near`: with its free elements side by side."""
     batch, free, con = turned
     if x.place:
@@ -218,7 +225,7 @@ class _Tiles:
                 )
                 for v in range(self.vectors)
             ]
-            out = []
+            out = list[str]()
             for r in range(self.rows):
                 place = code.moved(code.moved(left, c, self.left.con), "1", r * self.left.free)
                 one = code.read(place, (width,), (0,), self.dtype)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, fill: Any, clips: bool) -> list[Value]:
     """Windows of an operand. `fill`: what windows outside of it hold, unless it `clips`."""
     code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
-    numbers, sizes = params["dimension_numbers"], tuple(params["slice_sizes"])
+    numbers = params["dimension_numbers"]
+    sizes: Shape = tuple(params["slice_sizes"])
+    dims: Shape = numbers.start_index_map
     x, indices = code.in_memory(values[0]), values[1]
     shape = x.shape[:lead] + eqn.outputs[0].aval.shape
     into = code.memory(shape, x.dtype, into)
@@ -35,15 +37,17 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
     window = [*range(lead), *(d + lead for d in numbers.offset_dims)]
     gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     kept = [*range(lead), *(d + lead for d in range(len(sizes)) if d not in gone)]
-    pairs = list(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    limits = {d: x.shape[lead + d] - sizes[d] for d in numbers.start_index_map}
+    pairs: list[tuple[int, int]] = list(
+        zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+    )
+    limits = {d: x.shape[lead + d] - sizes[d] for d in dims}
 
     def one(index: list[str], starts: list[str]) -> None:
         target = _part(code, into, window, batch, index)
 
         def inside(clamped: list[str]) -> None:
             place = x.place
-            for d, at in [*zip(numbers.start_index_map, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
+            for d, at in [*zip(dims, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
                 place = code.moved(place, at, x.steps[lead + d])
             full = x.shape[:lead] + sizes
             source = replace(x, shape=tuple(full[d] for d in kept), steps=tuple(x.steps[d] for d in kept), place=place)
@@ -52,12 +56,12 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
         def outside() -> None:
             store(code, code.known(np.asarray(fill), x.dtype, (1,) * len(target.shape)), target)
 
-        sizes_of = [x.shape[lead + d] for d in numbers.start_index_map]
+        sizes_of = [x.shape[lead + d] for d in dims]
         _place_window(
             code,
             starts,
             sizes_of,
-            [limits[d] for d in numbers.start_index_map],
+            [limits[d] for d in dims],
             params["wrap_negative"],
             clips,
             inside,
@@ -82,14 +86,16 @@ def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, 
     window = [*range(lead), *(d + lead for d in numbers.update_window_dims)]
     gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     kept = [*range(lead), *(d + lead for d in range(len(shape) - lead) if d not in gone)]
-    pairs = list(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    pairs: list[tuple[int, int]] = list(
+        zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
+    )
     full = list(shape)
     for d in range(len(shape) - lead):
         full[lead + d] = 1
     for d, u in zip(kept[lead:], numbers.update_window_dims, strict=True):
         full[d] = updates.shape[lead + u]
     combine = find_op(params["combine"]) if params["combine"] else None
-    dims = numbers.scatter_dims_to_operand_dims
+    dims: Shape = numbers.scatter_dims_to_operand_dims
 
     def one(index: list[str], starts: list[str]) -> None:
         def inside(clamped: list[str]) -> None:
@@ -128,7 +134,7 @@ def windows_fit(eqn: Equation, devices: int) -> bool:
 def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:
     """`op` of the values in memory and an update."""
     update = code.aligned(update, len(there.shape))
-    return pointwise(code, [there, update], lambda lanes: code.emitted(op, lanes, {}, there.dtype), there.dtype)
+    return pointwise(code, [there, update], lambda lanes: code.emit(op, lanes, {}, there.dtype), there.dtype)
 
 
 def _part(code: Code, x: Value, window: Sequence[int], batch: Sequence[int], index: Sequence[str]) -> Value:
@@ -143,7 +149,14 @@ def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[s
     """`one(position, its indices)` for each vector of indices."""
     count = indices.shape[-1]
     if math.prod(batch) == 1:
-        parts = [viewed(code, indices, lambda a, i=i: a.reshape(-1)[i : i + 1].reshape(()))[0] for i in range(count)]
+
+        def element(i: int) -> Value:
+            def place(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+                return array.reshape(-1)[i : i + 1].reshape(())
+
+            return viewed(code, indices, place)[0]
+
+        parts = [element(i) for i in range(count)]
         one(["0"] * len(batch), [as_index(code, p) for p in parts])
         return
     source = code.in_memory(indices)
@@ -177,7 +190,7 @@ def _place_window(
     outside: Callable[[], None],
 ) -> None:
     """`inside(clamped starts)` if all starts lie within their limits, or always if it `clips`; else `outside()`."""
-    clamped, good = [], "true"
+    clamped, good = list[str](), "true"
     for start, n, limit in zip(starts, sizes, limits, strict=True):
         at = start
         if wrap:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
-from shardwise.numpy._promote import array
+from shardwise.numpy._promote import array, promote_inexact
+from shardwise.ops.rules.convert import as_array
 
 __all__ = ["vq"]
 
@@ -20,7 +22,10 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Arra
         rows, book = rows[:, None], book[:, None]
     if rows.ndim != 2:
         raise ValueError("ndim different than 1 or 2 are not supported")
-    rows, book = (x.astype(jnp.result_type(rows, book, float)) for x in (rows, book))
+    rows, book = map(as_array, promote_inexact(rows, book))
     distances = jnp.linalg.norm(rows[:, None] - book[None], axis=-1)
     code = jnp.argmin(distances, axis=-1)
     return code, jnp.min(distances, axis=-1)
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from shardwise.base.listing import listing as _listing
 from shardwise.scipy.optimize.bfgs import bfgs
 
 __all__ = ["OptimizeResults", "minimize"]
@@ -51,3 +52,6 @@ def minimize(
     if tol is not None:
         given.setdefault("gtol", tol)
     return OptimizeResults(**bfgs(lambda x: fun(x, *args), x0, **given))
+
+
+__dir__ = _listing(__name__)

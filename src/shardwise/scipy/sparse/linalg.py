@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo, issubdtype
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
@@ -35,6 +36,10 @@ def _square(x: Any) -> Any:
     return jnp.real(_dot(x, x))
 
 
+def _unchanged(v: Any) -> Any:
+    return v
+
+
 def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
     """Conjugate gradients, preconditioned."""
     goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
@@ -42,8 +47,10 @@ def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: i
     p0 = M(r0)
 
     def unfinished(state: Any) -> Any:
-        _, r, _, _, k = state
-        return (_square(r) > goal) & (k < maxiter)
+        _, r, gamma, _, k = state
+        # Without a preconditioner the step has the square already: a sum over devices less per step.
+        square = jnp.real(gamma) if M is _unchanged else _square(r)
+        return (square > goal) & (k < maxiter)
 
     def step(state: Any) -> Any:
         x, r, gamma, p, k = state
@@ -140,9 +147,14 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
     def product(f: Any, name: str) -> Product:
         if callable(f):
             return lambda v: flat(f(back(v)))
-        matrix = jnp.asarray(f)
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        operates = (
+            not isinstance(f, Array) and type(f) is not np.ndarray and hasattr(f, "__matmul__")
+        )  # a sparse matrix, say
+        matrix = f if operates else jnp.asarray(f)
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"linear operator must be a square matrix, but has shape: {matrix.shape}")
+        if operates:
+            return lambda v: flat(matrix @ back(v))
         return lambda v: jnp.matmul(matrix, v, precision=lax.Precision.HIGHEST).astype(dtype)
 
     start = back(jnp.zeros(sum(math.prod(s) for s in shapes), dtype)) if x0 is None else x0
@@ -151,7 +163,7 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
     for one, other in zip(tree_flatten(start)[0], leaves, strict=True):
         if jnp.shape(one) != other.shape:
             raise ValueError(f"arrays in x0 and b must have matching shapes: {jnp.shape(one)} vs {other.shape}")
-    return product(A, "A"), flat(b), flat(start), (lambda v: v) if M is None else product(M, "M"), back
+    return product(A, "A"), flat(b), flat(start), _unchanged if M is None else product(M, "M"), back
 
 
 def _solved(
@@ -224,3 +236,6 @@ def gmres(
     x, _ = _solved(method, False, A, b, x0, tol, atol, maxiter, M)
     failed = functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(leaf)) for leaf in tree_flatten(x)[0]], False)
     return x, jnp.where(failed, -1, 0)
+
+
+__dir__ = _listing(__name__)

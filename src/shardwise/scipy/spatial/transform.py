@@ -12,6 +12,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise import random
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 
 __all__ = ["Rotation", "Slerp"]
@@ -207,7 +208,7 @@ class Rotation(NamedTuple):
 
     def inv(self) -> Rotation:
         """The rotations back."""
-        return Rotation(self.quat * jnp.asarray([-1, -1, -1, 1], self.quat.dtype))
+        return Rotation(jnp.concatenate([-self.quat[..., :3], self.quat[..., 3:]], -1))
 
     def magnitude(self) -> Array:
         """The angles, from 0 to half a turn."""
@@ -224,7 +225,7 @@ class Rotation(NamedTuple):
                 "Expected `weights` to have number of values equal to number of rotations, "
                 f"got {w.shape[0]} values and {n} rotations."
             )
-        return Rotation(jnp.linalg.eigh(jnp.dot(w * self.quat.T, self.quat))[1][:, -1])
+        return Rotation(jnp.linalg.eigh(jnp.dot(w[None, :] * self.quat.T, self.quat))[1][:, -1])
 
     @property
     def single(self) -> bool:
@@ -267,3 +268,6 @@ class Slerp(NamedTuple):
         share = (at - self.times[index]) / self.timedelta[index]
         turned = Rotation.from_rotvec(self.rotvecs[index] * share[..., None])
         return Rotation(self.rotations.quat[index]) * turned
+
+
+__dir__ = _listing(__name__)

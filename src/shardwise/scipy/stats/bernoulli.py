@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import xlog1py, xlogy
@@ -38,3 +39,6 @@ def ppf(q: Any, p: Any) -> Array:
     q, p = real("bernoulli.ppf", q, p)
     value = jnp.where(q <= 1 - p, 0.0, 1.0)
     return jnp.where((q >= 0) & (q <= 1) & (p >= 0) & (p <= 1), value, jnp.nan)
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import gammaln, xlog1py, xlogy
@@ -26,3 +27,6 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
 def pmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     """The probability of `k`."""
     return lax.exp(logpmf(k, n, p, loc))
+
+
+__dir__ = _listing(__name__)

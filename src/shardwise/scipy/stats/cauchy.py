@@ -6,6 +6,7 @@ from math import pi
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats._arguments import real
@@ -57,3 +58,6 @@ def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The value `x` with ``sf(x) == q``."""
     q, loc, scale = real("cauchy.isf", q, loc, scale)
     return loc + scale * jnp.tan(pi / 2 - pi * q)
+
+
+__dir__ = _listing(__name__)

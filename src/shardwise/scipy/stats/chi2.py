@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats import gamma
@@ -43,3 +44,6 @@ def logcdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def logsf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of `sf`."""
     return lax.log(sf(x, df, loc, scale))
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import promote_inexact
@@ -34,3 +35,6 @@ def logpdf(x: Any, alpha: Any) -> Array:
 def pdf(x: Any, alpha: Any) -> Array:
     """The density."""
     return lax.exp(logpdf(x, alpha))
+
+
+__dir__ = _listing(__name__)

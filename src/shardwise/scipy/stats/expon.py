@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats._arguments import real
@@ -49,3 +50,6 @@ def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The value `x` with ``cdf(x) == q``."""
     q, loc, scale = real("expon.ppf", q, loc, scale)
     return jnp.where((q >= 0) & (q <= 1), loc - scale * lax.log1p(-q), jnp.nan)
+
+
+__dir__ = _listing(__name__)

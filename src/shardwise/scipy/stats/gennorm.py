@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import gammainc, gammaln
@@ -28,3 +29,6 @@ def cdf(x: Any, beta: Any) -> Array:
     """The probability of values up to `x`."""
     x, beta = real("gennorm.cdf", x, beta)
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import xlog1py
@@ -25,3 +26,6 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
 def pmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """The probability of `k`."""
     return lax.exp(logpmf(k, p, loc))
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats import gumbel_r
@@ -53,3 +54,6 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of `sf`."""
     return gumbel_r.logcdf(*_mirrored("logsf", x, loc, scale))
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._ufunc_forms import weak_if_scalar
@@ -60,3 +61,6 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return jnp.where(
         near, jnp.log(-jnp.expm1(jnp.where(near, below, -1))), jnp.log1p(-jnp.exp(jnp.where(near, -1, below)))
     )
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats._arguments import real
@@ -30,3 +31,6 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     left = z <= 0
     # Each side gets its own values only, so that an overflow on the other side does not reach the derivative.
     return jnp.where(left, 0.5 * lax.exp(jnp.where(left, z, 0)), 1 - 0.5 * lax.exp(jnp.where(left, 0, -z)))
+
+
+__dir__ = _listing(__name__)

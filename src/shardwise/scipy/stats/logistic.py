@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import expit, logit
@@ -48,3 +49,6 @@ def isf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The value above which the probability is `x`."""
     x, loc, scale = real("logistic.isf", x, loc, scale)
     return -logit(x) * scale + loc
+
+
+__dir__ = _listing(__name__)

@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import gammaln, xlogy
@@ -30,3 +31,6 @@ def logpmf(x: Any, n: Any, p: Any) -> Array:
 def pmf(x: Any, n: Any, p: Any) -> Array:
     """The probability of the counts `x`."""
     return lax.exp(logpmf(x, n, p))
+
+
+__dir__ = _listing(__name__)

@@ -6,6 +6,7 @@ from math import log, pi
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import promote_inexact
@@ -44,3 +45,6 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
 def pdf(x: Any, mean: Any, cov: Any) -> Array:
     """The density."""
     return lax.exp(logpdf(x, mean, cov))
+
+
+__dir__ = _listing(__name__)

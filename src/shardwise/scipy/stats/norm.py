@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import pi
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import log_ndtr, ndtr, ndtri
@@ -59,3 +60,6 @@ def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The value `x` with ``sf(x) == q``."""
     q, loc, scale = real("norm.isf", q, loc, scale)
     return -ndtri(q) * scale + loc
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats._arguments import real
@@ -59,3 +60,6 @@ def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The value `x` with ``cdf(x) == q``."""
     q, b, loc, scale = real("pareto.ppf", q, b, loc, scale)
     return jnp.where((q >= 0) & (q <= 1), loc + scale * lax.exp(-lax.log1p(-q) / b), jnp.nan)
+
+
+__dir__ = _listing(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import strong
@@ -52,3 +53,6 @@ def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
     k, mu, loc = real("poisson.cdf", k, mu, loc)
     n = jnp.floor(k - loc)
     return jnp.where(n < 0, 0, gammaincc(jnp.maximum(n, 0) + 1, mu))
+
+
+__dir__ = _listing(__name__)

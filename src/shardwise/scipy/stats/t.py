@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import betaln
@@ -23,3 +24,6 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The density."""
     return lax.exp(logpdf(x, df, loc, scale))
+
+
+__dir__ = _listing(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.ops.elementwise.casts import strong
@@ -35,3 +36,6 @@ def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The value `x` with ``cdf(x) == q``."""
     q, loc, scale = real("uniform.ppf", q, loc, scale)
     return jnp.where((q >= 0) & (q <= 1), loc + q * scale, jnp.nan)
+
+
+__dir__ = _listing(__name__)

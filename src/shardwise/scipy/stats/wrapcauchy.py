@@ -6,6 +6,7 @@ from math import pi
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats._arguments import real
@@ -23,3 +24,6 @@ def logpdf(x: Any, c: Any) -> Array:
 def pdf(x: Any, c: Any) -> Array:
     """The density."""
     return lax.exp(logpdf(x, c))
+
+
+__dir__ = _listing(__name__)

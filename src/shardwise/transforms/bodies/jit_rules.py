@@ -88,7 +88,8 @@ def _call(
 
 
 @remembered
-def _with_tangents(program: Program, live: Mask) -> Made:
+def with_tangents(program: Program, live: Mask) -> Made:
+    """The program for values and tangents of the `live` inputs; its `results` are the outputs that have a tangent."""
     positions = [i for i, alive in enumerate(live) if alive]
     moving: list[int] = []
 
@@ -108,7 +109,7 @@ def jit_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> t
     """One call for values and tangents."""
     ins, shardings = params["in_shardings"], params["out_shardings"]
     live = [i for i, t in enumerate(tangents) if t is not None]
-    made: Made = _with_tangents(params["program"], tuple(t is not None for t in tangents))
+    made: Made = with_tangents(params["program"], tuple(t is not None for t in tangents))
     outs = _call(
         params,
         made,

@@ -170,6 +170,12 @@ def while_batch(
         return _bind(test.program, step.program, cond_values, body_values, carry), list(after_dims(batched))
     k, carry_types = len(cond_values), tuple(types)
     some = _any(test.program, k, carry_types, test.program.in_types[:k])
+    if (
+        size == 1
+    ):  # a step runs only while the one element continues, so none is held back; and carries are updated in place
+        return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), list(
+            after_dims(batched)
+        )
     frozen = _frozen(test.program, step.program, k, len(body_values), carry_types)
     outs = _bind(
         some.program, frozen.program, [*some.consts, *cond_values], [*frozen.consts, *cond_values, *body_values], carry

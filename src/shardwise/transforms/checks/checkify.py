@@ -300,16 +300,16 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         after, _ = _apart(test, eval_program(test.program, [*given[:split], *outs]))
         return joined(error, after), outs
 
-    found: list[Error] = []
+    note: list[Any] = []
 
     def measured(*xs: Any) -> list[Any]:
         error, outs = again(*xs)
-        found[:] = [error]
+        note[:] = [error.sites, sizes_of(error)]
         return [*flat_error(error), *outs]
 
     carry_types = body.program.in_types[len(body.consts) + b :]
     trial = traced(measured, [*[c.aval for c in consts], *carry_types], body.program.name)
-    sites, sizes = found[0].sites, sizes_of(found[0])
+    sites, sizes = note
     if sites and params["cond"].name == ANY_GOES_ON:
         raise ValueError(
             "checkify does not support checks in batched while-loops, where elements stop at different times "
@@ -358,7 +358,7 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Check
         )
         return [*map(front, flat_error(error)), *outs]
 
-    with body_scope(mesh, manual, params["check"]):
+    with body_scope(mesh, manual, params["check"], params["era"]):
         body, consts = trace_program(both, program.in_types, program.name)
     made = Made(body, tuple(consts), tuple(note))
     _, _, count = _shape(made)

@@ -70,7 +70,11 @@ def _with_aux(out: Any) -> tuple[Any, Any]:
 
 @user_facing
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
-    """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output."""
+    """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output.
+
+    >>> jax.jvp(lambda x: x**2, (3.0,), (1.0,))
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
+    """
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(
             f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
@@ -105,6 +109,10 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     """``(fun(*primals), f_jvp)`` where `f_jvp` maps tangents at `primals` without running `fun` again.
 
     `f_jvp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions.
+
+    >>> y, f_jvp = jax.linearize(lambda x: x**2, 3.0)
+    >>> y, f_jvp(1.0)
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
     ps, structure = _values(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
@@ -126,6 +134,10 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`.
 
     `f_vjp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions.
+
+    >>> y, pull = jax.vjp(lambda x, w: x * w, 2.0, 3.0)
+    >>> pull(1.0)
+    (Array(3., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
     """
     _check_reduce_axes(reduce_axes)
     out, f_vjp, aux, found = _vjp(fun, primals, has_aux)
@@ -222,7 +234,11 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Any = (),
 ) -> Callable[..., Any]:
-    """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``."""
+    """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``.
+
+    >>> jax.value_and_grad(lambda x: x**3)(2.0)
+    (Array(8., dtype=float32, weak_type=True), Array(12., dtype=float32, weak_type=True))
+    """
     if not callable(fun):
         raise TypeError(f"grad: Expected a callable value, got {fun!r}")
 
@@ -259,7 +275,13 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Any = (),
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of the scalar function `fun` in its arguments `argnums`."""
+    """A function that gives the gradient of the scalar function `fun` in its arguments `argnums`.
+
+    >>> jax.grad(lambda x: x**3)(2.0)
+    Array(12., dtype=float32, weak_type=True)
+    >>> jax.grad(lambda w, x: (w * x).sum(), argnums=1)(jnp.array([1.0, 2.0]), jnp.ones(2))
+    Array([1., 2.], dtype=float32)
+    """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
     @functools.wraps(fun)
@@ -299,7 +321,12 @@ def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
 def jacfwd(
     fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """The Jacobian by forward mode, one column per input element: for tall Jacobians."""
+    """The Jacobian by forward mode, one column per input element: for tall Jacobians.
+
+    >>> jax.jacfwd(lambda x: jnp.array([x[0] * x[1], x[0]]))(jnp.array([2.0, 3.0]))
+    Array([[3., 2.],
+           [1., 0.]], dtype=float32)
+    """
 
     @functools.wraps(fun)
     @user_facing
@@ -342,7 +369,12 @@ def _argument_tree(parts: list[Any], structure: PyTreeDef, argnums: Any) -> Any:
 def jacrev(
     fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
 ) -> Callable[..., Any]:
-    """The Jacobian by reverse mode, one row per output element: for wide Jacobians."""
+    """The Jacobian by reverse mode, one row per output element: for wide Jacobians.
+
+    >>> jax.jacrev(lambda x: x**2)(jnp.array([1.0, 2.0]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
+    """
 
     @functools.wraps(fun)
     @user_facing
@@ -378,7 +410,12 @@ jacobian = jacrev
 def hessian(
     fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """Second derivatives, forward over reverse."""
+    """Second derivatives, forward over reverse.
+
+    >>> jax.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 2.0]))
+    Array([[4., 2.],
+           [2., 0.]], dtype=float32)
+    """
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 

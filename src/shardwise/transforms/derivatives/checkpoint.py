@@ -23,6 +23,7 @@ from shardwise.ir import (
     Equation,
     Literal,
     Program,
+    ProgramTrace,
     Replay,
     ShapedArray,
     Shown,
@@ -42,11 +43,12 @@ from shardwise.ir import (
 from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
+from shardwise.ir.references import Reference, closed_over, holding, with_references
 from shardwise.ir.trace import user_source
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.bodies.jit_rules import Made, remembered
+from shardwise.transforms.bodies.jit_rules import Made, remembered, with_tangents
 from shardwise.transforms.derivatives.other_policy import chosen_policy
 from shardwise.transforms.derivatives.policies import Policy, Said, asked
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
@@ -75,6 +77,10 @@ def checkpoint(
         static_argnums: arguments that are constants of the trace, by position;
         static_argnames: and by keyword.
         concrete: not supported any more; use static_argnums.
+
+    >>> f = jax.checkpoint(jnp.sin)  # sin's operand is computed again in the backward pass
+    >>> jax.grad(f)(0.0)
+    Array(1., dtype=float32, weak_type=True)
     """
     if concrete:
         raise NotImplementedError(
@@ -97,6 +103,33 @@ def checkpoint(
                     f"{len(args)} arguments."
                 )
         fixed = {n % len(args): args[n] for n in static}
+        closed = closed_over(([a for i, a in enumerate(args) if i not in fixed], kwargs))
+        if closed is not None:
+            (own, keywords), rebuilt = closed
+
+            def over_rest(*rest: Any, **named: Any) -> Any:
+                given, named = rebuilt((rest, named))
+                after = iter(given)
+                return fun(*[fixed[i] if i in fixed else next(after) for i in range(len(args))], **named)
+
+            return checkpoint(over_rest, prevent_cse=prevent_cse, policy=policy)(*own, **keywords)
+
+        def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
+            if not references:
+                return (), recorded(fixed, args, kwargs)
+
+            def with_state(values: Sequence[Any], *rest: Any, **named: Any) -> Any:
+                with holding(references, values):
+                    result = fun(*rest, **named)
+                    return [r.held() for r in references], result
+
+            options: dict[str, Any] = {"static_argnums": tuple(i + 1 for i in fixed), "static_argnames": static_names}
+            again = checkpoint(with_state, prevent_cse=prevent_cse, policy=policy, **options)
+            return again([r.held() for r in references], *args, **kwargs)
+
+        return with_references(run)
+
+    def recorded(fixed: dict[int, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
         named = {k: v for k, v in kwargs.items() if k in static_names}
         traced = {k: v for k, v in kwargs.items() if k not in named}
@@ -115,8 +148,10 @@ def checkpoint(
                 outs, out_tree = tree_flatten(result)
                 return [as_array(as_value(o)) for o in outs]
 
+            name = getattr(fun, "__name__", "checkpoint")
+            recording = ProgramTrace(name)
             try:
-                program, consts = trace_program(flat, types, getattr(fun, "__name__", "checkpoint"))
+                program, consts = trace_program(flat, types, name, trace=recording)
             except ConcretizationTypeError as error:
                 error.add_note(
                     "It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
@@ -124,7 +159,7 @@ def checkpoint(
                 )
                 raise
             assert out_tree is not None
-            return _Traced(program, tuple(consts), out_tree)
+            return _Traced(program, tuple(consts), out_tree, bool(recording.used_references))
 
         statics = (len(args), *[(i, exact(x)) for i, x in fixed.items()], *[(k, exact(v)) for k, v in named.items()])
         known = _known_trace(fun, (context_token(), structure, statics, *types), trace)
@@ -145,6 +180,7 @@ class _Traced:
     program: Program
     consts: tuple[Any, ...]
     out_tree: PyTreeDef
+    reads_references: bool
 
 
 _traces: weakref.WeakKeyDictionary[Any, Bounded[Any, _Traced]] = weakref.WeakKeyDictionary()
@@ -168,7 +204,8 @@ def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[
     if found is not None:
         return found
     found = trace()
-    if not any(isinstance(c, Tracer) for c in found.consts) and not _has_laid_out_bodies(found.program):
+    passing = found.reads_references or any(isinstance(c, Tracer) for c in found.consts)
+    if not passing and not _has_laid_out_bodies(found.program):
         table[key] = found
     return found
 
@@ -241,6 +278,7 @@ def _linearize(
 ) -> tuple[list[Any], list[Any]]:
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
     live = tuple(t is not None for t in tangents)
+    reached = with_tangents(params["program"], live).results
     said: Said = asked(params["program"], params["policy"], live)
     program, kept = said.program, said.kept
     primals = [*said.consts, *primals]
@@ -264,8 +302,9 @@ def _linearize(
         live=live,
         prevent_cse=params["prevent_cse"],
     )
-    moving = iter(touts)
-    return outs[:count], [next(moving) if has_tangent(t) else None for t in program.out_types]
+    found = iter(touts)
+    moved = [next(found) if has_tangent(t) else None for t in program.out_types]
+    return outs[:count], [t if i in reached else None for i, t in enumerate(moved)]
 
 
 def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:

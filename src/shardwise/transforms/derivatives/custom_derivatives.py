@@ -39,6 +39,12 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose `fun` returns ``(result, vjp)``, `vjp` mapping a cotangent of the result to those of the arguments.
 
     `vjp` returns a tuple of one cotangent per argument, or just that of the only argument.
+
+    >>> @jax.custom_gradient
+    ... def clipped(x):
+    ...     return x, lambda ct: jnp.clip(ct, -1.0, 1.0)
+    >>> jax.grad(lambda x: 5 * clipped(x))(2.0)
+    Array(1., dtype=float32, weak_type=True)
     """
 
     @functools.wraps(fun)
@@ -80,7 +86,18 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
 
     The values are the traced floats that `fun` closes over: as arguments, functions with custom derivatives can
     differentiate them.
+
+    >>> f, consts = jax.closure_convert(lambda x: x + 1.0, 2.0)
+    >>> f(2.0, *consts)
+    Array(3., dtype=float32, weak_type=True)
     """
+    return with_arguments_for(lambda c: isinstance(c, Tracer) and has_tangent(c.aval), fun, *example_args)
+
+
+def with_arguments_for(
+    chosen: Callable[[Any], bool], fun: Callable[..., Any], *example_args: Any
+) -> tuple[Callable[..., Any], list[Array]]:
+    """`closure_convert` for the `chosen` ones of the values that `fun` closes over."""
     leaves, structure = flat_values(example_args)
     out_tree: PyTreeDef | None = None
 
@@ -90,7 +107,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
         return outs
 
     program, consts = trace_program(flat, [x.aval for x in leaves], function_name(fun))
-    hoisted = [i for i, c in enumerate(consts) if isinstance(c, Tracer) and has_tangent(c.aval)]
+    hoisted = [i for i, c in enumerate(consts) if chosen(c)]
 
     def converted(*args: Any) -> Any:
         count = len(args) - len(hoisted)

@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
+from shardwise.ir.references import Reference, holding, over_state
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
 from shardwise.transforms.derivatives.custom_rules import (
@@ -75,6 +76,22 @@ class custom_jvp(Custom):
     def _check_rules(self) -> None:
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {function_name(self.fun)} using defjvp.")
+
+    def _over_state(self, references: Sequence[Reference]) -> custom_jvp:
+        rule = self.jvp
+        assert rule is not None
+
+        def with_state(*args: Any) -> Any:
+            *constant, (values, *primals), (_, *tangents) = args
+            with holding(references, values):
+                out, tangent = rule(*constant, tuple(primals), tuple(tangents))
+                last = [r.held() for r in references]
+            empty = [SymbolicZero.from_primal_value(x) if self.symbolic_zeros else zero_tangent(x) for x in last]
+            return (last, out), (empty, tangent)
+
+        made = custom_jvp(over_state(self.fun, references), tuple(n + 1 for n in self.nondiff_argnums))
+        made.defjvp(with_state, self.symbolic_zeros)
+        return made
 
     def _recorded(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
@@ -150,10 +167,17 @@ def _checked_tangent(out: Any, tangent: Any, rule: str, name: str) -> Any:
 
 
 def _custom_jvp_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, count: int, rule: Callable[..., Any], **_: Any
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    program: Program,
+    count: int,
+    rule: Callable[..., Any],
+    **rest: Any,
 ) -> tuple[list[Any], list[Any]]:
+    # Tangents of values that the function closes over are dropped, as JAX drops them.
     if all(t is None for t in tangents[count:]):
-        outs = bind(custom_jvp_op, *primals, program=program, count=count, rule=rule, **_)
+        outs = bind(custom_jvp_op, *primals, program=program, count=count, rule=rule, **rest)
         return outs, [None] * len(outs)
     return rule(primals[count:], tangents[count:])
 

@@ -13,12 +13,27 @@ from shardwise.base.dtypes import float0
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
+from shardwise.ir.references import Reference, closed_over, with_references
+from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, tangent_type, zeros
 from shardwise.transforms.tracing import from_beginning
 
 Flat = Callable[..., Sequence[Any]]
+
+
+class CustomVJPException(Exception):
+    """A value that a function with a custom_vjp closes over is differentiated: its rules know of the arguments alone."""
+
+
+def check_captured(tangents: Sequence[Any], name: str) -> None:
+    """CustomVJPException where values that the function closes over have tangents, which the rules would drop."""
+    if any(t is not None for t in tangents):
+        raise CustomVJPException(
+            f"Detected differentiation of the custom_vjp function {name} with respect to a closed-over value. Its rules say how to "
+            "differentiate it with respect to its arguments alone: pass the value as an argument, and let the rules take it."
+        )
 
 
 def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
@@ -119,12 +134,23 @@ class Custom:
             return self._called_on_values(args)
         around = self._around_linear(args)
         if around is None:
-            return self._recorded(args)
+            return with_references(lambda references: self._with_state(references, args))
         with tracing(around):
             return self(*args)
 
     def _check_rules(self) -> None:
         """AttributeError where the function has no rules yet."""
+        raise NotImplementedError
+
+    def _with_state(self, references: Sequence[Reference], args: tuple[Any, ...]) -> tuple[Sequence[Any], Any]:
+        """The call with the arrays of references as arguments and results; also gives the last arrays."""
+        if not references:
+            return (), self._recorded(args)
+        last, result = self._over_state(references)([r.held() for r in references], *args)
+        return stop_gradient(last), result  # rules write values, without derivatives
+
+    def _over_state(self, references: Sequence[Reference]) -> Custom:
+        """The function of the references' arrays, too."""
         raise NotImplementedError
 
     def _recorded(self, args: tuple[Any, ...]) -> Any:
@@ -158,11 +184,17 @@ class Custom:
         constant = tuple(a for i, a in enumerate(args) if i in nums)
         smooth = tuple(a for i, a in enumerate(args) if i not in nums)
 
+        count = len(args)  # programs keep `joined`, and must not keep the arguments with it
+
         def joined(values: Sequence[Any]) -> tuple[Any, ...]:
             rest, fixed = iter(values), iter(constant)
-            return tuple(next(fixed) if i in nums else next(rest) for i in range(len(args)))
+            return tuple(next(fixed) if i in nums else next(rest) for i in range(count))
 
-        return constant, smooth, joined
+        closed = closed_over(smooth)
+        if closed is None:
+            return constant, smooth, joined
+        without, rebuilt = closed
+        return constant, without, lambda values: joined(rebuilt(tuple(values)))
 
 
 def flat_call(

@@ -24,6 +24,7 @@ from shardwise.base.tree import (
 )
 from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
+from shardwise.ir.references import Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
@@ -33,6 +34,7 @@ from shardwise.transforms.derivatives.custom_rules import (
     SymbolicZero,
     call_under_jvp,
     called_type,
+    check_captured,
     flat_call,
     flat_values,
     function_name,
@@ -44,7 +46,10 @@ from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
 class custom_vjp(Custom):
     """A function whose reverse-mode derivative is given by a pair of rules.
 
-    >>> f = custom_vjp(f); f.defvjp(f_fwd, f_bwd)
+    >>> sqrt = custom_vjp(jnp.sqrt)
+    >>> sqrt.defvjp(lambda x: (jnp.sqrt(x), x), lambda x, ct: (jnp.where(x > 0, 0.5 * ct / jnp.sqrt(x), 0.0),))
+    >>> print(jax.grad(sqrt)(0.0), jax.grad(sqrt)(4.0))
+    0.0 0.25
 
     ``f_fwd(*args) -> (out, residuals)`` and ``f_bwd(*nondiff, residuals, ct) -> tuple of one cotangent (or None) per
     differentiable argument``. Forward mode raises TypeError.
@@ -75,6 +80,25 @@ class custom_vjp(Custom):
     def _check_rules(self) -> None:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {function_name(self.fun)} using defvjp.")
+
+    def _over_state(self, references: Sequence[Reference]) -> custom_vjp:
+        fwd, bwd = self.fwd, self.bwd
+        assert fwd is not None
+        assert bwd is not None
+
+        def forward(values: Any, *args: Any) -> Any:
+            values = tree_map(lambda x: x.value, values) if self.symbolic_zeros else values
+            with holding(references, values):
+                out, residuals = fwd(*args)
+                return ([r.held() for r in references], out), residuals
+
+        def backward(*args: Any) -> Any:
+            *known, (_, ct) = args
+            return None, *bwd(*known, ct)
+
+        made = custom_vjp(over_state(self.fun, references), tuple(n + 1 for n in self.nondiff_argnums))
+        made.defvjp(forward, backward, self.symbolic_zeros)
+        return made
 
     def _recorded(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
@@ -110,8 +134,11 @@ class custom_vjp(Custom):
         return tree_unflatten(out_tree, outs)
 
 
+_UNTRACED = (bool, int, float, complex, Reference)
+
+
 class _Constant:
-    """A Python number among the residuals: part of their structure, so that the backward rule gets it unchanged."""
+    """A Python number or a reference among the residuals: part of their structure, so that the backward rule gets it unchanged."""
 
     __slots__ = ("value",)
 
@@ -172,7 +199,7 @@ class _VjpRules:
                 f"{name} returns, {note[0]}, but got {out_tree}."
             )
         note[:] = [out_tree]
-        kept = tree_map(lambda x: _Constant(x) if isinstance(x, (bool, int, float, complex)) else x, pair[1])
+        kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED) else x, pair[1])
         residuals, residual_tree = flat_values(kept)
         return outs, residuals, residual_tree
 
@@ -425,10 +452,27 @@ custom_lin_op = define_op(
 def _custom_vjp_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, count: int, rules: Any, out_tree: PyTreeDef, **params: Any
 ) -> tuple[list[Any], list[Any]]:
+    check_captured(tangents[:count], params["name"])
     if all(t is None for t in tangents[count:]):
         outs = bind(custom_vjp_op, *primals, count=count, rules=rules, out_tree=out_tree, **params)
         return outs, [None] * len(outs)
-    return _linear_tangents(rules, [out_tree], primals[count:], tangents[count:])
+    outs, touts = _linear_tangents(rules, [out_tree], primals[count:], tangents[count:])
+    check_forward_types(rules, params, outs)
+    return outs, touts
+
+
+def check_forward_types(rules: Any, params: Params, outs: Sequence[Any]) -> None:
+    """TypeError unless the results of the forward rule, `outs`, have the types of the function's in a program that is recorded."""
+    types = params["program"].out_types
+    found = [o.aval for o in outs]
+    if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in types]:
+        while isinstance(rules, _MappedRules):
+            rules = rules.rules
+        raise TypeError(
+            f"Custom VJP fwd rule {function_name(rules.custom.fwd)} for function {params['name']} must produce a pair (list or tuple of "
+            f"length two) whose first element has the types of what {params['name']} returns, {[t.str_short() for t in types]}, but got "
+            f"{[t.str_short() for t in found]}."
+        )
 
 
 def _custom_vjp_batch(

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwise.base.tree import PyTreeDef
 from shardwise.ir import Equation, Program, ShapedArray, Var, bind, define_op
-from shardwise.transforms.derivatives.custom_vjp import custom_vjp_op, tangents_by_rule
+from shardwise.transforms.derivatives.custom_vjp import check_forward_types, custom_vjp_op, tangents_by_rule
 
 
 def with_forward_rule(eqn: Equation, args: Sequence[Any]) -> list[Any] | None:
@@ -27,6 +27,7 @@ def with_forward_rule(eqn: Equation, args: Sequence[Any]) -> list[Any] | None:
         return None
     note = [params["out_tree"]]
     outs, residuals, residual_tree = rules.forward(given, [True] * len(given), note)
+    check_forward_types(rules, params, outs)
     return bind(
         ruled_op,
         *given,

@@ -6,20 +6,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, ShapedArray, Shown, Var, bind, define_op, trace_program
+from shardwise.ir import Program, ShapedArray, Shown, Tracer, Var, bind, define_op, trace_program
 from shardwise.ir.op import Params, UndefinedPrimal
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.transforms.derivatives.autodiff import jvp, linear_transpose, linearize
-from shardwise.transforms.derivatives.custom_derivatives import closure_convert
+from shardwise.transforms.derivatives.custom_derivatives import with_arguments_for
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp
-from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name
+from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name, zero_tangent
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import zeros
 from shardwise.transforms.interpreters.vmap import vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
 Traced = tuple[Program, list[Any]]  # a program, and its captured values
+
+
+def _closure_converted(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """`closure_convert` of integers, too: rules of derivatives run after the trace that made them is over."""
+    return with_arguments_for(lambda c: isinstance(c, Tracer), fun, *example_args)
 
 
 # -- linear systems ----------------------------------------------------------------------------------------------------------
@@ -49,7 +54,7 @@ def custom_linear_solve(
         transpose_solve = solve
     leaves, tree = flat_values(b)
     types = [x.aval for x in leaves]
-    converted, captured = closure_convert(matvec, b)
+    converted, captured = _closure_converted(matvec, b)
     aux_tree: list[PyTreeDef] = []
 
     def flat_matvec(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
@@ -156,7 +161,7 @@ def _solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -
     x = outs[: len(vectors)]
     right = [zeros(v.aval) if t is None else t for v, t in zip(vectors, tangents[known:], strict=True)]
     if any(t is not None for t in tangents[first:known]):
-        along = tuple(zeros(c.aval) if t is None else t for c, t in zip(consts, tangents[first:known], strict=True))
+        along = tuple(zero_tangent(c) if t is None else t for c, t in zip(consts, tangents[first:known], strict=True))
         _, moved = jvp(lambda *cs: matvec(cs, x), tuple(consts), along)
         right = [do.sub(r, m) for r, m in zip(right, moved, strict=True)]
     touts = bind(linear_solve_op, *primals[:known], *right, **params)[: len(vectors)]
@@ -257,6 +262,11 @@ def custom_root(
         has_aux: `solve` returns ``(x, aux)``.
 
     Raises TypeError if `f` or a solver returns another structure than that of `initial_guess`.
+
+    >>> def newton(f, x):
+    ...     return lax.fori_loop(0, 20, lambda _, x: x - f(x) / (2 * x), x)
+    >>> lax.custom_root(lambda x: x**2 - 4.0, 1.0, newton, lambda g, y: y / g(1.0)).round(3)
+    Array(2., dtype=float32, weak_type=True)
     """
 
     start = stop_gradient(initial_guess)
@@ -264,24 +274,25 @@ def custom_root(
     types = [x.aval for x in guess]
     trace_program(lambda *xs: _checked("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
     # Captured values of the functions become arguments, so that the rule below sees their values and tangents.
-    converted, own = closure_convert(f, initial_guess)
-    found, solver_values = closure_convert(lambda guess: solve(f, guess), start)
-    tangent, tangent_values = closure_convert(lambda x, y: tangent_solve(linearize(f, x)[1], y), start, start)
+    converted, own = _closure_converted(f, initial_guess)
+    found, solver_values = _closure_converted(lambda guess: solve(f, guess), start)
+    tangent, tangent_values = _closure_converted(lambda x, y: tangent_solve(linearize(f, x)[1], y), start, start)
     n, m = len(own), len(own) + len(solver_values)
 
     @custom_jvp
-    def root(*values: Any) -> Any:
+    def root(start: Any, *values: Any) -> Any:
         result = found(start, *values[n:m])
         return result if has_aux else (result, ())
 
     @root.defjvp
     def root_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
         x, aux = root(*primals)
+        primals, tangents = primals[1:], tangents[1:]
         _, moved = jvp(lambda *cs: converted(x, *cs), primals[:n], tangents[:n])
         dx = tangent(x, tree_map(do.neg, moved), *primals[m:])
         return (x, aux), (dx, tree_map(lambda v: zeros(v.aval) if hasattr(v, "aval") else v, aux))
 
-    x, aux = root(*own, *solver_values, *tangent_values)
+    x, aux = root(start, *own, *solver_values, *tangent_values)
     if tree_flatten(x)[1] != tree:
         raise TypeError(
             f"custom_root: {function_name(solve)} must give the structure of the initial guess, {tree}, got "

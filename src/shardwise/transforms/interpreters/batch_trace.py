@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import ENTRIES, recent
 from shardwise.ir import (
     Array,
     Equation,
@@ -26,11 +27,13 @@ from shardwise.ir import (
     define_op,
     eval_program,
     infer_types,
+    subprograms,
     tracing,
 )
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.key_uses import KeyUses, UsesOf, equation_uses
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
+from shardwise.ir.references import written_from_vmap
 from shardwise.ops.reductions.reduce import reduce_sum
 from shardwise.ops.rules.derivative import later, repeated_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim, expand_dims
@@ -72,13 +75,26 @@ class BatchTrace(Trace):
         """The parent's value, and its mapped dim or None."""
         return (x.value, x.dim) if isinstance(x, BatchTracer) and x.owner is self else (x, None)
 
+    def leave_reference(self, value: Any, reference: Any) -> Any:
+        """No value: each element would write the same place."""
+        raise written_from_vmap(reference)
+
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        try:
+            return self._batched(op, args, params)
+        except (TypeError, ValueError) as error:
+            of_one = _error_of_one(op, args, params)
+            if of_one is None or type(of_one) is not type(error):
+                raise
+            raise of_one from None  # it speaks of the shapes that the user's function sees
+
+    def _batched(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         pairs = [self.unwrap(a) for a in args]
         if op.inline is not None and op.batch is None:
             called = Equation(op, tuple(Var(a.aval) for a in args), (), params)
             results = eval_program(op.inline(called), args)
             return results if op.multiple_results else results[0]
-        named = self.axis_name is not None and self.axis_name in (params.get("axes") or ()) and op.collective
+        named = self.axis_name is not None and self.axis_name in _axes_named(op, params)
         with tracing(self.parent):
             if all(d is None for _, d in pairs) and not named:
                 return bind(op, *args, **params)
@@ -99,6 +115,27 @@ class BatchTrace(Trace):
                 out_dims = [0] * len(outs)
         wrapped = [o if d is None else BatchTracer(self, o, d) for o, d in zip(outs, out_dims, strict=True)]
         return wrapped if op.multiple_results else wrapped[0]
+
+
+def _error_of_one(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Exception | None:
+    """The error that the op gives for one element of the batch."""
+    try:
+        infer_types(op, tuple(a.aval for a in args), params)
+    except (TypeError, ValueError) as error:
+        return error
+    return None
+
+
+def _axes_named(op: Op, params: Params) -> frozenset[Any]:
+    """The axes over which an op communicates, itself or in the programs of its params."""
+    own = frozenset(params.get("axes") or ()) if op.collective else frozenset()
+    inner = [_axes_of(program) for _, program in subprograms(params)]
+    return own.union(*inner) - params.get("manual", frozenset()) if inner else own
+
+
+@recent(ENTRIES)
+def _axes_of(program: Program) -> frozenset[Any]:
+    return frozenset().union(*[_axes_named(eqn.op, eqn.params) for eqn in program.equations])
 
 
 def move_to_front(x: Array, dim: int) -> Array:

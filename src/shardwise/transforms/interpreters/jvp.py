@@ -21,6 +21,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.op import Op
+from shardwise.ir.references import written_with_tangent
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.rules.derivative import filled, has_tangent
@@ -72,6 +73,13 @@ class JVPTrace(Trace):
     def unwrap(self, x: Any) -> tuple[Any, Any]:
         """The primal and the tangent or None."""
         return (x.primal, x.tangent) if isinstance(x, JVPTracer) and x.owner is self else (x, None)
+
+    def leave_reference(self, value: Any, reference: Any) -> Any:
+        """The primal of a value without a tangent."""
+        primal, tangent = self.unwrap(value)
+        if tangent is not None:
+            raise written_with_tangent(reference)
+        return primal
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         pairs = [self.unwrap(a) for a in args]

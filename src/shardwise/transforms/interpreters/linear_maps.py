@@ -15,7 +15,9 @@ from shardwise.base import config
 from shardwise.base.dtypes import float0
 from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, eval_program
+from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.interpreters.accumulation import DontWant, GradValue, accumulated
 from shardwise.transforms.interpreters.jvp import conformed, is_differentiable, tangent_type, zeros
 from shardwise.transforms.interpreters.linearize import Linearized, pull_back
 
@@ -46,8 +48,8 @@ class LinearMap:
         found = dict(zip(self.outs, outs, strict=True))
         return tree_unflatten(self.out_tree, [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)])
 
-    def pull(self, residuals: Sequence[Any], cotangent: Any) -> Any:
-        """A tuple of cotangents of the arguments from that of the result."""
+    def pull(self, residuals: Sequence[Any], cotangent: Any, into: Sequence[Any] | None = None) -> Any:
+        """A tuple of cotangents of the arguments from that of the result. `into`: per argument, what becomes of its cotangent."""
         leaves, tree = tree_flatten(cotangent)
         if tree != self.out_tree:
             raise ValueError(
@@ -57,6 +59,15 @@ class LinearMap:
         cts = [_cotangent_in(t, c) for t, c in zip(self.out_types, leaves, strict=True)]
         found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
         by_input = dict(zip(self.ins, found, strict=True))
+        if into is not None:
+            pairs = enumerate(zip(self.in_types, into, strict=True))
+            return tree_unflatten(
+                self.in_tree,
+                [
+                    _cotangent_out(t, by_input.get(i)) if isinstance(x, GradValue) else accumulated(x, by_input.get(i))
+                    for i, (t, x) in pairs
+                ],
+            )
         return tree_unflatten(self.in_tree, [_cotangent_out(t, by_input.get(i)) for i, t in enumerate(self.in_types)])
 
 
@@ -102,6 +113,26 @@ class VJP:
 
     def __call__(self, cotangent: Any) -> Any:
         return self._linear.pull(self.opaque_residuals, cotangent)
+
+    def with_refs(self, *into: Any) -> Callable[[Any], Any]:
+        """The same function, which adds cotangents to Refs.
+
+        Args:
+            into: a tree like the arguments, of Refs of the cotangents' types, `GradValue()` (return it) and `DontWant()`.
+
+        Returns:
+            a function whose result has `GradRef()` where a cotangent was added to a Ref, and `DidntWant()` where none was wanted.
+        """
+        leaves, tree = tree_flatten(into, is_leaf=lambda x: isinstance(x, (GradValue, DontWant)))
+        if tree != self.in_tree:
+            raise ValueError(f"with_refs takes one entry per argument, as a tree like {self.in_tree}, got {tree}.")
+        for x, t in zip(leaves, self._linear.in_types, strict=True):
+            if isinstance(x, Reference):
+                if (x.shape, x.dtype) != (t.shape, t.dtype):  # type: ignore[attr-defined]
+                    raise ValueError(f"with_refs: a cotangent of type {t.str_short()} cannot be added to a {x.aval}.")
+            elif not isinstance(x, (GradValue, DontWant)):
+                raise TypeError(f"with_refs takes Refs, GradValue() and DontWant(), got {x!r}.")
+        return lambda cotangent: self._linear.pull(self.opaque_residuals, cotangent, leaves)
 
     def __repr__(self) -> str:
         return f"VJP(in_tree={self.in_tree}, out_tree={self.out_tree}, opaque_residuals={self.opaque_residuals})"

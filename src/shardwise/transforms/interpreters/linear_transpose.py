@@ -60,6 +60,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     shape and a dtype). The result takes a cotangent of `fun`'s result and gives a tuple of cotangents of the arguments.
 
     TypeError unless all dtypes at both ends are floating, or all are integer.
+
+    >>> jax.linear_transpose(lambda x: 2 * x, jnp.ones(2))(jnp.array([1.0, 3.0]))
+    (Array([2., 6.], dtype=float32),)
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes is not supported; sum with psum inside shard_map instead.")

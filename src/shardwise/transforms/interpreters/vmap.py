@@ -16,6 +16,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
+from shardwise.ir.references import check_distinct, is_reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.iota import iota
 from shardwise.ops.shapes.transpose import transpose
@@ -39,6 +40,12 @@ def vmap(
     collectives, and sharding constraints and shard_maps split the mapped dim over the mesh axes `spmd_axis_name`.
 
     Raises ValueError if the mapped sizes differ, or if nothing is mapped and `axis_size` is not given.
+
+    >>> jax.vmap(jnp.dot)(jnp.ones((4, 3)), jnp.ones((4, 3)))
+    Array([3., 3., 3., 3.], dtype=float32)
+    >>> jax.vmap(lambda row, v: row * v, in_axes=(0, None))(jnp.ones((2, 3)), 5.0)
+    Array([[5., 5., 5.],
+           [5., 5., 5.]], dtype=float32)
     """
     if not callable(fun):
         raise TypeError(f"vmap: Expected a callable value, got {fun!r}")
@@ -79,6 +86,8 @@ def vmap(
         leaves, tree = tree_flatten((args, kwargs), is_leaf=is_vmappable)
         whole = _with_whole_leaves(tree, leaves)
         axes = _flat_axes(in_axes, args, kwargs) if whole is None else _flat_axes(in_axes, *whole)
+        references = [(x, a) for x, a in zip(leaves, axes, strict=True) if is_reference(x)]
+        check_distinct([r for r, _ in references])
         parts = _Parts()
         inputs = [parts.add(x, a) for x, a in zip(leaves, axes, strict=True)]
         size = _map_size(parts.values, parts.dims, axis_size)
@@ -87,6 +96,10 @@ def vmap(
         entered = lambda: [  # noqa: E731  nothing here holds on to the tracers
             _enter(trace, x, a) for x, a in zip(inputs, axes, strict=True)
         ]
+        if any(axis is not None for _, axis in references):
+            return _with_elements(
+                trace, references, entered, lambda given: call(*tree_unflatten(tree, given)), out_axes
+            )
         result = _mapped(trace, lambda: call(*tree_unflatten(tree, entered())), out_axes)
         check_leaks(trace, "vmap")
         return result
@@ -106,6 +119,9 @@ class _Parts:
         registered = vmappable_of(x)
         if registered is not None:
             registered.to_elt(self.add, lambda: 0, x, axis)
+            return x
+        if is_reference(x) and axis is not None:
+            self.add(x.held(), axis)
             return x
         value = x if axis is None else as_value(x)
         self.values.append(value)
@@ -130,8 +146,34 @@ def _enter(trace: BatchTrace, x: Any, axis: Any) -> Any:
         return registered.to_elt(functools.partial(_enter, trace), numbers, x, axis)
     if axis is None:
         return x
+    if is_reference(x):
+        with tracing(trace):
+            return x.another(_enter(trace, x.held(), axis))
     value = as_value(x)
     return BatchTracer(trace, value, axis % value.ndim)
+
+
+def _with_elements(
+    trace: BatchTrace,
+    references: Sequence[tuple[Any, Any]],
+    entered: Callable[[], list[Any]],
+    call: Callable[[list[Any]], Any],
+    out_axes: Any,
+) -> Any:
+    """The results of a function of references to elements, whose last values are written back."""
+    mapped = [(r, axis) for r, axis in references if axis is not None]
+
+    def results() -> Any:
+        given = entered()
+        outside = {id(r) for r, _ in references}
+        own = [x for x in given if is_reference(x) and id(x) not in outside]
+        result = call(given)
+        return [r.held() for r in own], result
+
+    last, result = _mapped(trace, results, ([axis for _, axis in mapped], out_axes))
+    for (r, _), value in zip(mapped, last, strict=True):
+        r.store(value)
+    return result
 
 
 def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
@@ -141,12 +183,14 @@ def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
         env, named = (*env, (trace.axis_name, trace.size)), named | {trace.axis_name}
     with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
         outs, out_tree = tree_flatten(call(), is_leaf=is_vmappable)
-        outs = [o if is_vmappable(o) else as_array(o) for o in outs]
+        made = {i: o for i, o in enumerate(outs) if is_reference(o)}
+        outs = [o if is_vmappable(o) else as_array(o.held() if is_reference(o) else o) for o in outs]
     whole = _with_whole_leaves(out_tree, outs)
     full = tree_unflatten(out_tree, outs) if whole is None else whole
     wanted = _prefixed(out_axes, full, "vmap out_axes")
     trace.closed = True
-    return tree_unflatten(out_tree, [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)])
+    left = [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)]
+    return tree_unflatten(out_tree, [made[i].another(x) if i in made else x for i, x in enumerate(left)])
 
 
 _NOT_MAPPED = object()

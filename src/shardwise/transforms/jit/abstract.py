@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.base.tree import tree_map
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.engine.ordered import checked_order
+from shardwise.engine.signature import Signature, array_type, order_named, signature
 from shardwise.ir import Array, ShapedArray
+from shardwise.ir.references import is_reference
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.transforms.jit.abstract_meshes import is_abstract, over_devices
@@ -18,7 +20,7 @@ from shardwise.transforms.tracing import BoundCall, from_beginning
 
 if TYPE_CHECKING:
     from shardwise.transforms.jit.wrapped import JitWrapped
-from shardwise.transforms.jit.references import ReferenceArgument, is_reference
+from shardwise.transforms.jit.references import ReferenceArgument
 
 
 class Abstract(Array):
@@ -57,7 +59,10 @@ def abstract_leaf(x: Any) -> Any:
         sharding.check_compatible_aval(struct.shape)
         sharding.shard_shape(struct.shape)  # raises if it does not divide
         if not is_abstract(sharding):
-            return Abstract(struct.aval, signature(struct.aval, sharding, True))
+            order = (
+                None if struct.layout is None else order_named(checked_order(struct.layout, struct.shape, "structs"))
+            )
+            return Abstract(struct.aval, signature(struct.aval, sharding, True, order))
     return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False), sharding)
 
 

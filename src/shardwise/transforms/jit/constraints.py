@@ -25,6 +25,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
     legacy_mesh,
 )
+from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.jit_shardings import Unspecified, check_nameable
 
 
@@ -117,6 +118,8 @@ def _is_abstract(sharding: Sharding) -> bool:
 
 
 def _resolved(target: Any) -> Sharding:
+    if isinstance(target, Format) and target.sharding is not None:
+        return _resolved(target.sharding)  # values inside of a program have no order in memory
     if isinstance(target, Sharding):
         check_nameable(target, "shardings")
         return target
@@ -168,10 +171,12 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
             )
         return True
     if bad:
+        refused_here_alone = not asserts and all(t is AxisType.Explicit for t in mesh.axis_types)
+        advice = f" {config.dialect.switch}" if refused_here_alone else ""
         raise ValueError(
             f"The spec of NamedSharding passed to with_sharding_constraint can only refer to Auto axes of the mesh. Got spec="
             f"{sharding.spec} and mesh={mesh}: axis {bad[0]!r} is {types[bad[0]].name}. Use reshard for "
-            f"Explicit axes."
+            f"Explicit axes.{advice}"
         )
     return False
 

@@ -12,7 +12,8 @@ from shardwise.base import config
 from shardwise.base.dtypes import float0
 from shardwise.base.tree import PyTreeDef, treedef_is_leaf
 from shardwise.engine.array import ArrayImpl, from_literal
-from shardwise.engine.compile import Executable
+from shardwise.engine.executable import Executable
+from shardwise.engine.ordered import in_order
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal, Program
 from shardwise.sharding import Sharding
@@ -26,12 +27,15 @@ class Entry:
     __slots__ = (
         "_elsewhere",
         "_given",
+        "_hostly",
+        "_plain",
         "_unflatten",
         "call",
         "consts",
         "donated",
         "executable",
         "kept",
+        "orders",
         "out_tree",
         "placed",
         "program",
@@ -49,8 +53,10 @@ class Entry:
         leaves: int,
         program: Program,
         wanted: Sequence[Sharding | None],
+        orders: Sequence[tuple[int, ...] | None] | None = None,
     ) -> None:
         self.executable = executable
+        self.orders = orders  # of the results' dims in memory, where some are not the default
         self.program = program  # the traced program
         self.wanted = tuple(wanted)  # the results' shardings, None if propagation decides
         self.consts = consts
@@ -61,16 +67,34 @@ class Entry:
         self._given = [i for i, _ in donated]
         self._elsewhere = self.elsewhere([k for k, _ in placed])
         unflatten: Callable[[Sequence[Any]], Any] = out_tree.spec.unflatten
-        hostly = any(s.aval.dtype == float0 for s in executable.out_sigs)
-        if hostly:
+        self._hostly = any(s.aval.dtype == float0 for s in executable.out_sigs)
+        if self._hostly:
             unflatten = _with_host_zeros(unflatten)
+        if orders is not None:
+            unflatten = _in_orders(unflatten, orders)
         self._unflatten = unflatten
-        plain = not (consts or placed or donated) and kept == list(range(leaves))
+        self._plain = not (consts or placed or donated) and kept == list(range(leaves))
+        self.call: Callable[[Sequence[Any]], Any] = self._first_call
+
+    def _first_call(self, leaves: Sequence[Any]) -> Any:
+        self.finish()
+        return self.call(leaves)
+
+    def finish(self) -> None:
+        """Finish the executable, and write `call` for it. Does nothing the second time."""
+        if self.call != self._first_call:
+            return
+        executable, unflatten = self.executable, self._unflatten
+        executable.finish()
+        if config.jax_log_compiles:
+            import logging  # start-up time
+
+            took = sum(executable.seconds.values()) * 1e3
+            logging.getLogger("shardwise").warning(f"Compiled {executable.name} in {took:.1f} ms")
         run = executable.call
-        self.call: Callable[[Sequence[Any]], Any]
-        if not plain:
+        if not self._plain:
             self.call = self._general
-        elif treedef_is_leaf(out_tree) and out_tree.num_leaves and not hostly:
+        elif treedef_is_leaf(self.out_tree) and self.out_tree.num_leaves and not self._hostly and self.orders is None:
             self.call = executable.single()
         else:
             self.call = lambda leaves: unflatten(run(leaves))
@@ -94,6 +118,13 @@ class Entry:
         """
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
         return [i for i, usable in self.donated if usable and i not in direct]
+
+
+def _in_orders(
+    unflatten: Callable[[Sequence[Any]], Any], orders: Sequence[tuple[int, ...] | None]
+) -> Callable[[Sequence[Any]], Any]:
+    """`unflatten`, preceded by copies of results into the orders of dims asked for."""
+    return lambda outs: unflatten([in_order(x, order) for x, order in zip(outs, orders, strict=True)])
 
 
 def _with_host_zeros(unflatten: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:

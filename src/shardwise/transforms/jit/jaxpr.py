@@ -38,6 +38,9 @@ def make_jaxpr(
     `axis_env` lists (name, size) of the mesh axes that collectives in `fun` may use. With `return_shape` the result is a
     pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed; arguments may be
     ShapeDtypeStructs.
+
+    >>> jax.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
+    { lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul b 2.0 in (c,) }
     """
     if not callable(fun):
         raise TypeError(f"make_jaxpr: the first argument must be callable, got {fun!r}")
@@ -83,6 +86,9 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The results of `fun(*args, **kwargs)` as a tree of ShapeDtypeStructs; nothing is computed.
 
     Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
+
+    >>> jax.eval_shape(jnp.dot, jnp.ones((2, 3)), jnp.ones((3, 4)))
+    ShapeDtypeStruct(shape=(2, 4), dtype=float32)
     """
     if fun is None:  # jit would return a decorator
         raise TypeError("Expected a callable value, got None. eval_shape takes a function and its arguments.")

@@ -36,6 +36,10 @@ def jit(
 
     The parameters are those of jax.jit; docs/what-differs-from-jax.md lists the differences. Returns a callable with `lower`, `trace`,
     `eval_shape`, `clear_cache`. Without `fun` returns a decorator.
+
+    >>> f = jax.jit(lambda x: 2 * x + 1)
+    >>> f(jnp.arange(3))
+    Array([1, 3, 5], dtype=int32)
     """
     options: dict[str, Any] = dict(
         in_shardings=in_shardings,

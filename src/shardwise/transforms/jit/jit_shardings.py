@@ -22,7 +22,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
     legacy_mesh,
 )
-from shardwise.sharding.formats import Format
+from shardwise.sharding.formats import Format, Layout
 from shardwise.transforms.jit.abstract_meshes import is_abstract
 
 
@@ -50,6 +50,11 @@ def is_spec_leaf(x: Any) -> bool:
 def check_leaves(tree: Any, option: str) -> None:
     """Raise TypeError for a leaf that is no sharding; ValueError for unconstrained dims (seed: in bare specs only)."""
     for leaf in tree_leaves(tree, is_leaf=is_spec_leaf):
+        if isinstance(leaf, Layout):
+            raise ValueError(
+                "`jax.jit` does not accept device-local layouts directly. Create a `Format` instance wrapping this device-local layout and "
+                f"pass that to `jit` instead. Got {leaf}"
+            )
         if not is_spec_leaf(leaf):
             raise TypeError(
                 f"{option} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf!r}"

@@ -11,42 +11,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shardwise.base.caches import Bounded
+from shardwise.base.config import context_token
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map
 from shardwise.base.treeclass import register_pytree_with_keys
 from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, is_eager
+from shardwise.ir.references import Reference, check_distinct, holding, is_reference
 from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
 from shardwise.transforms.tracing import ArgSelection, from_beginning
-
-
-class Reference:
-    """A holder of an array that functions may replace."""
-
-    __slots__ = ()
-
-    def held(self) -> Array:
-        """The array."""
-        raise NotImplementedError
-
-    def taken(self) -> Array:
-        """The array, for a function that may overwrite its memory: nobody else uses the array."""
-        raise NotImplementedError
-
-    def replace(self, value: Array) -> None:
-        """Hold `value` from now on; nobody else uses it."""
-        raise NotImplementedError
 
 
 class ReferenceArgument(NotImplementedError):
     """An argument holds a reference."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "lower, trace and eval_shape take no Ref. Call the compiled function, or pass the array, ref[...], and return what becomes "
-            "of it."
-        )
+        super().__init__("make_jaxpr takes no Ref. Pass the array, ref[...], and return what becomes of it.")
 
 
 class _Passed:
@@ -71,13 +53,8 @@ register_pytree_with_keys(
 )
 
 
-def is_reference(x: Any) -> bool:
-    """Whether a leaf is a reference."""
-    return isinstance(x, Reference)
-
-
 def passed(
-    args: Sequence[Any], dynamic: Sequence[int], kwargs: dict[str, Any]
+    args: Sequence[Any], dynamic: Sequence[int], kwargs: dict[str, Any], closed: Sequence[Reference] = ()
 ) -> tuple[list[Any], dict[str, Any], list[Reference]]:
     """The arguments with each reference's array in its place, and the references.
 
@@ -85,16 +62,14 @@ def passed(
         args: all arguments by position.
         dynamic: the positions of arguments that may hold references.
         kwargs: arguments by name, which may hold references.
+        closed: the references that the function closes over.
 
     Raises:
         ValueError: one reference occurs twice.
     """
     trees = ([args[i] for i in dynamic], kwargs)
     found = [x for x in tree_leaves(trees) if is_reference(x)]
-    if len({id(x) for x in found}) < len(found):
-        raise ValueError(
-            "the same Ref is passed twice to one compiled function, which could not tell the order of its writes. Pass it once."
-        )
+    check_distinct([*closed, *found])
     eager = is_eager()
 
     def value_of(x: Any) -> Any:
@@ -121,10 +96,11 @@ def held_wholly(args: Sequence[Any], apart: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def over_values(fun: Callable[..., Any], chosen: ArgSelection) -> Callable[..., Any]:
+def over_values(fun: Callable[..., Any], chosen: ArgSelection, closed: Sequence[Reference] = ()) -> Callable[..., Any]:
     """`fun` for arguments that `passed` returned; returns its results and the last values of the references.
 
-    Those that are static in `chosen` are passed on as they are.
+    Those that are static in `chosen` are passed on as they are. References that `fun` closes over have their arrays in a list, the last
+    positional argument.
     """
 
     def with_values(*args: Any, **kwargs: Any) -> tuple[Any, list[Array]]:
@@ -136,22 +112,35 @@ def over_values(fun: Callable[..., Any], chosen: ArgSelection) -> Callable[..., 
             made.append(x.kind(x.value))
             return made[-1]
 
-        static = from_beginning(chosen.static_nums, len(args))
+        values_of_closed: Sequence[Array] = ()
+        own = args
+        if closed:
+            own, values_of_closed = args[:-1], args[-1]
+        static = from_beginning(chosen.static_nums, len(own))
         trees = (
-            {i: a for i, a in enumerate(args) if i not in static},
+            {i: a for i, a in enumerate(own) if i not in static},
             {k: v for k, v in kwargs.items() if k not in chosen.static_names},
         )
         values, named = tree_map(entered, trees, is_leaf=lambda x: isinstance(x, _Passed))
-        positional = [values.get(i, a) for i, a in enumerate(args)]
-        return fun(*positional, **{**kwargs, **named}), [r.held() for r in made]
+        positional = [values.get(i, a) for i, a in enumerate(own)]
+        with holding(closed, values_of_closed):
+            result = fun(*positional, **{**kwargs, **named})
+            return result, [r.held() for r in (*made, *closed)]
 
     functools.update_wrapper(with_values, fun, updated=())
     with_values.__name__ = name_of(fun)
     return with_values
 
 
+def _positional_key(args: Sequence[Any], leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The key of a call of arrays and references, whose arrays are `leaves`; None if there are other arguments."""
+    if {*map(type, leaves)} != {ArrayImpl}:
+        return None
+    return (context_token(), *[None if type(x) is ArrayImpl else type(x) for x in args], *[x._sig for x in leaves])
+
+
 class OverValues:
-    """A compiled function for arguments that hold references.
+    """A compiled function for arguments that hold references, or of a function that closes over some.
 
     Args:
         fun: the user's function.
@@ -159,26 +148,81 @@ class OverValues:
         compiled: compiles a function with options.
     """
 
-    def __init__(self, fun: Callable[..., Any], options: Any, compiled: Callable[..., Callable[..., Any]]) -> None:
+    def __init__(self, fun: Callable[..., Any], options: Any, compiled: Callable[..., Any]) -> None:
         self._fun = fun
         self._options = options
         self._compiled = compiled
-        self._forms: dict[Any, Callable[..., Any]] = {}
+        self._forms: Bounded[Any, Any] = Bounded(64)
+        self._entries: Bounded[Any, Any] = Bounded(1024)  # compiled calls of arrays and references by position
 
-    def call(self, args: Sequence[Any], kwargs: dict[str, Any], static: Sequence[int], dynamic: Sequence[int]) -> Any:
-        """Pass the arrays of the references, and write their last values back."""
+    def bound(
+        self,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        static: Sequence[int],
+        dynamic: Sequence[int],
+        closed: Sequence[Reference] = (),
+    ) -> tuple[Any, list[Any], dict[str, Any], list[Reference]]:
+        """The compiled function of values, its arguments by position and by name, and the references."""
         chosen, outs = self._options.args, self._options.out_shardings
         named = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
-        positional, keywords, references = passed(args, dynamic, named)
-        donated = tuple(sorted({*chosen.donate_nums, *held_wholly(args, static)}))
+        positional, keywords, references = passed(args, dynamic, named, closed)
+        donated = {*from_beginning(chosen.donate_nums, len(args)), *held_wholly(args, static)}
+        if closed:
+            eager = is_eager()
+            positional.append([r.taken() if eager else r.held() for r in closed])
+            donated.add(len(args))
+        references += closed
         kept = None if outs is UNSPECIFIED else tuple([committed_sharding(r.held()) for r in references])
-        form = self._forms.get((donated, kept))
+        key = (tuple(sorted(donated)), kept, len(args) if closed else -1, *map(id, closed))
+        form = self._forms.get(key)
         if form is None:
-            options = replace(self._options, args=replace(chosen, donate_nums=donated))
+            selection = replace(chosen, donate_nums=tuple(sorted(donated)), static_nums=tuple(static))
+            options = replace(self._options, args=selection)
             if kept is not None:
                 options = replace(options, out_shardings=(outs, list(kept)))
-            form = self._forms[donated, kept] = self._compiled(over_values(self._fun, chosen), options)
-        result, last = form(*positional, **{**kwargs, **keywords})
+            ins = options.in_shardings
+            if closed and ins is not UNSPECIFIED and ins is not None:
+                given = tuple(ins) if isinstance(ins, (tuple, list)) else (ins,) * len(dynamic)
+                options = replace(options, in_shardings=(*given, None))
+            form = self._compiled(over_values(self._fun, replace(chosen, static_nums=tuple(static)), closed), options)
+            form.over = self
+            self._forms[key] = form
+        return form, positional, {**kwargs, **keywords}, references
+
+    def repeated(self, args: Sequence[Any]) -> tuple[Any] | None:
+        """The result of a call like an earlier one, of arrays and references by position; None if there was none."""
+        if not self._entries:
+            return None
+        references = [x for x in args if isinstance(x, Reference)]
+        if len(references) > 1:
+            check_distinct(references)
+        leaves = [x.taken() if isinstance(x, Reference) else x for x in args]
+        key = _positional_key(args, leaves)
+        entry = None if key is None else self._entries.get(key)
+        if entry is None:
+            return None
+        result, last = entry.call(leaves)
+        for reference, value in zip(references, last, strict=True):
+            reference.replace(value)
+        return (result,)
+
+    def call(
+        self,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        static: Sequence[int],
+        dynamic: Sequence[int],
+        closed: Sequence[Reference] = (),
+    ) -> Any:
+        """Pass the arrays of the references, and write their last values back."""
+        form, positional, keywords, references = self.bound(args, kwargs, static, dynamic, closed)
+        result, last = form(*positional, **keywords)
+        if not (closed or kwargs or static) and is_eager():
+            key = _positional_key(args, [x.value if isinstance(x, _Passed) else x for x in positional])
+            entry = None if key is None else form.entry_of(positional)
+            if entry is not None:
+                self._entries[key] = entry
         for reference, value in zip(references, last, strict=True):
             reference.replace(value)
         return result

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_map, tree_unflatten
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.compile import Executable
 from shardwise.engine.eager import literal_signature
+from shardwise.engine.executable import Executable
+from shardwise.engine.ordered import in_order
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Literal, Program, ShapedArray, Tracer
+from shardwise.ir.references import Reference, Undeclared, closing_over
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import (
     GSPMDSharding,
@@ -27,17 +29,19 @@ from shardwise.sharding import (
     sharding_like,
 )
 from shardwise.sharding.device import Device, default_device
-from shardwise.sharding.formats import row_major
+from shardwise.sharding.formats import Layout, format_of
 from shardwise.transforms import reports
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.entry import Entry, as_array_impl
+from shardwise.transforms.jit.jit_layouts import argument_orders
 from shardwise.transforms.jit.jit_shardings import with_signature
-from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
+from shardwise.transforms.jit.references import ReferenceArgument, passed
 from shardwise.transforms.tracing import BoundCall, check_compiler_options
 
 if TYPE_CHECKING:
     from shardwise.transforms.jit.wrapped import JitWrapped, TracedCall
+    from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
 
 ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -85,14 +89,49 @@ class ArgInfo:
 
 def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     """Trace a jitted function for these arguments, which may be ShapeDtypeStructs."""
-    call = bind_abstract(wrapped, args, kwargs)
-    sigs = [_leaf_signature(x) for x in call.leaves]
-    traced, placed, outs = wrapped.prepare(call, sigs)
+    try:
+        call = bind_abstract(wrapped, args, kwargs)
+        sigs = [_leaf_signature(x) for x in call.leaves]
+        traced, placed, outs = wrapped.prepare(call, sigs)
+    except (ReferenceArgument, Undeclared) as error:
+        if wrapped.over is not None:
+            raise
+        closed = error.references if isinstance(error, Undeclared) else ()
+        return closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed))
     return Traced(wrapped, call, sigs, placed, traced, outs)
+
+
+def _trace_over_values(
+    wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Reference]
+) -> Traced:
+    """The trace of a call with references, as a function of their arrays."""
+    form, positional, keywords, _ = wrapped.bound_over_values(args, kwargs, closed)
+    traced = trace_call(form, tuple(positional), keywords)
+    traced.over = Passing(tuple(closed))
+    return traced
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How a function of the arrays of references is called: `closed` are those that the user's function closes over."""
+
+    closed: tuple[Reference, ...]
+
+    def call(self, compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call with the arrays of references, and write their last values back."""
+        positional, keywords, references = passed(args, range(len(args)), kwargs, self.closed)
+        if self.closed:
+            positional.append([r.taken() for r in self.closed])
+        result, last = compiled(*positional, **keywords)
+        for reference, value in zip((*references, *self.closed), last, strict=True):
+            reference.replace(value)
+        return result
 
 
 class Stage:
     """The base of the three stages: the signature of the call."""
+
+    over: Passing | None = None
 
     def __init__(
         self,
@@ -120,11 +159,16 @@ class Stage:
     @property
     def out_avals(self) -> Any:
         """The results' types, as a tree."""
-        return tree_unflatten(self.out_tree, self._out_avals)
+        return self._as_results(self._out_avals)
+
+    def _as_results(self, leaves: Sequence[Any]) -> Any:
+        """The tree of results, without the arrays of references."""
+        results = tree_unflatten(self.out_tree, leaves)
+        return results if self.over is None else results[0]
 
     def _results(self, info: Callable[[ShapedArray, Sharding | None], Any]) -> Any:
         """The tree of `info(type, sharding)` over the results; the sharding comes from out_shardings or is None."""
-        return tree_unflatten(self.out_tree, map(info, self._out_avals, self._chosen))
+        return self._as_results(list(map(info, self._out_avals, self._chosen)))
 
     @property
     def out_info(self) -> Any:
@@ -167,6 +211,8 @@ class Traced(Stage):
     @property
     def jaxpr(self) -> ClosedJaxpr:
         """The program, with the values it captured."""
+        from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr  # start-up time
+
         return ClosedJaxpr(self._traced.program, self._traced.consts)
 
     @property
@@ -204,7 +250,7 @@ class Traced(Stage):
 
     def compiled_entry(self, devices: tuple[Device, ...] | None = None) -> Entry:
         """The call compiled for `devices`, which replace AbstractMeshes."""
-        return self._wrapped._compile(self._call, self._sigs, devices)
+        return self._wrapped._compile(self._call, self._sigs, devices, runs=False)
 
 
 class Lowered(Stage):
@@ -221,9 +267,11 @@ class Lowered(Stage):
             traced._chosen,
         )
         self._traced = traced
+        self.over = traced.over
         self._entry = entry
         self._names: Sequence[str] = traced._traced.names
         self._has_statics = bool(traced._call.statics.given)
+        self._orders = argument_orders(traced._wrapped.input_layouts(traced._call), traced._sigs)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program with the layout of every value; the first line is the mesh. `debug_info` adds source lines."""
@@ -302,7 +350,9 @@ class Compiled(Stage):
             lowered.fun_name,
             lowered._chosen,
         )
+        self.over = lowered.over
         self._entry = lowered._entry
+        self._entry.finish()
         self._names = lowered._names
         self._lowered = lowered
         self._known: dict[tuple[Any, ...], list[tuple[int, Signature]]] = {}
@@ -322,27 +372,44 @@ class Compiled(Stage):
     @property
     def output_shardings(self) -> Any:
         """A sharding for each result."""
-        return tree_unflatten(self.out_tree, [s.sharding for s in self._entry.executable.out_sigs])
+        return self._as_results([s.sharding for s in self._entry.executable.out_sigs])
 
     @property
     def input_formats(self) -> ArgsKwargs:
         """(args, kwargs) with layout and sharding of each argument."""
-        formats = [row_major(t.ndim, s) for t, s in zip(self._avals, self._in_shardings, strict=True)]
+        orders = self._lowered._orders
+        formats = [format_of(t.ndim, s, o) for t, s, o in zip(self._avals, self._in_shardings, orders, strict=True)]
         return tree_unflatten(self.in_tree, formats)
 
     @property
     def output_formats(self) -> Any:
         """Layout and sharding of each result."""
         sigs = self._entry.executable.out_sigs
-        return tree_unflatten(self.out_tree, [row_major(s.aval.ndim, s.sharding) for s in sigs])
+        orders = self._entry.orders or [None] * len(sigs)
+        return self._as_results([format_of(s.aval.ndim, s.sharding, o) for s, o in zip(sigs, orders, strict=True)])
+
+    def _check_orders(self, values: Sequence[Any]) -> None:
+        wrong: list[str] = []
+        for value, order, name in zip(values, self._lowered._orders, self._names, strict=False):
+            if isinstance(value, ArrayImpl) and value.committed:
+                default = tuple(range(value.ndim))
+                own, wanted = value._sig.order or default, order or default
+                if own != wanted:
+                    wrong.append(
+                        f"Argument {name} with shape {value.aval.str_short()}: Passed layout: {Layout(own)}, required layout: "
+                        f"{Layout(wanted)}"
+                    )
+        if wrong:
+            raise ValueError(
+                "Computation was compiled for input layouts that disagree with the layouts of arguments passed to it. Here are the "
+                f"{len(wrong)} mismatches: {'; '.join(wrong)}. Place them with device_put(x, Format(layout, sharding))."
+            )
 
     @property
     def out_info(self) -> Any:
         """The results' ShapeDtypeStructs with their shardings."""
         sigs = self._entry.executable.out_sigs
-        return tree_unflatten(
-            self.out_tree, [struct_of(t, s.sharding) for t, s in zip(self._out_avals, sigs, strict=True)]
-        )
+        return self._as_results([struct_of(t, s.sharding) for t, s in zip(self._out_avals, sigs, strict=True)])
 
     def as_text(self) -> str:
         """The program that each device runs, with its collectives."""
@@ -370,6 +437,9 @@ class Compiled(Stage):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with arguments of the compiled signature."""
+        return self._run(*args, **kwargs) if self.over is None else self.over.call(self._run, args, kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
         if tree != self.in_tree:
             raise self._tree_error(args, kwargs)
@@ -385,6 +455,7 @@ class Compiled(Stage):
         if moves is None:
             self._check_types(values)
             self._check_shardings(values)
+            self._check_orders(values)
             for x in values:
                 if isinstance(x, ArrayImpl):
                     x._check_alive()
@@ -399,6 +470,8 @@ class Compiled(Stage):
             leaf = values[i]
             if isinstance(leaf, ArrayImpl):
                 leaf.delete()
+        if entry.orders is not None:
+            outs = [in_order(x, o) for x, o in zip(outs, entry.orders, strict=True)]
         return tree_unflatten(self.out_tree, outs)
 
     def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:

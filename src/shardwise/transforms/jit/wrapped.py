@@ -48,12 +48,14 @@ from shardwise.ir import (
     kept_equations,
     trace_program,
 )
+from shardwise.ir.references import Undeclared, closing_over, is_reference
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import Abstract, over_signature
 from shardwise.transforms.jit.abstract_meshes import is_abstract, named_devices, nowhere, over_devices
 from shardwise.transforms.jit.cache_misses import explained
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
+from shardwise.transforms.jit.jit_layouts import asked_layouts, check_arguments, result_orders
 from shardwise.transforms.jit.jit_op import jit_op
 from shardwise.transforms.jit.jit_shardings import (
     UNSPECIFIED,
@@ -63,7 +65,7 @@ from shardwise.transforms.jit.jit_shardings import (
     is_spec_leaf,
     placed_signature,
 )
-from shardwise.transforms.jit.references import OverValues, ReferenceArgument, is_reference
+from shardwise.transforms.jit.references import OverValues, ReferenceArgument
 from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
 from shardwise.transforms.tracing import (
     ArgSelection,
@@ -131,8 +133,9 @@ class JitWrapped:
         self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
         self._over_values: OverValues | None = None
+        self.over: OverValues | None = None  # the function with references whose form over their arrays this is
         self._fast: dict[Any, Entry]
-        self._traces: dict[Any, TracedCall]
+        self._traces: dict[Any, TracedCall | tuple[Any, ...]]  # a tuple: the references that the function closes over
         self._fast, self._traces = shared_caches(fun, options)
 
     def __repr__(self) -> str:
@@ -160,11 +163,16 @@ class JitWrapped:
         try:
             return self._call(args, kwargs)
         except Exception as error:
-            raise filtered(error)  # noqa: B904  the same error
+            filtered(error)
+            raise  # without a value, which would add this frame again
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         key = None
         if is_eager():
+            if self._over_values is not None and self._plain and not kwargs:
+                result = self._over_values.repeated(args)
+                if result is not None:
+                    return result[0]
             key, leaves = self._key(args, kwargs)
             try:
                 entry = self._fast.get(key)
@@ -177,8 +185,36 @@ class JitWrapped:
         try:
             call = self._bind_arguments(args, kwargs)
         except ReferenceArgument:
-            self._over_values = self._over_values or OverValues(self._fun, self._options, JitWrapped)
-            return self._over_values.call(args, kwargs, *self._split(len(args)))
+            return self._call_over_values(args, kwargs)
+        try:
+            return self._call_bound(call, key, args, kwargs)
+        except Undeclared as error:
+            if self.over is not None:  # whoever made this form makes another
+                raise
+            return self._call_over_values(args, kwargs, error.references)
+
+    def entry_of(self, args: Sequence[Any]) -> Entry | None:
+        """The compiled call of such arguments; None if there is none."""
+        return self._fast.get(self._key(tuple(args), {})[0])
+
+    def over_values(self) -> OverValues:
+        """The function for calls with references."""
+        self._over_values = self._over_values or OverValues(self._fun, self._options, JitWrapped)
+        return self._over_values
+
+    def _call_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any] = ()) -> Any:
+        """A call with references, among the arguments or closed over."""
+
+        def call(closed: Sequence[Any]) -> Any:
+            return self.over_values().call(args, kwargs, *self._split(len(args)), closed)
+
+        return closing_over(closed, call)
+
+    def bound_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any]) -> Any:
+        """`OverValues.bound` of a call."""
+        return self.over_values().bound(args, kwargs, *self._split(len(args)), closed)
+
+    def _call_bound(self, call: BoundCall, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not is_eager():
             return self._call_traced(call)
         check_donation(call.leaves, call.donated(self._options.args))
@@ -276,9 +312,16 @@ class JitWrapped:
         if traced is None:
             if config.jax_explain_cache_misses:
                 _log(explained(self._fun, call, key, self._traces))
-            traced = self._trace_new(call, types)
+            try:
+                traced = self._trace_new(call, types)
+            except Undeclared as error:
+                if all(r.made_eagerly for r in error.references):
+                    self._traces[key] = error.references
+                raise
             if traced.cacheable:
                 self._traces[key] = traced
+        if isinstance(traced, tuple):
+            raise Undeclared(traced)
         return traced
 
     def _trace_new(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
@@ -299,7 +342,9 @@ class JitWrapped:
             return [as_result(leaf) for leaf in leaves]
 
         start = time.perf_counter()
-        program, consts = trace_program(flat, types, name, names, ProgramTrace(name))
+        recording = ProgramTrace(name)
+        recording.declares_reads = True
+        program, consts = trace_program(flat, types, name, names, recording)
         record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
         assert out_tree is not None
         cacheable = not any(isinstance(c, Tracer) for c in consts)
@@ -329,7 +374,8 @@ class JitWrapped:
     def _shardings(self, call: BoundCall, traced: TracedCall) -> tuple[list[Sharding | None], list[Sharding | None]]:
         ins = self._in_shardings(call)
         options = self._options
-        dummy = tree_unflatten(traced.out_tree, list(range(len(traced.program.outputs))))
+        # Types stand for the results: classes that look at shapes of their leaves are made of them, too.
+        dummy = tree_unflatten(traced.out_tree, traced.program.out_types)
         outs = flat_shardings(options.out_shardings, dummy, "out_shardings", options.api, "out_shardings")
         if any(s is not None for s in outs):
             paths = ["result" + keystr(path) for path, _ in tree_flatten_with_path(dummy)[0]]
@@ -389,9 +435,14 @@ class JitWrapped:
     def _out_leaves(self) -> list[Any]:
         return tree_leaves(self._options.out_shardings, is_leaf=is_spec_leaf)
 
-    def _compile(self, call: BoundCall, sigs: list[Signature], devices: tuple[Device, ...] | None = None) -> Entry:
-        """Compile. `devices` replace AbstractMeshes, and are the devices of a program that names none."""
+    def _compile(
+        self, call: BoundCall, sigs: list[Signature], devices: tuple[Device, ...] | None = None, runs: bool = True
+    ) -> Entry:
+        """Compile; only lower unless the program `runs` now. `devices` replace AbstractMeshes, and are the devices of a program that
+        names none.
+        """
         traced, placed, outs = self.prepare(call, sigs, devices, tracing=False)
+        orders = self._orders(call, sigs, traced)
         program, kept = prune(traced.program, self._options.keep_unused)
         consts = [as_array_impl(c) for c in traced.consts]
         if any(c._sig.spans for c in consts):
@@ -416,7 +467,8 @@ class JitWrapped:
             nonlocal donated, warning
             decided = all(s is not None for s in outs)
             donated, warning = usable_donations(call.leaves, given, placed, out_sigs, many, used, decided)
-            return [len(used_consts) + used.index(i) for i, usable in donated if usable and i in used]
+            places = {i: k for k, i in enumerate(used, len(used_consts))}
+            return [places[i] for i, usable in donated if usable and i in places]
 
         executable = compile_program(
             program,
@@ -427,6 +479,7 @@ class JitWrapped:
             legacy=legacy,
             owned=owned if given else None,
             jitted=self._options.asked_for,
+            runs=runs,
         )
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)
@@ -435,9 +488,27 @@ class JitWrapped:
             executable.user_call = UserCall(self, tuple(args), keywords, tuple([-1] * len(used_consts) + used))
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
-        if config.jax_log_compiles:
-            _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
-        return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves), program, outs)
+        entry = Entry(
+            executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves), program, outs, orders
+        )
+        if runs:
+            entry.finish()
+        return entry
+
+    def input_layouts(self, call: BoundCall) -> list[Any] | None:
+        """The layouts that in_shardings ask for, per leaf; None if there are none."""
+        found = asked_layouts(self._options.in_shardings, call.dynamic)
+        return None if found is None else found + [None] * (len(call.leaves) - len(found))
+
+    def _orders(
+        self, call: BoundCall, sigs: Sequence[Signature], traced: TracedCall
+    ) -> list[tuple[int, ...] | None] | None:
+        """The orders of the results in memory, after a check of the arguments'; None if they are all the default."""
+        asked = self.input_layouts(call)
+        if asked is not None:
+            check_arguments(asked, sigs, traced.names)
+        results = tree_unflatten(traced.out_tree, [atom.aval for atom in traced.program.outputs])
+        return result_orders(asked_layouts(self._options.out_shardings, results), traced.program)
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 

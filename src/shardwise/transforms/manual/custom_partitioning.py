@@ -22,6 +22,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.control.regions import no_rule
 from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.convert import as_array
+from shardwise.passes import inline_calls
 from shardwise.runtime.env import Env
 from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec
 from shardwise.sharding.factor_rule import SdyShardingRule, parse_rule
@@ -35,8 +36,14 @@ class custom_partitioning:
     """`fun` as one op whose partitioning `def_partition` defines; arguments `static_argnums` go to the callbacks unchanged.
 
     >>> @custom_partitioning
-    ... def f(x): ...
-    >>> f.def_partition(partition, infer_sharding_from_operands, sharding_rule="i j -> i j")
+    ... def double(x):
+    ...     return 2 * x
+    >>> def partition(mesh, arg_shapes, result_shape):  # each device doubles its own part
+    ...     sharding = arg_shapes[0].sharding
+    ...     return mesh, lambda x: 2 * x, sharding, (sharding,)
+    >>> _ = double.def_partition(partition, lambda mesh, arg_shapes, shape: arg_shapes[0].sharding, sharding_rule="i -> i")
+    >>> print(jax.jit(double)(jnp.arange(3)))
+    [0 2 4]
 
     Called eagerly, on one device or inside of a shard_map, it calls `fun`. It has no derivative and no batching rule: wrap it
     in `custom_vjp` or `custom_vmap` for those.
@@ -278,7 +285,7 @@ def _lowered(region: Any, call: _Call, mesh: Mesh, lower: Callable[..., Any], ty
         raise NotImplementedError(
             "lower_fn uses arrays that are not among its arguments; make them inside of it with jnp."
         )
-    return program
+    return inline_calls(program)  # calls around it were inlined before partitioning began
 
 
 def _inlined(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.config import TODAY
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import check_placeable, place
@@ -39,16 +40,21 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
     Specs may name only Explicit axes and need a mesh in context. Differentiable; moves data and computes nothing.
     """
+    return reshard_as(TODAY, xs, out_shardings)
+
+
+def reshard_as(era: str, xs: Any, out_shardings: Any) -> Any:
+    """`reshard` of an era of JAX."""
     leaves, tree = tree_flatten(xs)
     targets = (
         [out_shardings] * len(leaves)
         if _is_target(out_shardings)
         else broadcast_prefix(out_shardings, xs, is_leaf=_is_target)
     )
-    return tree_unflatten(tree, [_reshard_leaf(x, t) for x, t in zip(leaves, targets, strict=True)])
+    return tree_unflatten(tree, [_reshard_leaf(x, t, era) for x, t in zip(leaves, targets, strict=True)])
 
 
-def _reshard_leaf(x: Any, target: Any) -> Array:
+def _reshard_leaf(x: Any, target: Any, era: str) -> Array:
     value = as_array(x)
     if not isinstance(target, (NamedSharding, PartitionSpec)):
         raise ValueError(
@@ -70,7 +76,7 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
     if isinstance(value, ArrayImpl) and is_eager():
         if concrete is None and isinstance(value.sharding, NamedSharding):
             concrete = NamedSharding(value.sharding.mesh, given)
-        _check_devices(value, concrete, named, sharding)
+        _check_devices(value, concrete, named and config.dialect_of(era).explicit.reshard_changes_devices, sharding)
         unreduced = getattr(given, "unreduced", None) or value.aval.unreduced
         if concrete is not None and not unreduced and not sharding.mesh.auto_axes:  # those stay unchanged
             value._check_alive()
@@ -79,15 +85,15 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
     return bind(reshard_op, value, sharding=sharding, concrete=concrete)
 
 
-def _check_devices(value: ArrayImpl, target: NamedSharding | None, named: bool, typed: NamedSharding) -> None:
+def _check_devices(value: ArrayImpl, target: NamedSharding | None, may_change: bool, typed: NamedSharding) -> None:
     """Raise ValueError for a committed value on other devices: reshard moves data only between the value's own devices.
 
-    A concrete sharding may name other devices if the dialect allows it, over a mesh of the same axes.
+    A concrete sharding may name other devices in the era of JAX 0.5, over a mesh of the same axes.
     """
     if target is None or not value.committed or value._sig.devices == target.device_list:
         return
     shape = value.aval.str_short()
-    if not named or not config.dialect.explicit.reshard_changes_devices:
+    if not may_change:
         raise incompatible_devices(
             "reshard", f"argument x of reshard with shape {shape}", value._sig.devices, "its target", target.device_list
         )
@@ -138,14 +144,20 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSIN
 
     `out_sharding` (a spec, NamedSharding or prefix tree) is given here or at the call; without either: TypeError.
     """
-    given = _keyword(old, config.dialect.explicit.out_sharding_keywords, out_sharding, "auto_axes")
+    return auto_axes_as(TODAY, f, axes=axes, out_sharding=out_sharding, **old)
+
+
+def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
+    """`auto_axes` of an era of JAX."""
+    rules = config.dialect_of(era).explicit
+    given = _keyword(old, rules.out_sharding_keywords, out_sharding, "auto_axes")
     if f is None:
-        return lambda g: auto_axes(g, axes=axes, **({} if given is _MISSING else {"out_sharding": given}))
+        return lambda g: auto_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"out_sharding": given}))
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
-        spellings = config.dialect.explicit.out_sharding_keywords
+        spellings = rules.out_sharding_keywords
         for name in spellings:
             if name in kwargs:
                 wanted = kwargs.pop(name)
@@ -160,21 +172,21 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSIN
             )
         names = _axes_of(axes, mesh, "auto_axes")
         nothing_to_switch = bool(names) and set(names) <= set(mesh.auto_axes)
-        if nothing_to_switch and config.dialect.explicit.auto_axes_of_auto_is_call:
+        if nothing_to_switch and rules.auto_axes_of_auto_is_call:
             return f(*args, **kwargs)
 
         def body(*inner_args: Any, **inner_kwargs: Any) -> Any:
             entered = tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=names), (inner_args, inner_kwargs))
             with use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(names, AxisType.Auto))):
                 out = f(*entered[0], **entered[1])
-            return _reshard_results(out, wanted, mesh)
+            return _reshard_results(out, wanted, mesh, era)
 
         return _run(body, args, kwargs)
 
     return wrapped
 
 
-def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh) -> Any:
+def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh, era: str) -> Any:
     leaves, tree = tree_flatten(out)
     targets = [wanted] * len(leaves) if _is_target(wanted) else broadcast_prefix(wanted, out, is_leaf=_is_target)
     results = []
@@ -185,27 +197,33 @@ def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh) -> Any:
                 f"out_sharding, or enter a mesh. Got {target}"
             )
         with use_abstract_mesh(mesh):
-            results.append(_reshard_leaf(leaf, target))
+            results.append(_reshard_leaf(leaf, target, era))
     return tree_unflatten(tree, results)
 
 
 def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
     """`f` with the mesh axes `axes` (default: all) explicit inside; arguments are resharded to `in_sharding` on entry."""
-    given = _keyword(old, config.dialect.explicit.in_sharding_keywords, in_sharding, "explicit_axes")
+    return explicit_axes_as(TODAY, f, axes=axes, in_sharding=in_sharding, **old)
+
+
+def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
+    """`explicit_axes` of an era of JAX."""
+    rules = config.dialect_of(era).explicit
+    given = _keyword(old, rules.in_sharding_keywords, in_sharding, "explicit_axes")
     if f is None:
-        return lambda g: explicit_axes(g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
+        return lambda g: explicit_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
-        spellings = config.dialect.explicit.in_sharding_keywords
+        spellings = rules.in_sharding_keywords
         for name in spellings:
             if name in kwargs:
                 wanted = kwargs.pop(name)
         mesh = get_abstract_mesh()
         if mesh.empty:
             raise ValueError(
-                f"explicit_axes needs a mesh in context: call it under {config.dialect.meshes.entered_by}(mesh)."
+                f"explicit_axes needs a mesh in context: call it under {config.dialect_of(era).meshes.entered_by}(mesh)."
             )
         if wanted is _MISSING:
             raise TypeError(

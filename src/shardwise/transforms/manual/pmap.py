@@ -66,7 +66,7 @@ class MappedBody(ShardMap):
         assert isinstance(self.mesh, Mesh)
         return self.mesh
 
-    def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
+    def flat_out_specs(self, out_tree: Any, outs: Sequence[Any]) -> list[PartitionSpec]:
         """One spec per result, as tracing the body determined them."""
         return self.out_axes
 
@@ -267,7 +267,7 @@ class PmapWrapped:
         if not config.dialect.shard_map.pmap_nests:
             raise ValueError(
                 f"pmap of {self._fun!r} is called inside another pmap or shard_map, over {', '.join(map(str, around))}: pmaps do not "
-                "nest. Use one shard_map over a mesh with both axes."
+                f"nest. Use one shard_map over a mesh with both axes. {config.dialect.switch}"
             )
         if self._options.devices is not None:
             raise ValueError("Nested pmap with explicit devices argument. Give devices= to the outermost pmap.")
@@ -457,7 +457,7 @@ def pmap(
     are always split along dim 0), `out_axes` the position of the results' new dim (None: the first device's value).
     Collectives in `fun` name `axis_name`. The mapped size may not exceed the number of local devices, or of `devices`.
 
-    Results are committed: under the seed dialect with PmapSharding, under `latest` with a NamedSharding on a 1-D mesh.
+    Results are committed: under the dialect 0.5 with PmapSharding, under 0.10 with a NamedSharding on a 1-D mesh.
     """
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")

@@ -7,11 +7,13 @@ partitioned by resharding its operands to `in_specs` and splicing the body in.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.config import TODAY
+from shardwise.base.dialect import ShardMap as Rules
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import (
     broadcast_prefix,
@@ -27,6 +29,7 @@ from shardwise.ir import Array, Equation, Program, ShapedArray, Shown, bind, def
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
 from shardwise.ir.key_uses import called_uses
 from shardwise.ir.op import Params, Types
+from shardwise.ir.references import Reference, check_distinct, is_reference, over_state, with_references
 from shardwise.ops.control.bodies import program_effects
 from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.convert import as_array
@@ -84,13 +87,13 @@ def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
     return reshard(x, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in wanted]))
 
 
-def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
+def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec, rules: Rules) -> Array:
     """`x`, a result outside of jit, with the spec written in out_specs if that is the same layout."""
     if not isinstance(x, ArrayImpl) or not isinstance(mesh, Mesh):
         return x
     own, written = x.sharding, NamedSharding(mesh, spec)
     elsewhere = not isinstance(own, NamedSharding) or own.mesh is not mesh
-    if not elsewhere and not config.dialect.shard_map.results_wear_out_specs:
+    if not elsewhere and not rules.results_wear_out_specs:
         return x
     if own == written or own.device_list != written.device_list:
         return x
@@ -115,6 +118,7 @@ class ShardMap:
     out_specs: Any
     manual: frozenset[str] | None  # None: all axes of the mesh that are not yet manual
     check: bool
+    era: str | None = field(default=None, kw_only=True)  # the dialect whose rules hold; None: the current one
     own_derivatives: bool = field(default=False, kw_only=True)  # derivatives in the body are per device
     moves: bool = field(
         default=False, kw_only=True
@@ -125,12 +129,66 @@ class ShardMap:
         """The function's name, for errors."""
         return getattr(self.fun, "__name__", repr(self.fun))
 
+    @property
+    def rules(self) -> Rules:
+        """What differs between the dialects, as in the era of the name that made this."""
+        return config.dialect_of(self.era).shard_map
+
     @user_facing
     def __call__(self, *args: Any) -> Any:
         mesh = self.resolve_mesh()
         outer_manual = frozenset(get_abstract_mesh().manual_axes)
         manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
         leaves, in_tree = tree_flatten(args)
+        if any(map(is_reference, leaves)):
+            return self._with_parts(args, leaves, in_tree)
+
+        def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
+            if not references:
+                return (), self._call(args, leaves, in_tree, mesh, manual)
+            body = over_state(self.fun, references)
+            specs = Infer() if isinstance(self.in_specs, Infer) else (PartitionSpec(), *self._per_argument(args))
+            again = replace(self, fun=body, in_specs=specs, out_specs=(PartitionSpec(), self.out_specs))
+            return again([r.held() for r in references], *args)
+
+        return with_references(run)
+
+    def _per_argument(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """in_specs, one tree per argument."""
+        return (
+            tuple(self.in_specs)
+            if isinstance(self.in_specs, (tuple, list)) and not is_spec(self.in_specs)
+            else (self.in_specs,) * len(args)
+        )
+
+    def _with_parts(self, args: tuple[Any, ...], leaves: list[Any], in_tree: Any) -> Any:
+        """The call with references among the arguments: the body gets references to the devices' parts."""
+        references = [x for x in leaves if is_reference(x)]
+        check_distinct(references)
+        arrays = tree_unflatten(in_tree, [x.held() if is_reference(x) else x for x in leaves])
+        mesh = self.resolve_mesh()
+        manual = self.manual if self.manual is not None else frozenset(mesh.axis_names)
+        if isinstance(self.in_specs, Infer):
+            specs = [typed_spec(as_array(x).aval, manual) for x in tree_flatten(arrays)[0]]
+        else:
+            specs = self.broadcast(self.in_specs, args, "in_specs")
+        kept = [s for s, x in zip(specs, leaves, strict=True) if is_reference(x)]
+
+        @functools.wraps(self.fun)
+        def body(*blocks: Any) -> Any:
+            parts = [
+                x.another(as_array(part)) if is_reference(x) else part
+                for x, part in zip(leaves, tree_flatten(blocks)[0], strict=True)
+            ]
+            result = self.fun(*tree_unflatten(in_tree, parts))
+            return [part.held() for part in parts if is_reference(part)], result
+
+        last, result = replace(self, fun=body, out_specs=(kept, self.out_specs))(*arrays)
+        for r, value in zip(references, last, strict=True):
+            r.store(value)
+        return result
+
+    def _call(self, args: tuple[Any, ...], leaves: list[Any], in_tree: Any, mesh: Any, manual: frozenset[str]) -> Any:
         paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
         static: dict[int, Any] = {}
         if isinstance(self.in_specs, Infer):
@@ -148,7 +206,7 @@ class ShardMap:
         errors.check_in_ranks(self, specs, values, paths)
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
-        matched = config.dialect.shard_map.inputs_match_types
+        matched = self.rules.inputs_match_types
         if not self.moves and matched and manual == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
             errors.check_explicit_inputs(specs, in_dims, values)
         elif self.moves or matched:
@@ -180,7 +238,7 @@ class ShardMap:
             outs, out_tree = tree_flatten(result)
             for leaf in outs:
                 errors.check_output_type(self, leaf)
-            out_specs[:] = self.flat_out_specs(out_tree)
+            out_specs[:] = self.flat_out_specs(out_tree, outs)
             errors.check_specs(self, mesh, manual, "out", out_specs)
             check_marks(mesh, manual, "out", out_specs)
             results = [as_array(o) for o in outs]
@@ -188,8 +246,8 @@ class ShardMap:
                 check_results(self.name, out_specs, results)
             return [left(x, spec) for x, spec in zip(results, out_specs, strict=True)]
 
-        once = PRINTS_ONCE.override(eager and config.dialect.shard_map.eager_prints_once)
-        with body_scope(mesh, manual, self.check), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
+        once = PRINTS_ONCE.override(eager and self.rules.eager_prints_once)
+        with body_scope(mesh, manual, self.check, self.era), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
             trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
             program, consts = trace_program(flat, types, self.name, trace=trace)
         errors.check_captured(self, consts, mesh)
@@ -209,9 +267,10 @@ class ShardMap:
             out_dims=out_dims,
             out_marks=tuple(marks_of(s) for s in out_specs),
             check=self.check,
+            era=self.era,
         )
         if eager:
-            outs = [with_written_spec(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
+            outs = [with_written_spec(x, mesh, spec, self.rules) for x, spec in zip(outs, out_specs, strict=True)]
         return tree_unflatten(out_tree, outs)
 
     def resolve_mesh(self) -> Mesh | AbstractMesh:
@@ -222,11 +281,11 @@ class ShardMap:
             if context.empty:
                 raise ValueError(
                     "The context mesh cannot be empty. Pass mesh= to shard_map, or call it under "
-                    f"{config.dialect.meshes.entered_by}(mesh)."
+                    f"{config.dialect_of(self.era).meshes.entered_by}(mesh)."
                 )
             concrete = get_concrete_mesh()
             return concrete if not concrete.empty and not context.manual_axes else context
-        if not context.empty and config.dialect.shard_map.mesh_must_match_context:
+        if not context.empty and self.rules.mesh_must_match_context:
             same = mesh.axis_names == context.axis_names and mesh.axis_sizes == context.axis_sizes
             if not same or (context.manual_axes and isinstance(mesh, Mesh)):
                 raise ValueError(
@@ -235,9 +294,9 @@ class ShardMap:
                 )
         return mesh
 
-    def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
-        """One spec per result leaf."""
-        return self.broadcast(self.out_specs, tree_unflatten(out_tree, [0] * out_tree.num_leaves), "out_specs")
+    def flat_out_specs(self, out_tree: Any, outs: Sequence[Any]) -> list[PartitionSpec]:
+        """One spec per result leaf; errors speak of the results `outs`."""
+        return self.broadcast(self.out_specs, tree_unflatten(out_tree, outs), "out_specs")
 
     def broadcast(self, specs: Any, tree: Any, option: str) -> list[Any]:
         """`specs`, a prefix of `tree`, as one spec per leaf; None in in_specs leaves a value unchanged."""
@@ -321,7 +380,7 @@ def _partition(region: Any, eqn: Equation) -> None:
     for var, result, dims in zip(eqn.outputs, program.outputs, params["grid_out_dims"], strict=True):
         atom, rest = body.read(result)
         rest = rest or ((),) * result.aval.ndim
-        if any(rest) and not config.dialect.shard_map.keeps_automatic_splits:
+        if any(rest) and not config.dialect_of(params["era"]).shard_map.keeps_automatic_splits:
             whole = ((),) * result.aval.ndim
             atom, rest = body.reshard(atom, rest, whole, result.aval), whole
         layout = joined_dims(dims, rest)
@@ -361,6 +420,7 @@ def make_shard_map(
     out_specs: Any,
     manual: frozenset[str] | None,
     check: bool,
+    era: str | None = None,
     own_derivatives: bool = False,
     moves: bool = False,
 ) -> Callable[..., Any]:
@@ -372,7 +432,9 @@ def make_shard_map(
             f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
             f"but got {mesh} of type {type(mesh)}."
         )
-    mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check, own_derivatives=own_derivatives, moves=moves)
+    mapped = ShardMap(
+        f, mesh, in_specs, out_specs, manual, check, era=era, own_derivatives=own_derivatives, moves=moves
+    )
 
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
@@ -402,7 +464,9 @@ def shard_map(
     manual = frozenset(axis_names) or None
     if manual is not None and mesh is not None and not manual <= set(mesh.axis_names):
         raise ValueError(f"axis_names={set(manual)} should be a subset of mesh.axis_names={mesh.axis_names}.")
-    options: dict[str, Any] = dict(mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check_vma)
+    options: dict[str, Any] = dict(
+        mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check_vma, era=TODAY
+    )
     if f is None:
         return lambda g: make_shard_map(g, **options)
     return make_shard_map(f, **options)
@@ -419,7 +483,7 @@ def experimental_shard_map(
 ) -> Any:
     """`shard_map` with the seed era's arguments: `check_rep`, and `auto` for the axes that stay automatic.
 
-    In the seed dialect, derivatives taken inside `f` are per device: the gradient of a loss with respect to replicated
+    In the dialect 0.5, derivatives taken inside `f` are per device: the gradient of a loss with respect to replicated
     parameters is the device's own part of it, and `f` must sum the parts.
     """
     own = config.dialect.shard_map.experimental_grad_is_local and "check_vma" not in new
@@ -439,7 +503,13 @@ def experimental_shard_map(
     elif axis_names:
         manual = frozenset(axis_names)
     return make_shard_map(
-        f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check, own_derivatives=own
+        f,
+        mesh=mesh,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        manual=manual,
+        check=check,
+        own_derivatives=own,
     )
 
 
@@ -472,4 +542,5 @@ def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: An
         manual=frozenset({axis_name}),
         check=True,
         moves=True,
+        era=TODAY,
     )

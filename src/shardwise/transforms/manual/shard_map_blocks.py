@@ -133,6 +133,7 @@ class BlockTrace(ProgramTrace):
                 out_dims=(dims,),
                 out_marks=(Marks(),),
                 check=False,
+                era=None,
             )[0]
         first = (0,) * len(axes)
         found = {tuple(s.start or 0 for s in shard.index[: len(axes)]): shard for shard in out.addressable_shards}

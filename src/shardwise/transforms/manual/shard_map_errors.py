@@ -18,7 +18,7 @@ DimAxes = tuple[tuple[str, ...], ...]
 
 def check_leaves(call: Any, specs: Any, option: str) -> None:
     """Spec trees hold PartitionSpecs; None is an empty tree, and in in_specs also leaves an argument unchanged."""
-    if specs is None and option == "in_specs" and not config.dialect.shard_map.in_specs_may_be_none:
+    if specs is None and option == "in_specs" and not call.rules.in_specs_may_be_none:
         raise TypeError(
             f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but it was None. "
             "Use P() for a value that is whole on every device."
@@ -57,9 +57,10 @@ def check_inferable(call: Any, mesh: Any, manual: frozenset[str]) -> None:
     """Specs can be inferred only over Explicit axes, as types name no others."""
     others = [a for a in mesh.axis_names if a in manual and a not in mesh.explicit_axes]
     if others and not getattr(mesh, "empty", False):
+        advice = "" if config.dialect.meshes.make_mesh_axis_type == "Explicit" else f" {config.dialect.switch}"
         raise TypeError(
             f"in_specs (in_axes of smap) was not specified, and the axes {tuple(others)} that become manual are of type Auto in {mesh}: "
-            "types of arguments say nothing of them. Give in_specs, or make the axes Explicit."
+            f"types of arguments say nothing of them. Give in_specs, or make the axes Explicit.{advice}"
         )
 
 
@@ -79,7 +80,7 @@ def check_specs(call: Any, mesh: Any, manual: frozenset[str], side: str, specs: 
                     f"for `{a}`"
                 )
             if a not in mesh.axis_names or a not in manual:
-                kind = ValueError if a in mesh.axis_names else config.dialect.shard_map.missing_axis_error
+                kind = ValueError if a in mesh.axis_names else call.rules.missing_axis_error
                 raise kind(
                     f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs refers "
                     f"to {a!r} in {spec}; the mesh has axes {mesh.axis_names}."
@@ -221,7 +222,7 @@ def check_replication(
         if not varying:
             continue
         text = f"* out_specs is {spec} which implies that the corresponding output value is "
-        if config.dialect.shard_map.errors_speak_of_vma:
+        if call.rules.errors_speak_of_vma:
             text += (
                 f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not "
                 f"{{{','.join(varying)}}}, but it was inferred "
@@ -240,7 +241,7 @@ def check_replication(
             text += f"replicated across mesh axis '{unmentioned[0]}', but could not infer replication over any axes"
         lines.append(text)
     if lines:
-        check = f"{config.dialect.shard_map.check_option}=False"
+        check = f"{call.rules.check_option}=False"
         raise ValueError(
             f"shard_map applied to the function '{call.name}' was given out_specs which require replication which can't be statically "
             f"inferred given the mesh:\n\nThe mesh given has shape {mesh.axis_sizes} with corresponding axis names {mesh.axis_names}.\n\n"

@@ -64,7 +64,7 @@ def _bind(
 
 
 def _scope(params: Params) -> Any:
-    return body_scope(params["mesh"], params["manual"], params["check"])
+    return body_scope(params["mesh"], params["manual"], params["check"], params["era"])
 
 
 def _retraced(

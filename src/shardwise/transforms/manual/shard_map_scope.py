@@ -7,18 +7,26 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from shardwise.ir import ShapedArray
+from shardwise.ir.axis_scope import ERA
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
-from shardwise.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh, use_abstract_mesh
+from shardwise.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh
+from shardwise.sharding.context import abstract_mesh_context
 
 DimAxes = tuple[tuple[str, ...], ...]
 
 
 @contextmanager
-def body_scope(mesh: Mesh | AbstractMesh, manual: frozenset[str], check: bool) -> Generator[None]:
-    """The context for tracing a body, for the first time or to transform it."""
+def body_scope(
+    mesh: Mesh | AbstractMesh, manual: frozenset[str], check: bool, era: str | None = None
+) -> Generator[None]:
+    """The context for tracing a body, for the first time or to transform it.
+
+    `era` is that of its shard_map, by default the enclosing one's.
+    """
     inner = manual_mesh(mesh, manual | frozenset(get_abstract_mesh().manual_axes))
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
-    with use_abstract_mesh(inner), AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(check):
+    rules = ERA.override(ERA.get() if era is None else era)
+    with abstract_mesh_context(inner), AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(check), rules:
         yield
 
 

@@ -38,7 +38,7 @@ from shardwise.ir import (
     tracing,
     unwrapped,
 )
-from shardwise.ir.axis_scope import LOCAL_DERIVATIVES
+from shardwise.ir.axis_scope import ERA, LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
@@ -56,9 +56,9 @@ from shardwise.sharding import (
     Sharding,
     SingleDeviceSharding,
     get_concrete_mesh,
-    use_abstract_mesh,
     use_mesh,
 )
+from shardwise.sharding.context import abstract_mesh_context
 from shardwise.sharding.device import default_device
 from shardwise.sharding.mesh import EMPTY_MESH
 from shardwise.sharding.ownership import spans_processes
@@ -354,10 +354,10 @@ def _body(
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
     context = use_mesh(sub_mesh if sub_mesh.axis_names else EMPTY_MESH)
     named, checked = AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(call.check)
-    with context, named, checked, LOCAL_DERIVATIVES.override(call.own_derivatives):
+    with context, named, checked, ERA.override(call.era), LOCAL_DERIVATIVES.override(call.own_derivatives):
         if sub_mesh.axis_names:
             return _called(call, in_tree, blocks)
-        with use_abstract_mesh(manual_mesh(mesh, manual)):
+        with abstract_mesh_context(manual_mesh(mesh, manual)):
             return _called(call, in_tree, blocks)
 
 
@@ -448,7 +448,7 @@ def _joined(
     outer: Worker | None,
 ) -> list[ArrayImpl]:
     """The results as arrays over the whole mesh, after the same checks as in the traced form."""
-    specs = call.flat_out_specs(out_tree)
+    specs = call.flat_out_specs(out_tree, [xs[0] for xs in leaves])
     errors.check_specs(call, mesh, manual, "out", specs)
     blocks = [np.stack([x.dense for x in xs]).reshape(sizes + xs[0].shape) for xs in leaves]
     types = [xs[0].aval.update(vma=frozenset().union(*[x.aval.vma for x in xs])) for xs in leaves]

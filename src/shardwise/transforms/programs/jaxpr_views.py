@@ -22,6 +22,7 @@ class EqnParams(dict[str, Any]):
 
     def __init__(self, eqn: Equation) -> None:
         super().__init__(eqn.params)
+        self._equation = eqn
         shown = eqn.op.shown
         holds_programs = any(True for _ in subprograms(eqn.params))
         self._aliases = {theirs: ours for ours, theirs in shown.renamed.items()} if holds_programs else {}
@@ -31,16 +32,38 @@ class EqnParams(dict[str, Any]):
         return as_jaxpr(self[self._aliases[key]]) if key in self._aliases else self._shown[key]
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or key in self._aliases or key in self._shown
+        if not isinstance(key, str):
+            return False
+        return super().__contains__(key) or super().__contains__(self._aliases.get(key)) or key in self._shown
 
     def items(self) -> Any:
         """Pairs, with programs as Jaxprs under JAX's names."""
         names = {ours: theirs for theirs, ours in self._aliases.items()}
         return [(names.get(k, k), as_jaxpr(v)) for k, v in super().items()]
 
+    def keys(self) -> Any:
+        """The names, those of programs as JAX's. Copies made by ``dict(params)`` and ``**params`` have them."""
+        return [k for k, _ in self.items()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
     def values(self) -> Any:
         """The values, with programs as Jaxprs."""
         return [v for _, v in self.items()]
+
+    def copy(self) -> EqnParams:
+        """A copy, which knows the same names."""
+        other = EqnParams(self._equation)
+        dict.clear(other)
+        dict.update(other, dict.items(self))
+        return other
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Take a param out, by either name."""
+        if not super().__contains__(key) and key in self._aliases:
+            return as_jaxpr(super().pop(self._aliases[key], *default))
+        return super().pop(key, *default)
 
     def get(self, key: str, default: Any = None) -> Any:
         """The param, or `default`."""

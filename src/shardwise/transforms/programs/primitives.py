@@ -33,6 +33,9 @@ class Primitive:
     """
 
     multiple_results = False
+    call_primitive = map_primitive = (
+        False  # kinds of primitives that take functions before the operands: there are none here
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -110,7 +113,7 @@ class Primitive:
     def get_bind_params(self, params: Mapping[str, Any]) -> Any:
         """The keyword arguments of `bind` for an equation with these params.
 
-        Under the `seed` dialect they are the second of a pair. The first is a list of functions, for `bind` to take in front of the
+        Under the dialect 0.5 they are the second of a pair. The first is a list of functions, for `bind` to take in front of the
         operands: it is empty, because programs stand in the params.
         """
         return ([], dict(params)) if config.dialect.jaxprs.bind_params_have_functions else dict(params)

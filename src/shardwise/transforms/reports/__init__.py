@@ -6,7 +6,6 @@ from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
     from shardwise.transforms.reports.cost import cost_of as cost_of
-    from shardwise.transforms.reports.cost import equation_work as equation_work
     from shardwise.transforms.reports.explain import explanation_of as explanation_of
     from shardwise.transforms.reports.explain import grid_text as grid_text
     from shardwise.transforms.reports.explain import program_text as program_text
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
-    cost="cost_of equation_work",
+    cost="cost_of",
     explain="explanation_of grid_text program_text program_with_layouts",
     explanation="Explanation",
     memory="MemoryStats memory_stats",

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from shardwise.engine.compile import Executable
+from shardwise.engine.executable import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes import DimAxes, Transfer
 from shardwise.runtime.processes import exchanges

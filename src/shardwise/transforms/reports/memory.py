@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwise.engine.compile import Executable
 from shardwise.engine.data_free import DataFree
+from shardwise.engine.executable import Executable
 from shardwise.planner import HERE, Memory, Places, Target, device_program_of, for_chip, groups, memory_of, target_of
 from shardwise.sharding.planned import PlannedClient
 
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """Bytes that one device needs for one run."""
+    """Bytes that one device needs for one run; those of `host_...` are in its host's memory, where that is another one."""
 
     generated_code_size_in_bytes: int
     argument_size_in_bytes: int
@@ -35,7 +35,19 @@ def memory_stats(executable: Executable | DataFree, names: Sequence[str] | None 
     """The bytes that one device needs for one run."""
     found = device_memory(executable, names)
     code = len(executable.plan.source) if isinstance(executable, Executable) else 0
-    return MemoryStats(code, found.arguments, found.results, found.aliased, found.temporaries, found.peak)
+    host = found.host
+    return MemoryStats(
+        code,
+        found.arguments,
+        found.results,
+        found.aliased,
+        found.temporaries,
+        found.peak,
+        host_argument_size_in_bytes=host.arguments,
+        host_output_size_in_bytes=host.results,
+        host_alias_size_in_bytes=host.aliased,
+        host_temp_size_in_bytes=host.temporaries,
+    )
 
 
 def device_memory(executable: Executable | DataFree, names: Sequence[str] | None = None) -> Memory:

@@ -14,6 +14,9 @@ def block_until_ready(x: Any) -> Any:
     """The tree `x` itself, once all of its arrays are computed; other leaves are ignored.
 
     Computations have finished when their result exists, so this returns at once; RuntimeError for a deleted array.
+
+    >>> jax.block_until_ready(jnp.arange(3))
+    Array([0, 1, 2], dtype=int32)
     """
     if type(x) is ArrayImpl:
         return x.block_until_ready()

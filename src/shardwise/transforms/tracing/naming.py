@@ -35,7 +35,11 @@ def named_scope(name: Any) -> Generator[None]:
 
 
 def named_call(fun: Callable[..., Any], *, name: Any = None) -> Callable[..., Any]:
-    """`fun` under a `named_scope` of that name, by default its own."""
+    """`fun` under a `named_scope` of that name, by default its own.
+
+    >>> jax.named_call(jnp.sin, name='wave')(0.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
     if not callable(fun):
         raise TypeError(f"named_call: Expected a callable value, got {fun!r}")
     if name is not None and not isinstance(name, str):

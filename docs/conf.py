@@ -1,0 +1,22 @@
+"""How Sphinx makes the site from this folder: `pip install -e '.[docs]' && python -m sphinx -W docs site`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # reference.py
+
+project = "shardwise"
+author = "the shardwise authors"
+copyright = author
+
+extensions = ["myst_parser", "sphinx.ext.napoleon", "reference"]
+exclude_patterns = ["README.md"]
+default_role = "code"
+suppress_warnings = ["ref.python"]  # names that two modules offer, as JAX's do
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = "shardwise"
+html_copy_source = False
+html_show_sphinx = False

@@ -1,0 +1,90 @@
+"""Errors that nobody catches are shown with the user's frames alone, in whatever way the library was called.
+
+Eager calls cross no boundary at which frames could be taken out, so this is done where errors are shown: by `sys.excepthook`,
+`threading.excepthook`, and under IPython by its handler of exceptions. Causes and contexts are treated alike. The option
+`jax_traceback_filtering` chooses as for errors that cross a boundary (`tracebacks`).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import traceback
+from typing import Any
+
+from shardwise.base import tracebacks
+
+
+def shown(error: BaseException) -> BaseException:
+    """`error` itself, without our frames, and so what caused it. What happened inside of us alone is left out."""
+    if not tracebacks.removes_frames():
+        return error
+    seen: set[int] = set()
+    waiting, removed = [error], False
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        tracebacks.strip(each)
+        removed |= tracebacks.take_back_note(each)
+        context = each.__context__
+        if context is not None and context is not each.__cause__ and tracebacks.is_internal(context):
+            each.__suppress_context__ = True
+        waiting += [e for e in (each.__cause__, context) if e is not None]
+        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+    if removed:  # told once is enough, and last
+        error.add_note(tracebacks.NOTE)
+    return error
+
+
+def install() -> None:
+    """Show errors so from now on. Hooks that others have set are called, with what is left of the traceback."""
+    before, of_threads = sys.excepthook, threading.excepthook
+
+    @functools.wraps(before)
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        shown(error)
+        if before is sys.__excepthook__:
+            traceback.print_exception(
+                error
+            )  # unlike that hook, it knows the text of notebook cells and of code from the command line
+        else:
+            before(kind, error, error.__traceback__)
+
+    def thread_hook(args: threading.ExceptHookArgs, /) -> None:
+        if args.exc_value is not None:
+            shown(args.exc_value)
+            args = threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread))
+        of_threads(args)
+
+    if before is sys.__excepthook__:
+        _plain.append(hook)
+    sys.excepthook, threading.excepthook = hook, thread_hook
+    _install_in_ipython()
+
+
+def plain_text(hook: Any, error: BaseException) -> str | None:
+    """What a hook of `install` would print of an error; None for other hooks, and where one stands behind it."""
+    if hook not in _plain:
+        return None
+    return "".join(traceback.format_exception(shown(error)))
+
+
+_plain: list[Any] = []  # the hooks that print, and ask no other
+
+
+def _install_in_ipython() -> None:
+    module = sys.modules.get("IPython")
+    shell: Any = module.get_ipython() if module is not None and hasattr(module, "get_ipython") else None
+    if shell is None or getattr(shell, "custom_exceptions", ()):
+        return
+
+    def handler(
+        shell: Any, kind: type[BaseException], error: BaseException, trace: Any, tb_offset: int | None = None
+    ) -> None:
+        tracebacks.hide(error)
+        shell.showtraceback((kind, shown(error), error.__traceback__), tb_offset=tb_offset)
+
+    shell.set_custom_exc((Exception,), handler)

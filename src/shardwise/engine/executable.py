@@ -1,0 +1,282 @@
+"""`Executable`: a lowered program, which is scheduled and gets its call when it is first needed.
+
+Comes in: a partitioned `Module`, its `Context`, and the signatures of arguments and results. Goes out: an Executable whose `call`
+takes and returns Arrays. It keeps the device program, from which `explain` gets the transfers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.collector import uncollected
+from shardwise.base.dtypes import issubdtype
+from shardwise.base.events import COMPILED, record_event_duration_secs
+from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.guards import refusing
+from shardwise.engine.signature import Signature
+from shardwise.ir import Literal, Program, subprograms
+from shardwise.ir.digest import encoded
+from shardwise.ir.program import source_text
+from shardwise.passes import (
+    Context,
+    Module,
+    PartForm,
+    Transfer,
+    scheduled,
+    transfers_of,
+)
+from shardwise.runtime.blocks import BlockForm, Ndarray
+from shardwise.runtime.plan import Plan
+from shardwise.runtime.processes import FEW, MASK, Announced, history
+from shardwise.runtime.stepped import SteppedPlan
+from shardwise.sharding.ownership import takes_part
+
+new_array = ArrayImpl.__new__
+Call = Callable[[Sequence[ArrayImpl | Literal]], list[ArrayImpl]]
+
+
+class Executable:
+    """A program compiled for arguments of given signatures. It is lowered when it is made, and scheduled by `finish`, or when its
+    `plan` or `call` is first needed.
+    """
+
+    __slots__ = ("_announced", "_forms", "_lowered", "_plan", "_transfers", "_written", "call", "device_program", "folded_program",
+                 "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned", "placements", "program",
+                 "seconds")  # fmt: skip
+
+    def __init__(
+        self,
+        in_sigs: Sequence[Signature],
+        module: Module,
+        context: Context,
+        out_sigs: Sequence[Signature],
+        seconds: dict[str, float],
+        owned: Sequence[int] = (),
+        names: Sequence[str] = (),
+        observe: Callable[[Executable], Call] | None = None,
+    ) -> None:
+        """`module` is partitioned. `owned`: arguments that a call deletes, and whose buffers results may take; a call that raises keeps
+        them, except those whose buffers are already taken. `names`: the arguments' names. `observe` replaces `call` when it is made.
+        """
+        self.program = program = module.global_program
+        self.name = program.name
+        self.in_sigs = tuple(in_sigs)
+        self.grid = grid = context.grid
+        self.in_dims = in_dims = module.in_dims
+        self.out_dims = module.out_dims
+        self.out_sigs = tuple(out_sigs)
+        self.device_program = module.device_program
+        self.folded_program = module.program
+        self._transfers: tuple[Transfer, ...] | None = None
+        self.seconds = seconds
+        self.placements = module.layouts  # of the global program's values, in grid axes; empty on one device
+        self.owned = tuple(owned)
+        forms: list[BlockForm | PartForm] = []
+        for sig, dims in zip(in_sigs, in_dims, strict=True):
+            forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
+        # None: the argument's own block already has the form that the program needs.
+        self._forms: list[BlockForm | PartForm | None] = [
+            None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
+        ]
+        self._plan: Plan | SteppedPlan | None = None
+        self._lowered = module, context, tuple(names), observe
+        self._announced = self._written = None
+        self.call: Call = self._first_call
+
+    @property
+    def plan(self) -> Plan | SteppedPlan:
+        """The program that runs, scheduled."""
+        if self._plan is None:
+            self.finish()
+        assert self._plan is not None
+        return self._plan
+
+    def _first_call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        self.finish()
+        return self.call(args)
+
+    @uncollected
+    def finish(self) -> None:
+        """Schedule the program and write its call. Does nothing the second time."""
+        if self._plan is not None:
+            return
+        seconds, grid, in_sigs = self.seconds, self.grid, self.in_sigs
+        start, before = time.perf_counter(), sum(seconds.values())
+        module, context, names, observe = self._lowered
+        checks = config.jax_debug_nans or config.jax_debug_infs
+        if config.shardwise_stepped:
+            plan = SteppedPlan(module.program, context.env)
+        else:
+            _look_ahead(module.program)
+            device_program = scheduled(module, context, seconds).program
+            # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
+            taken = () if grid.processes is not None or checks else [i for i in self.owned if self._forms[i] is None]
+            plan = Plan(device_program, context.env, taken)
+        if grid.processes is not None:  # all processes run this one program
+            hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
+            self._announced = Announced(
+                plan, self.folded_program, self.name, names, self.program.num_consts, hosts, _layouts(self.out_sigs)
+            )
+        self._written = self._caller(plan, checks=checks) if takes_part(grid.devices) else None
+        call = refusing(self._written or self._left_out, self.name, grid.processes is not None)
+        if checks:
+            call = self._checking(call, config.jax_debug_nans, config.jax_debug_infs)
+        self.call = call
+        self._plan = plan  # the last of all: another thread may ask whether this is done
+        seconds["codegen"] = time.perf_counter() - start - (sum(seconds.values()) - before)
+        record_event_duration_secs(COMPILED, sum(seconds.values()), fun_name=f"jit({self.name})")
+        if observe is not None:
+            self.call = observe(self)
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The record of communication, computed from the device program on first use."""
+        if self._transfers is None:
+            self._transfers = transfers_of(self.device_program, self.grid.axis_sizes)
+        return self._transfers
+
+    def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
+        """The arguments in the block form that the program needs."""
+        out = []
+        for x, form in zip(args, self._forms, strict=True):
+            if type(x) is Literal:
+                out.append(x.value if form is None else form.from_dense(x.value))
+                continue
+            assert isinstance(x, ArrayImpl)
+            out.append(x.block if form is None else form.from_dense(x.dense))
+        return out
+
+    def _left_out(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        """`call` in a process that owns none of the devices: it computes nothing, and returns empty results of the right types."""
+        for x in args:
+            if isinstance(x, ArrayImpl):
+                x._check_alive()
+        for i in self.owned:
+            x = args[i]
+            if isinstance(x, ArrayImpl):
+                x.delete()
+        return [nothing(sig) for sig in self.out_sigs]
+
+    def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
+        """`call`, raising FloatingPointError if a result holds a NaN (debug_nans) or an infinity (debug_infs)."""
+
+        def checked(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+            results = call(args)
+            for x in results:
+                if issubdtype(x.dtype, np.inexact):
+                    for looked, test, what in ((nans, np.isnan, "nan"), (infs, np.isinf, "inf")):
+                        if looked and test(x.block).any():
+                            raise FloatingPointError(
+                                f"invalid value ({what}) encountered in {self._blamed(args, test)}: a result of type "
+                                f"{x.aval.str_short()} holds it."
+                            )
+            for i in self.owned:
+                x = args[i]
+                if isinstance(x, ArrayImpl):
+                    x.delete()
+            return results
+
+        return checked
+
+    def _blamed(self, args: Sequence[ArrayImpl | Literal], test: Any) -> str:
+        """The op that gave the first bad value, with its line, if it can be found out, and the program."""
+        if self.grid.processes is not None:  # others would have to look with this process
+            return self.name
+        from shardwise.engine.invalid import origin  # start-up time: nearly no run needs it
+
+        _, context, *_ = self._lowered
+        found = origin(self.folded_program, context.env, self.blocks(args), test)
+        if found is None:
+            return self.name
+        line, program = source_text(found.source), f", in {self.name}" if len(self.folded_program.equations) > 1 else ""
+        return f"{found.op.name}{f' at {line}' if line else ''}{program}"
+
+    def single(self) -> Any:
+        """`call` for a program with one result; it returns that result instead of a list."""
+        self.finish()
+        if self.call is self._written:
+            return self._caller(self.plan, single=True)
+        call = self.call
+        return lambda args: call(args)[0]
+
+    def _caller(self, plan: Plan | SteppedPlan, single: bool = False, checks: bool = False) -> Any:
+        """`call(args) -> list of Arrays`, generated for this program: the dispatch path has no loops. `single`: it returns an Array.
+        `checks`: results are checked after the call, which therefore keeps owned arguments.
+        """
+        names = [f"a{i}" for i in range(len(self.in_sigs))]
+        told = self._announced
+        meets = told is not None and told.meeting is not None
+        constants: dict[str, Any] = {"run": plan.run if told is None else told.run}
+        constants |= {"new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
+        lines = ["def call(args):"]
+        if names:
+            lines.append(f"    {', '.join(names)}, = args")
+        for i, form in enumerate(self._forms):
+            if form is None:
+                lines += [
+                    f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._block",
+                    f"    if b{i} is None: b{i} = a{i}.block",
+                ]
+            else:
+                constants[f"form{i}"] = form.from_dense
+                lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
+        outs = [f"r{i}" for i in range(len(self.out_sigs))]
+        blocks = ", ".join(f"b{i}" for i in range(len(names)))
+        if told is not None:
+            terms = []
+            for i, sig in enumerate(self.in_sigs):
+                if sig.spans:
+                    terms.append(f"a{i}._origin")
+                else:
+                    constants[f"seen{i}"] = told.seen(i)
+                    terms.append(f"seen{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
+            lines += [f"    terms = ({', '.join([str(told.number), *terms])},)", f"    origin = hash(terms) & {MASK}"]
+            constants |= {"told": told.told, "notes": history.notes, "shorten": history.shorten}
+            lines += ["    notes.append((origin, told))", f"    if len(notes) > {FEW}: shorten()"]
+            if meets:
+                blocks = ", ".join(["origin, terms", *[f"b{i}" for i in range(len(names))]])
+        taken = plan.owned if isinstance(plan, Plan) else ()
+        run_line = f"    {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})"
+        if taken:  # only this list refers to the blocks
+            lines += [f"    blocks = [{blocks}]", f"    del {blocks}", "    try:"]
+            lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
+            lines += ["    " + run_line, "    except BaseException:"]
+            lines += [f"        if type(a{i}) is not Literal: a{i}._block = blocks[{i}]" for i in taken]
+            lines.append("        raise")
+        else:
+            lines.append(run_line)
+        if not checks:
+            lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
+        for i, sig in enumerate(self.out_sigs):
+            constants[f"s{i}"] = sig
+            lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
+            form = self.grid.form(sig.aval.shape, self.out_dims[i])
+            if form is sig.form:
+                lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
+            else:  # the result's own mesh divides the devices in another way than the grid
+                constants[f"dense{i}"] = form.to_dense
+                lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
+            if told is not None:
+                lines.append(f"    x{i}._origin = origin + {i}")
+        results = ", ".join(f"x{i}" for i in range(len(outs)))
+        lines.append(f"    return {results}" if single else f"    return [{results}]")
+        exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
+        return constants["call"]
+
+
+def _layouts(sigs: Sequence[Signature]) -> str:
+    return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
+
+
+def _look_ahead(program: Program) -> None:
+    """Let the ops of a program, inner programs included, prepare their kernels (`Op.ahead`)."""
+    for eqn in program.equations:
+        if eqn.op.ahead is not None:
+            eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
+        for _, inner in subprograms(eqn.params):
+            _look_ahead(inner)

@@ -1,0 +1,56 @@
+"""`Narrowed`: an equation that gives fewer results, from fewer operands.
+
+In: an equation of an op with `Op.narrow`, and which of its results are wanted. Out: its `Narrowed`, which `passes.live_results` puts
+in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardwise.ir.program import Atom, Equation, Program
+
+if TYPE_CHECKING:
+    from shardwise.ir.op import Params
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The params of the equation, and the positions of the operands and results that it keeps, in order."""
+
+    params: Params
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPart:
+    """The part of a program that some of its results, and its effects, follow from.
+
+    Attributes:
+        whole: the program.
+        equations: in order.
+        outputs: the results.
+        inputs: positions of the inputs that they follow from.
+    """
+
+    whole: Program
+    equations: tuple[Equation, ...]
+    outputs: tuple[Atom, ...]
+    inputs: tuple[int, ...]
+    _programs: dict[tuple[int, ...], Program] = field(default_factory=dict[tuple[int, ...], Program])
+
+    def program(self, inputs: Sequence[int]) -> Program:
+        """The part as a program of the inputs at these positions: one object for each choice, which loops then share."""
+        whole, key = self.whole, tuple(inputs)
+        found = self._programs.get(key)
+        if found is None:
+            consts = sum(i < whole.num_consts for i in key)
+            given = tuple([whole.inputs[i] for i in key])
+            found = self._programs[key] = Program(given, self.equations, self.outputs, consts, whole.name)
+        return found
+
+
+PartOf = Callable[[Program, Sequence[int]], ProgramPart]

@@ -1,0 +1,249 @@
+"""Mutable references while functions are traced: which array a reference holds at each trace.
+
+A reference has a *frame*, an array, at the trace that made it, and at each trace whose program takes its array as an input. Code traced
+inside reads the frame of the nearest trace around it. A write goes to that frame, too, through transforms that run ops at once; the
+program of a trace between them would not say it. Such a trace ends with `Undeclared`, upon which `with_references` traces again with the
+references' arrays as inputs and results.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from shardwise.base.tree import register_pytree_node, tree_leaves, tree_map
+from shardwise.ir.trace import ProgramTrace, Trace, current_trace, eager_trace
+from shardwise.ir.value import Array
+
+
+class Undeclared(NotImplementedError):
+    """A traced function uses references that are no inputs of its program."""
+
+    def __init__(self, references: Sequence[Reference]) -> None:
+        super().__init__(
+            "a function that is traced here by itself writes a Ref that it closes over: pass the array, ref[...], and return what "
+            "becomes of it."
+        )
+        self.references = tuple(references)
+
+
+class Reference:
+    """A holder of an array that functions may replace."""
+
+    __slots__ = ("_frames",)
+
+    @property
+    def aval(self) -> Any:
+        """The type of the place."""
+        return self.held().aval
+
+    def __init__(self, value: Array) -> None:
+        self._frames: dict[Trace, Array] = {current_trace(): value}
+
+    def held(self) -> Array:
+        """The array, as seen from the current trace."""
+        trace: Any = current_trace()
+        found = self._frames.get(trace)
+        if found is not None:
+            return found
+        passed: list[ProgramTrace] = []
+        while (found := self._frames.get(trace)) is None:
+            if _records_all(trace):
+                passed.append(trace)
+            trace = self._outside(trace)
+        for inner in passed:
+            inner.used_references.setdefault(self, False)
+        return found
+
+    def store(self, value: Array) -> None:
+        """Hold `value` from now on."""
+        trace: Any = current_trace()
+        while trace not in self._frames and not _records_all(trace):
+            value = trace.leave_reference(value, self)
+            trace = self._outside(trace)
+        if trace not in self._frames:
+            self._outside(trace)
+            trace.used_references[self] = True
+        self._frames[trace] = value
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is read now is part of a program."""
+        trace: Any = current_trace()
+        while trace is not None:
+            if _records_all(trace):
+                return True
+            trace = getattr(trace, "parent", None)
+        return False
+
+    @property
+    def made_eagerly(self) -> bool:
+        """Whether it was made outside of traced functions."""
+        return next(iter(self._frames)) is eager_trace()
+
+    def taken(self) -> Array:
+        """The array, for a function that may overwrite its memory: nobody else uses the array."""
+        raise NotImplementedError
+
+    def replace(self, value: Array) -> None:
+        """Hold `value` from now on; nobody else uses it."""
+        raise NotImplementedError
+
+    def another(self, value: Array) -> Reference:
+        """A new reference of this kind."""
+        return type(self)(value)
+
+    def _outside(self, trace: Any) -> Trace:
+        """The trace around this one."""
+        outer = getattr(trace, "parent", None)
+        if outer is None:
+            raise ValueError(
+                "a Ref was used after the function that made it, or got it as an argument, had ended. Return its array, ref[...]."
+            )
+        return outer
+
+    def returned_from(self, function: str, path: str = "") -> ValueError:
+        """The error of a traced function that returns the reference, at a path of its results."""
+        at = f" at output tree path result{path}" if path else ""
+        return ValueError(
+            f"function {function} returned a mutable array reference of type {self.aval}{at}, but mutable array references cannot be "
+            "returned. Return its array, ref[...]."
+        )
+
+    def undeclared(self, references: Sequence[Reference]) -> Undeclared:
+        """The error of a program that uses these references."""
+        return Undeclared(references)
+
+    def leave(self, trace: Trace) -> None:
+        """Forget the array at a trace that has ended."""
+        self._frames.pop(trace, None)
+
+    def exchange(self, value: Array | None) -> Array | None:
+        """Set, or for None drop, the frame of the current trace; gives the one before."""
+        trace = current_trace()
+        before = self._frames.pop(trace, None)
+        if value is not None:
+            self._frames[trace] = value
+        return before
+
+
+def _records_all(trace: Any) -> bool:
+    """Whether the ops of `trace` run later, as those of a program, which would have to give the reference's last array."""
+    return isinstance(trace, ProgramTrace) and not trace.is_linear
+
+
+def is_reference(x: Any) -> bool:
+    """Whether a leaf is a reference."""
+    return isinstance(x, Reference)
+
+
+def over_references(fun: Callable[..., Any], rebuilt: Callable[[Any], Any]) -> Callable[..., Any]:
+    """``fun(*args)`` for arguments without their references, which `rebuilt` puts back."""
+    return functools.wraps(fun, updated=())(lambda *args: fun(*rebuilt(args)))
+
+
+@contextmanager
+def holding(references: Sequence[Reference], values: Sequence[Array]) -> Generator[None]:
+    """Context in which the references hold `values` at the current trace."""
+    before = [r.exchange(v) for r, v in zip(references, values, strict=True)]
+    try:
+        yield
+    finally:
+        for r, v in zip(references, before, strict=True):
+            r.exchange(v)
+
+
+def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Callable[..., Any]:
+    """``fun(*args)`` as a function of the references' arrays, too: ``(arrays, *args) -> (last arrays, result)``."""
+
+    def with_state(values: Sequence[Array], *args: Any) -> tuple[list[Array], Any]:
+        with holding(references, values):
+            result = fun(*args)
+            return [r.held() for r in references], result
+
+    with_state.__name__ = getattr(fun, "__name__", "function")
+    return with_state
+
+
+def closing_over(closed: Sequence[Reference], call: Callable[[Sequence[Reference]], Any]) -> Any:
+    """``call(closed)``, with more references where the function that it traces closes over them."""
+    while True:
+        try:
+            return call(closed)
+        except Undeclared as error:
+            new = [r for r in error.references if not any(r is c for c in closed)]
+            if not new:
+                raise
+            closed = [*closed, *new]
+
+
+def with_references(run: Callable[[Sequence[Reference]], tuple[Sequence[Array], Any]]) -> Any:
+    """The result of ``run(references)``, a call that traces a function. It gives the references' last arrays and a result.
+
+    It begins with no references. Where the traced function writes others, it runs once more with those.
+    """
+
+    def call(references: Sequence[Reference]) -> Any:
+        last, result = run(references)
+        return references, last, result
+
+    references, last, result = closing_over((), call)
+    for r, value in zip(references, last, strict=True):
+        r.store(value)
+    return result
+
+
+class _Hole:
+    """Stands for a reference that was taken out of arguments; a tree without leaves."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+register_pytree_node(_Hole, lambda hole: ((), hole.position), lambda position, _: _Hole(position))
+
+
+def check_distinct(references: Sequence[Reference]) -> None:
+    """Raise ValueError if one reference occurs twice."""
+    if len({id(r) for r in references}) < len(references):
+        raise ValueError(
+            "only one reference to a mutable array may be passed as an argument to a function, but the same Ref is passed twice: the "
+            "order of its writes would be unknown. Pass it once."
+        )
+
+
+def closed_over(args: Any) -> tuple[Any, Callable[[Any], Any]] | None:
+    """Arguments without their references, and a function that puts them back; None if there are none.
+
+    Raises:
+        ValueError: one reference occurs twice.
+    """
+    found = [x for x in tree_leaves(args) if isinstance(x, Reference)]
+    if not found:
+        return None
+    check_distinct(found)
+    numbers = {id(r): i for i, r in enumerate(found)}
+    without = tree_map(lambda x: _Hole(numbers[id(x)]) if isinstance(x, Reference) else x, args)
+    is_hole: Callable[[Any], bool] = lambda x: isinstance(x, _Hole)  # noqa: E731
+    return without, lambda tree: tree_map(lambda x: found[x.position] if is_hole(x) else x, tree, is_leaf=is_hole)
+
+
+def written_from_vmap(reference: Any) -> Exception:
+    """The error of a write under vmap to a reference from outside."""
+    return Exception(
+        f"performing a set/swap or addupdate operation with vmapped value on an unbatched array reference of type {reference.aval}. Move "
+        "the array reference to be an argument to the vmapped function?"
+    )
+
+
+def written_with_tangent(reference: Any) -> Exception:
+    """The error of a write of a differentiated value to a reference from outside."""
+    return Exception(
+        "performing a set/swap operation with a differentiated value on a non-differentiated array reference of type "
+        f"{reference.aval}. Move the array reference to be an argument of the differentiated function? Or write "
+        "lax.stop_gradient(value)."
+    )

@@ -1,0 +1,56 @@
+"""Fills: arrays whose elements are all one scalar. Every device makes its part itself, so none is ever sent.
+
+    zeros rolled, sliced or padded with zeros        the same zeros
+    the negative of ones                             the scalar -1, spread out where it is read
+
+Comes in: an equation. Goes out: views that fill, and for elementwise ops the equation on the scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shardwise.ir import Atom, Box, Equation, Literal, Var, unwrapped
+from shardwise.passes.views import Stored, View, compose, spread
+
+if TYPE_CHECKING:
+    from shardwise.passes.partition import Region
+
+
+def moved_fills(region: Region, eqn: Equation, boxes: Sequence[Sequence[Box]], operands: Sequence[View]) -> bool:
+    """Record the results of an equation that moves elements as fills, if they are. True if nothing is left to compute."""
+    arrays = [v for v in operands if v.shape]
+    if not all(v.fills for v in arrays):
+        return False
+    made = [compose(of, operands, var.aval.shape, eqn) for var, of in zip(eqn.outputs, boxes, strict=True)]
+    if not all(v.fills for v in made):
+        return False
+    region.views.update(zip(eqn.outputs, made, strict=True))
+    return bool(arrays)  # a broadcast is computed as it is
+
+
+def scalar_of(region: Region, atom: Atom) -> Atom | None:
+    """The local scalar that fills a value; None if it may have different elements."""
+    if isinstance(atom, Literal) or not atom.aval.shape:
+        return region.read(atom)[0]
+    view = region.views.get(atom)
+    return view.parts[0].source.atom if view is not None and view.parts and view.fills else None
+
+
+def on_scalars(region: Region, eqn: Equation) -> bool:
+    """Compute an elementwise equation on scalars if these fill its operands; its result is such a fill."""
+    op, _, _ = unwrapped(eqn.op, eqn.params)
+    plain = op.rule is None and op.emit is not None and op.partition is None and not op.multiple_results
+    arrays = [a for a in eqn.inputs if isinstance(a, Var) and a.aval.shape]
+    if op is not eqn.op or not plain or not arrays or not eqn.outputs[0].aval.size:
+        return False
+    if not all(a in region.views for a in arrays):
+        return False
+    scalars = [scalar_of(region, a) for a in eqn.inputs]
+    found = [a for a in scalars if a is not None]
+    if len(found) < len(scalars):
+        return False
+    (out,) = region.emit(op, found, dict(eqn.params))
+    region.views[eqn.outputs[0]] = spread(Stored(out, (), ()), eqn.outputs[0].aval.shape, eqn)
+    return True

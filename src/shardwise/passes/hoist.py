@@ -1,0 +1,102 @@
+"""Hoisting: what devices exchange of values that stay the same in a loop, they exchange once, before it.
+
+    for each i: rows = all_gather(points); ... rows[i] ...        rows = all_gather(points); for each i: ... rows[i] ...
+
+Comes in: a per-device program. Goes out: the program with such collectives of the partitioner, and the equations that make their
+operands, ahead of the loop. The loop gets their results as further constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardwise.ir import Atom, Equation, Literal, Loop, Program, ProgramMap, Var, calls_user, region_of, subprograms
+from shardwise.runtime import costs
+
+
+def hoist(program: Program) -> Program:
+    """The same program with collectives of constants ahead of its loops, inner loops first."""
+    hoisted = ProgramMap(lambda p: _hoisted(_inner(p)))
+
+    def _inner(p: Program) -> Program:
+        changed = tuple([hoisted(e) for e in p.equations])
+        return p if all(a is b for a, b in zip(changed, p.equations, strict=True)) else replace(p, equations=changed)
+
+    return hoisted.of(program)
+
+
+def _hoisted(program: Program) -> Program:
+    equations: list[Equation] = []
+    for eqn in program.equations:
+        equations += _ahead(eqn)
+    return program if len(equations) == len(program.equations) else replace(program, equations=tuple(equations))
+
+
+def _ahead(eqn: Equation) -> list[Equation]:
+    """An equation, behind the equations that need not be in its loop."""
+    loop = region_of(eqn)
+    if not isinstance(loop, Loop) or not loop.counted:
+        return [eqn]
+    moved = _moved(loop)
+    if not moved:
+        return [eqn]
+    body, count = loop.body, loop.num_consts
+    names: dict[Var, Atom] = dict(zip(body.inputs[:count], eqn.inputs[loop.consts], strict=True))
+    ahead: list[Equation] = []
+    inside: list[Var] = []  # their results in the loop
+    for e in moved:
+        inputs = tuple([a if isinstance(a, Literal) else names[a] for a in e.inputs])
+        outputs = tuple([Var(v.aval) for v in e.outputs])
+        names.update(zip(e.outputs, outputs, strict=True))
+        ahead.append(Equation(e.op, inputs, outputs, e.params, e.source))
+        if _is_inserted(e):
+            inside += e.outputs
+    gone = {id(e) for e in moved if _is_inserted(e)}
+    rest = tuple([e for e in body.equations if id(e) not in gone])
+    longer = Program((*body.inputs[:count], *inside, *body.inputs[count:]), rest, body.outputs, 0, body.name)
+    at = loop.consts.stop
+    operands = (*eqn.inputs[:at], *[names[v] for v in inside], *eqn.inputs[at:])
+    params = {k: longer if v is body else v for k, v in eqn.params.items()}
+    params[loop.counted] = count + len(inside)
+    return [*ahead, Equation(eqn.op, operands, eqn.outputs, params, eqn.source)]
+
+
+def _moved(loop: Loop) -> list[Equation]:
+    """The collectives of a body that depend on its constants alone, and the equations that they need, in order."""
+    steady: set[Var] = set(loop.body.inputs[: loop.num_consts])
+    made: dict[Var, Equation] = {}
+    wanted: list[Equation] = []
+    for e in loop.body.equations:
+        if not all(isinstance(a, Literal) or a in steady for a in e.inputs) or not _is_free(e):
+            continue
+        if _is_inserted(e):
+            if any(v.aval.nbytes > costs.HOISTED_BYTES for v in e.outputs):
+                continue
+            wanted.append(e)
+        steady.update(e.outputs)
+        made.update(dict.fromkeys(e.outputs, e))
+    needed: dict[int, Equation] = {}
+    stack = list(wanted)
+    while stack:
+        e = stack.pop()
+        if id(e) not in needed:
+            needed[id(e)] = e
+            stack += [made[a] for a in e.inputs if isinstance(a, Var) and a in made]
+    return [e for e in loop.body.equations if id(e) in needed]
+
+
+def _is_inserted(eqn: Equation) -> bool:
+    """Whether an equation is a collective of the partitioner, which sends something."""
+    if eqn.op.collective is None or not eqn.op.collective.counted:
+        return False
+    return eqn.source is not None and eqn.source.need is not None and eqn.source.need.implicit
+
+
+def _is_free(eqn: Equation) -> bool:
+    """Whether an equation may run once instead of in each step. A barrier keeps what it hands on where it is."""
+    op = eqn.op
+    if op.hands_on or op.has_effects(eqn.params) or calls_user(eqn):
+        return False
+    if op.collective is not None and op.collective.counted:
+        return _is_inserted(eqn)
+    return not any(True for _ in subprograms(eqn.params))

@@ -1,0 +1,389 @@
+"""Refs that functions close over and that transforms pass on, beside JAX: values, what Refs hold afterwards, classes of errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+
+jax = pytest.importorskip("jax")
+
+
+def closed_over_by_jit(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.zeros(3))
+
+    @lib.jit
+    def f(x: Any) -> Any:
+        r[1] += x
+        return r[...].sum()
+
+    return f(1.0), f(2.0), r[...]
+
+
+def read_by_jit(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.zeros(3))
+    f = lib.jit(lambda x: r[...] + x)
+    before = f(1.0)
+    r[...] = lib.numpy.ones(3)
+    return before, f(1.0)
+
+
+def jits_in_jits(lib: Any) -> Any:
+    r = lib.new_ref(0.0)
+
+    @lib.jit
+    def g(x: Any) -> Any:
+        r[...] += x
+        return r[...]
+
+    return lib.jit(lambda x: g(x) + g(2 * x))(1.0), r[...]
+
+
+def scan(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.zeros(()))
+
+    def body(c: Any, x: Any) -> Any:
+        r[...] += x
+        return c + 1, r[...]
+
+    return lib.lax.scan(body, 0, lib.numpy.arange(4.0)), lib.lax.scan(body, 0, lib.numpy.arange(4.0)), r[...]
+
+
+def scan_over_rows(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.arange(6.0).reshape(3, 2))
+
+    def body(c: Any, row: Any) -> Any:
+        row[0] += c
+        return c + row[1], None
+
+    return lib.lax.scan(body, 0.0, r, reverse=True), r[...]
+
+
+def while_loop(lib: Any) -> Any:
+    r = lib.new_ref(np.float32(0))
+
+    def body(i: Any) -> Any:
+        r[...] += i
+        return i + 1
+
+    return lib.lax.while_loop(lambda i: i < 4, body, np.float32(0)), r[...]
+
+
+def fori_loops_in_jit(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.zeros((2, 4)))
+
+    @lib.jit
+    def f(n: Any) -> Any:
+        def inner(i: Any, j: Any, c: Any) -> Any:
+            r[i, j] = i * 2.0 + j
+            return c + r[i, j]
+
+        return lib.lax.fori_loop(0, 2, lambda i, c: lib.lax.fori_loop(0, n, lambda j, c: inner(i, j, c), c), 0.0)
+
+    return f(3), r[...]
+
+
+def branches(lib: Any) -> Any:
+    r, q = lib.new_ref(lib.numpy.zeros(())), lib.new_ref(lib.numpy.zeros(()))
+
+    def add(k: float) -> Any:
+        def f(q: Any, x: Any) -> Any:
+            r[...] += k * x
+            q[...] = r[...]
+            return x
+
+        return f
+
+    return [lib.lax.switch(i, [add(1.0), add(10.0), add(100.0)], q, 2.0) for i in range(3)], r[...], q[...]
+
+
+def cond_in_jit(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.zeros(()))
+
+    def write() -> float:
+        r[...] += 1
+        return 1.0
+
+    f = lib.jit(lambda p: lib.lax.cond(p, write, lambda: 2.0))
+    return f(True), f(False), f(True), r[...]
+
+
+def inside_derivatives(lib: Any) -> Any:
+    def f(x: Any) -> Any:
+        r = lib.new_ref(x)
+
+        def body(i: Any, _: Any) -> None:
+            r[...] = lib.numpy.sin(r[...])
+
+        lib.lax.fori_loop(0, 3, body, None)
+        return r[...]
+
+    x = np.float32(1)
+    return lib.grad(f)(x), lib.jvp(f, (x,), (x,)), lib.vjp(f, x)[1](x), lib.grad(lib.checkpoint(f))(x)
+
+
+def around_derivatives(lib: Any) -> Any:
+    r = lib.new_ref(0.0)
+
+    def f(x: Any) -> Any:
+        r[...] += lib.lax.stop_gradient(x)
+        return x**2 + r[...]
+
+    @lib.jit
+    def g(x: Any) -> Any:
+        return lib.grad(f)(x)
+
+    return lib.grad(f)(3.0), r[...], g(3.0), r[...], lib.grad(lib.jit(f))(2.0), lib.jvp(f, (3.0,), (1.0,)), r[...]
+
+
+def scan_in_grad(lib: Any) -> Any:
+    r = lib.new_ref(0.0)
+
+    def f(x: Any) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            r[...] += lib.lax.stop_gradient(c)
+            return lib.numpy.sin(c), None
+
+        return lib.lax.scan(body, x, None, length=3)[0]
+
+    return lib.grad(f)(3.0), r[...]
+
+
+def cotangents_by_custom_vjp(lib: Any) -> Any:
+    r = lib.new_ref(0.0)
+
+    @lib.custom_vjp
+    def f(x: Any, r: Any) -> Any:
+        return x
+
+    f.defvjp(lambda x, r: (x, r), lambda r, g: (r.__setitem__(..., g), (g, None))[1])
+    g = lib.jit(lib.grad(lambda x, r: f(x, r) * 3))
+    return lib.grad(lambda x: f(x, r) * 2)(1.0), r[...], g(1.0, r), r[...]
+
+
+def custom_vjp_that_writes(lib: Any) -> Any:
+    r = lib.new_ref(0.0)
+
+    @lib.custom_vjp
+    def f(x: Any) -> Any:
+        r[...] = x
+        return x
+
+    def forward(x: Any) -> Any:
+        r[...] = x * 2
+        return x, None
+
+    f.defvjp(forward, lambda _, g: (g * 7,))
+    return f(5.0), r[...], lib.grad(f)(1.0), r[...], lib.jit(f)(6.0), r[...], lib.grad(lib.jit(f))(2.0), r[...]
+
+
+def checkpoint(lib: Any) -> Any:
+    r, q = lib.new_ref(0.0), lib.new_ref(1.0)
+
+    def f(x: Any, q: Any) -> Any:
+        r[...] += 1.0
+        q[...] *= 2
+        return lib.numpy.sin(x) * 2
+
+    return lib.checkpoint(f)(1.0, q), lib.jit(lib.checkpoint(f))(1.0, q), r[...], q[...]
+
+
+def vmap_inside(lib: Any) -> Any:
+    def f(x: Any) -> Any:
+        r = lib.new_ref(lib.numpy.zeros(()))
+        r[...] += x
+        return r[...]
+
+    return lib.vmap(f)(lib.numpy.arange(3.0))
+
+
+def vmap_of_rows(lib: Any) -> Any:
+    r, q = lib.new_ref(lib.numpy.arange(3.0)), lib.new_ref(np.float32(2))
+
+    def f(r: Any, q: Any, x: Any) -> Any:
+        r[...] += x * q[...]
+        return r[...] * 2
+
+    f = lib.vmap(f, in_axes=(0, None, 0))
+    return f(r, q, lib.numpy.ones(3)), r[...], lib.jit(f)(r, q, lib.numpy.ones(3)), r[...]
+
+
+def vmap_that_returns(lib: Any) -> Any:
+    return lib.vmap(lambda x: lib.new_ref(x * 2))(lib.numpy.arange(3.0))[...]
+
+
+def vmap_reads(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.arange(3.0))
+    return lib.vmap(lambda i: r[i])(lib.numpy.arange(3)[::-1])
+
+
+def ahead_of_time(lib: Any) -> Any:
+    r, q = lib.new_ref(1.0), lib.new_ref(2.0)
+
+    def f(r: Any, x: Any) -> Any:
+        r[...] = x + q[...]
+        q[...] += 1.0
+        return r[...] * 2
+
+    compiled = lib.jit(f).lower(r, 2.0).compile()
+    assert lib.eval_shape(f, r, 2.0).shape == ()
+    return compiled(r, 3.0), r[...], compiled(r, 3.0), r[...], q[...]
+
+
+def linearize(lib: Any) -> Any:
+    r = lib.new_ref(1.0)
+
+    def f(x: Any) -> Any:
+        r[...] += 1
+        return lib.numpy.sin(x)
+
+    y, push = lib.linearize(f, 1.0)
+    return y, push(1.0), r[...]
+
+
+PROGRAMS = [
+    closed_over_by_jit, read_by_jit, jits_in_jits, scan, scan_over_rows, while_loop, fori_loops_in_jit, branches, cond_in_jit,
+    inside_derivatives, around_derivatives, scan_in_grad, cotangents_by_custom_vjp, custom_vjp_that_writes, checkpoint, vmap_inside,
+    vmap_of_rows, vmap_that_returns, vmap_reads, ahead_of_time, linearize,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_programs_with_refs(program: Any) -> None:
+    ours, theirs = (lib.tree_util.tree_leaves(program(lib)) for lib in (sw, jax))
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def written(lib: Any, value: Any) -> Any:
+    r = lib.new_ref(0.0)
+
+    def f(x: Any) -> Any:
+        r[...] = value(x)
+        return x * 2
+
+    return f
+
+
+MISTAKES = {
+    "returned by jit": lambda lib: lib.jit(lambda x: {"a": lib.new_ref(x)})(1.0),
+    "argument returned": lambda lib: lib.jit(lambda r: r)(lib.new_ref(1.0)),
+    "returned by scan": lambda lib: lib.lax.scan(lambda c, x: (c, lib.new_ref(x)), 0.0, lib.numpy.arange(4.0)),
+    "carried": lambda lib: lib.lax.while_loop(lambda r: r[...] < 3, lambda r: r, lib.new_ref(0.0)),
+    "returned by cond": lambda lib: (lambda r: lib.lax.cond(True, lambda: r, lambda: r))(lib.new_ref(0.0)),
+    "passed twice": lambda lib: (lambda r: lib.jit(lambda a, b: a[...] + b[...])(r, r))(lib.new_ref(0.0)),
+    "operands twice": lambda lib: (lambda r: lib.lax.cond(True, lambda a, b: 1, lambda a, b: 2, r, r))(lib.new_ref(0.0)),
+    "closed over and passed": lambda lib: (lambda r: lib.jit(lambda q: q[...] + r[...])(r))(lib.new_ref(0.0)),
+    "closed over, written and passed": lambda lib: (lambda r: lib.jit(lambda q: r.__setitem__(..., q[...]))(r))(lib.new_ref(0.0)),
+    "tangent written": lambda lib: lib.grad(written(lib, lambda x: x))(1.0),
+    "tangent written in jvp": lambda lib: lib.jvp(written(lib, lambda x: x), (1.0,), (1.0,)),
+    "element written": lambda lib: lib.vmap(written(lib, lambda x: x))(lib.numpy.arange(3.0)),
+    "constant written under vmap": lambda lib: lib.vmap(written(lib, lambda x: 2.0))(lib.numpy.arange(3.0)),
+    "wrong shape": lambda lib: lib.new_ref(lib.numpy.zeros(3)).__setitem__(..., np.ones(2, np.float32)),
+    "wrong shape of a part": lambda lib: lib.new_ref(lib.numpy.zeros((2, 3))).__setitem__(0, np.float32(1)),
+    "wrong dtype": lambda lib: lib.new_ref(lib.numpy.zeros(3)).__setitem__(0, 1),
+    "out of bounds": lambda lib: lib.new_ref(lib.numpy.zeros(3)).__setitem__(7, np.float32(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_with_refs(name: str) -> None:
+    found = []
+    for lib in (sw, jax):
+        with pytest.raises(Exception) as raised:
+            MISTAKES[name](lib)
+        found.append(type(raised.value))
+    assert found[0] is found[1]
+
+
+def test_a_predicate_does_not_write() -> None:
+    r = sw.new_ref(0.0)
+
+    def going(i: Any) -> Any:
+        r[...] += 1.0
+        return i < 3
+
+    with pytest.raises(NotImplementedError, match="Write it in body_fun"):
+        sw.lax.while_loop(going, lambda i: i + 1, 0)
+    assert r[...] == 0
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_devices_write_parts(jitted: bool) -> None:
+    mesh = sw.make_mesh((4,), ("x",))
+    part, total = sw.new_ref(sw.numpy.arange(8.0)), sw.new_ref(np.float32(0))
+
+    def f(r: Any, x: Any) -> Any:
+        r[...] += x
+        total[...] += sw.lax.psum(r[...].sum(), "x")
+        return r[...] * 2
+
+    f = sw.shard_map(f, mesh=mesh, in_specs=(sw.P("x"), sw.P()), out_specs=sw.P("x"))
+    f = sw.jit(f) if jitted else f
+    for k in (1, 2):
+        out = f(part, np.float32(1))
+        np.testing.assert_array_equal(part[...], np.arange(8) + k)
+        np.testing.assert_array_equal(out, part[...] * 2)
+    assert total[...] == 36 + 44
+
+
+@pytest.fixture
+def latest() -> Any:
+    before = sw.config.shardwise_dialect
+    sw.config.update("shardwise_dialect", "latest")
+    yield
+    sw.config.update("shardwise_dialect", before)
+
+
+@pytest.mark.usefixtures("latest")
+def test_cotangents_are_added_to_refs() -> None:
+    def program(lib: Any) -> Any:
+        g = lib.new_ref(lib.numpy.ones(3))
+        x = lib.numpy.arange(3.0)
+        _, pull = lib.vjp(lambda x, y, z: (lib.numpy.sin(x) * y * z).sum(), x, x + 1, x + 2)
+        found = [pull.with_refs(g, lib.ad.GradValue(), lib.ad.DontWant())(ct) for ct in (1.0, 2.0)]
+        lib.jit(lambda g: lib.vjp(lambda x: (x**2).sum(), x)[1].with_refs(g)(1.0) and None)(g)
+        return [f[1] for f in found], g[...], [repr(f[0]) + repr(type(f[2]).__name__) for f in found]
+
+    ours, theirs = (lib.tree_util.tree_leaves(program(lib)) for lib in (sw, jax))
+    for a, b in zip(ours, theirs, strict=True):
+        if isinstance(a, str):
+            assert a == b
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("latest")
+def test_cotangents_that_fit_no_ref() -> None:
+    _, pull = sw.vjp(lambda x: x * 2, sw.numpy.ones(3))
+    with pytest.raises(ValueError, match="cannot be added"):
+        pull.with_refs(sw.new_ref(sw.numpy.ones(4)))
+    with pytest.raises(TypeError, match="GradValue"):
+        pull.with_refs(3.0)
+    with pytest.raises(ValueError, match="one entry per argument"):
+        pull.with_refs()
+
+
+def test_a_failed_trace_leaves_refs_as_they_were() -> None:
+    r = sw.new_ref(1.0)
+
+    def f(x: Any) -> Any:
+        r[...] = 2.0
+        raise KeyError("x")
+
+    for call in (sw.jit(f), lambda x: sw.lax.scan(lambda c, _: (f(c), None), x, None, length=2), sw.checkpoint(f)):
+        with pytest.raises(KeyError):
+            call(1.0)
+        assert r[...] == 1
+
+
+def test_a_ref_of_an_ended_trace() -> None:
+    kept: list[Any] = []
+    sw.jit(lambda x: kept.append(sw.new_ref(x)) or x)(1.0)
+    with pytest.raises(ValueError, match="had ended"):
+        kept[0][...]
