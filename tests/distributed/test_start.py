@@ -50,7 +50,8 @@ def test_nothing_is_left_behind():
 @needs_mpi
 def test_all_may_leave_without_exit_handlers():
     done = launch("all leave")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stderr == ""  # nobody is told of a failure
+    assert done.returncode in (0, 9)  # the launcher kills whom it finds still leaving when the first is gone
 
 
 @pytest.mark.parametrize(
