@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.processes.origin import history as history
     from shardwise.runtime.processes.routes import Message as Message
     from shardwise.runtime.processes.routes import Route as Route
+    from shardwise.runtime.processes.shared import processors as processors
     from shardwise.runtime.processes.start import launched_rank as launched_rank
     from shardwise.runtime.processes.traffic import Traffic as Traffic
     from shardwise.runtime.processes.traffic import count_traffic as count_traffic
@@ -34,6 +35,7 @@ __getattr__ = open_door(
     comm="DivergenceError Meeting as_bytes number_of the_world world",
     origin="FEW MASK history",
     routes="Message Route",
+    shared="processors",
     start="launched_rank",
     traffic="Traffic count_traffic total_traffic",
     vouch="checksum compare_value",
