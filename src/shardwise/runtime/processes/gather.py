@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,13 @@ class Gathered:
         self._name = f"process {rank} of {count}"
         at = self._start(bind or address, count, seconds, bind is None) if rank == 0 else address
         self._life = self._reach(at, end, seconds)
-        who = {"rank": rank, "count": count, "pid": os.getpid(), "host": socket.gethostname(), "machine": _machine()}
+        who: dict[str, Any] = {
+            "rank": rank,
+            "count": count,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "machine": _machine(),
+        }
         who["seconds"] = end - time.monotonic()
         answer = self._ask(who, end + _VERDICT, seconds)
         machines: list[int] = answer["machines"]
@@ -94,7 +100,7 @@ class Gathered:
         threading.Thread(target=self._listen, name="shardwise-lifeline", daemon=True).start()
 
     @contextlib.contextmanager
-    def environment(self) -> Iterator[None]:
+    def environment(self) -> Generator[None]:
         """Within, the environment is that of a process which a launcher has started."""
         before = {name: os.environ.get(name) for name in self._settings}
         os.environ.update(self._settings)
@@ -132,7 +138,7 @@ class Gathered:
             )
             helper.returncode = 0  # it outlives this process, which will not wait for it
             host, port = listening.getsockname()[:2]
-        return {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(host, host), port
+        return {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(str(host), str(host)), int(port)
 
     def _reach(self, at: tuple[str, int], end: float, seconds: float) -> socket.socket:
         """A connection to the coordinator, which may not be there yet."""
