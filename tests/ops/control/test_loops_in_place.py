@@ -48,6 +48,7 @@ STEPS_OF = {
     "reads after": (lambda i, c: c.at[i].set(1.0).at[i + 1].set(c[i + 1] + c[0] + 3), 1),
     "twice": (lambda i, c: c.at[i].set(1.0).at[i + 1].add(2.0), 1),
     "two carries": (_two, 2),
+    "by a number": (lambda i, c: c * 0.5 + i, 1),
     "inner loop": (lambda i, c: lax.fori_loop(0, 3, lambda j, d: d.at[i + j].add(1.0), c), 1),
     "branch": (lambda i, c: lax.cond(i % 2 == 0, lambda d: d.at[i].set(1.0), lambda d: d, c), None),
     "sees both": (lambda i, c: c.at[i].set(1.0) + c * 0.5, None),
@@ -97,7 +98,7 @@ def test_loops_are_their_steps(name):
         assert most is None or made <= most, (kind, made)
 
 
-@pytest.mark.parametrize("name", ["set", "add", "slice", "reads before", "two carries", "keeps the old", "swap"])
+@pytest.mark.parametrize("name", ["set", "add", "slice", "by a number", "reads before", "two carries", "keeps the old", "swap"])
 def test_mapped_loops_are_their_steps(name):
     step, most = STEPS_OF[name]
     xs = jax.tree.map(lambda v: jnp.stack([v, v * 2, v * 3]), _given(name))
