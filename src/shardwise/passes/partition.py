@@ -22,7 +22,6 @@ from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.first_replica import first_replica
-from shardwise.ops.devices.halo_exchange import halo_exchange
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.relayout import device_bytes, layout_axes, relayout_op, route
@@ -31,7 +30,9 @@ from shardwise.passes.fills import moved_fills, on_scalars
 from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reduction import plan_reduction
-from shardwise.passes.reshard import Step, plan_reshard, sends_blocks_twice, takes_detours
+from shardwise.passes.remade import remade
+from shardwise.passes.reshard import Step, plan_reshard, resharding_bytes, sends_blocks_twice, takes_detours
+from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.split import (
     Known,
     Split,
@@ -71,6 +72,8 @@ class Region:
     steady: set[Atom] = field(
         default_factory=set
     )  # local values that are the same in all rounds: they are exchanged once
+    sliced: dict[Atom, tuple[Atom, DimAxes]] = field(default_factory=dict)  # by slice of a local value: that value
+    windows: dict[Any, tuple[Atom, Atom]] = field(default_factory=dict)  # exchanged ones and their fill values
 
     def __post_init__(self) -> None:
         self.sizes = tuple(self.grid.axis_sizes.items())
@@ -89,6 +92,11 @@ class Region:
     def readers(self) -> Counter[Atom]:
         """The number of equations that read each value."""
         return Counter(a for e in self.partitioned for a in e.inputs if isinstance(a, Var))
+
+    @cached_property
+    def makers(self) -> dict[Atom, Equation]:
+        """The equation that makes each value."""
+        return {v: e for e in self.partitioned for v in e.outputs}
 
     # -- reading and defining values -------------------------------------------------------------------------------------------
 
@@ -156,7 +164,7 @@ class Region:
     def _changed(self, **fields: Any) -> Region:
         """This region with some fields replaced, for equations of the same program."""
         other = replace(self, **fields)
-        other.readers = self.readers
+        other.readers, other.makers = self.readers, self.makers
         return other
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
@@ -206,7 +214,12 @@ class Region:
             return ways[0](self)
         trials: list[tuple[int, Region]] = []
         for way in ways:
-            own = {"values": dict(self.values), "views": dict(self.views), "steady": set(self.steady)}
+            own = {
+                "values": dict(self.values),
+                "views": dict(self.views),
+                "steady": set(self.steady),
+                "windows": dict(self.windows),
+            }
             trial = self._changed(equations=[], **own)
             way(trial)
             trials.append((trial.bytes_sent(), trial))
@@ -215,6 +228,7 @@ class Region:
         self.values.update(best.values)
         self.views.update(best.views)
         self.steady.update(best.steady)
+        self.windows.update(best.windows)
 
     def bytes_sent(self) -> int:
         """The bytes that a device sends in the equations made so far, in all rounds; `passes.hoist` takes steady ones out of the loop."""
@@ -230,7 +244,7 @@ class Region:
         local, have = self.read(var)
         assert isinstance(var, Var)
         whole = tuple(() if d in dims else axes for d, axes in enumerate(have))
-        self.define(var, self.reshard(local, have, whole, var.aval), whole)
+        self.define(var, self.moved(var, local, have, whole), whole)
         self.generic(eqn)
         self.define(var, local, have)
 
@@ -245,21 +259,37 @@ class Region:
         sizes = self.grid.axis_sizes
         steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
         sent = sum(s.bytes_sent for s in steps)
+        if sent and atom in self.sliced:
+            source, before = self.sliced[atom]
+            if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent:
+                return self.reshard(source, before, want, aval)
         direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
         across = self.across
         direct = direct or (across is not None and takes_detours(steps, across[1]))
         if direct and (across is None or route(across[0], have, want) is not None):
             return self._relayout(atom, have, want, aval)
+        source = atom, have
         for step in steps:
             atom = self._step(atom, step, aval)
+        if steps and all(step.op is all_slice for step in steps):
+            self.sliced[atom] = source
         return atom
 
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
-        """A value of layout `have` in layout `want`: resharded, or made there if all its elements are equal."""
+        """A value of layout `have` in layout `want`: resharded, or made there if it follows from no value that is split."""
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
             return Assembler(self, atom.aval).assemble(view, want)
+        if isinstance(atom, Var) and have != want and local not in self.sliced and self._sends(atom, have, want):
+            made = remade(self, atom, want)
+            if made is not None:
+                return made
         return self.reshard(local, have, want, atom.aval)
+
+    def _sends(self, atom: Atom, have: DimAxes, want: DimAxes) -> bool:
+        """Whether devices exchange anything to change the layout of a value."""
+        aval = atom.aval
+        return resharding_bytes(have, want, aval.shape, aval.itemsize, self.grid.axis_sizes) > 0
 
     def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
         """`reshard` as a single exchange."""
@@ -412,8 +442,7 @@ class Region:
         fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
         window = {"sizes": self.sizes_of(axes), "dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
         window |= {"pieces": ((0, 0, 0, aval.shape[d]),), "split": (True,)}
-        out = self.collective(halo_exchange, [atoms[0], fill], axes, aval, window)
-        return [out, *atoms[1:]], dict(halo.params)
+        return [exchanged_windows(self, [atoms[0]], fill, axes, aval, window), *atoms[1:]], dict(halo.params)
 
     def _local(
         self,

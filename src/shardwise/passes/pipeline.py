@@ -1,7 +1,8 @@
 """The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
-    on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
-            -> collective_matmul -> fold_reductions                        `PARTITIONING`
+    on_grid -> propagate                                                   `PLACING`, again if the grid is to be finer
+    partition -> hoist -> simplify -> join_reductions
+              -> collective_matmul -> fold_reductions                      `PARTITIONING`
     wide_products -> cut_pieces -> crossing_reductions
                   -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
@@ -222,9 +223,11 @@ def _has_small_parts(module: Module, devices: int) -> bool:
     )
 
 
-PARTITIONING: tuple[tuple[str, Pass], ...] = (
+PLACING: tuple[tuple[str, Pass], ...] = (
     ("on_grid", _on_grid),
     ("propagate", _propagate),
+)
+PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("partition", _partition),
     ("hoist", _hoist),
     ("simplify", _simplify),
@@ -241,7 +244,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("epilogues", "with_epilogues"),
 )
 JOINING: tuple[tuple[str, Pass], ...] = (_later("small", "find_small"),)
-PIPELINE = PARTITIONING + FUSING + JOINING
+PIPELINE = PLACING + PARTITIONING + FUSING + JOINING
 
 
 def scheduled(module: Module, context: Context, seconds: dict[str, float]) -> Module:
