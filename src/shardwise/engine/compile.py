@@ -86,7 +86,7 @@ def compile_program(
     inlined = program
     module, context = _laid_out(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
     without_data = recorder() is not None or devices[0].client.stands_for_all
-    passes = DEVICE_PROGRAM if without_data else PARTITIONING
+    passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
     finer = finer_mesh(module.program, module.layouts, context.grid)
     module = run_passes(passes, module, context, seconds)
     if finer is not None:

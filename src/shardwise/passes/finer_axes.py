@@ -62,9 +62,8 @@ def _cut_of(rule: Rule, factors: tuple[int, ...], axes: Axes, sizes: Mapping[str
         if not rest or rule.kinds[f] is not Kind.PASS:
             return
         if room > 1:
-            size = sizes[rest[0]]
-            following = factors[i + 1] if i + 1 < len(factors) else None
-            fits = following is not None and rule.kinds[following] is Kind.PASS and size % room == 0
-            if fits and rule.sizes[following] % (size // room) == 0:
+            size, following = sizes[rest[0]], factors[i + 1 : i + 2]
+            fits = [g for g in following if rule.kinds[g] is Kind.PASS and rule.sizes[g] * room % size == 0]
+            if size % room == 0 and fits:
                 yield rest[0], room
             return

@@ -1,8 +1,7 @@
 """The pipeline: all passes, in order, from an inlined program to the program that a Plan runs.
 
-    on_grid -> propagate                                                   `PLACING`, again if the grid is to be finer
-    partition -> hoist -> simplify -> join_reductions
-              -> collective_matmul -> fold_reductions                      `PARTITIONING`
+    on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
+            -> collective_matmul -> fold_reductions                        `PARTITIONING`
     wide_products -> cut_pieces -> crossing_reductions
                   -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
@@ -223,11 +222,9 @@ def _has_small_parts(module: Module, devices: int) -> bool:
     )
 
 
-PLACING: tuple[tuple[str, Pass], ...] = (
+PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("on_grid", _on_grid),
     ("propagate", _propagate),
-)
-PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("partition", _partition),
     ("hoist", _hoist),
     ("simplify", _simplify),
@@ -235,6 +232,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("collective_matmul", _collective_matmul),
     ("fold_reductions", _fold_reductions),
 )
+PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products"),
@@ -244,7 +242,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("epilogues", "with_epilogues"),
 )
 JOINING: tuple[tuple[str, Pass], ...] = (_later("small", "find_small"),)
-PIPELINE = PLACING + PARTITIONING + FUSING + JOINING
+PIPELINE = PARTITIONING + FUSING + JOINING
 
 
 def scheduled(module: Module, context: Context, seconds: dict[str, float]) -> Module:

@@ -34,13 +34,20 @@ def exchanged_windows(
     region: Region, sources: Sequence[Atom], fill: Atom, axes: Axes, aval: ShapedArray, params: dict[str, Any]
 ) -> Atom:
     """The devices' windows of `sources`, values of global type `aval`; positions outside of these hold `fill`."""
+    ends = _ends(params)
     key = tuple(sources), axes, tuple(params.items())
-    if key in region.windows:
+    if ends is not None and key in region.windows:
         known, filled = region.windows[key]
-        ends = _ends(params)
-        if ends is not None:
-            same = Stored(filled, (), ()).is_same(Stored(fill, (), ()))
-            return known if same or _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
+        same = Stored(filled, (), ()).is_same(Stored(fill, (), ()))
+        return known if same or _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
+    if (
+        ends is not None and sources[0] in region.refills
+    ):  # along another dim the ends changed, and the rows here are known
+        earlier, value, its_axes, its_params, its_ends = region.refills[sources[0]]
+        key_before = (earlier,), axes, key[2]
+        if its_params["dim"] != params["dim"] and key_before in region.windows and len(sources) == 1:
+            known = _refilled(region, region.windows[key_before][0], value, its_axes, its_params, its_ends)
+            return known if _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
     out = region.collective(halo_exchange, [*sources, fill], axes, aval, params)
     region.windows[key] = out, fill
     return out
@@ -78,4 +85,6 @@ def _refilled(
     spread = {"shape": shape, "out_sharding": None}
     (inside,) = emit(broadcast_in_dim_p, [inside], {**spread, "broadcast_dimensions": (params["dim"],)})
     (ground,) = emit(broadcast_in_dim_p, [fill], {**spread, "broadcast_dimensions": ()})
-    return emit(select_n_p, [inside, ground, known], {})[0]
+    (out,) = emit(select_n_p, [inside, ground, known], {})
+    region.refills[out] = known, fill, axes, params, ends
+    return out

@@ -49,11 +49,15 @@ class Known:
         splits: the split per op, params, types and layouts.
         forms: per op, params, local types and layouts: the local params, the result types, and the reason of the collective.
         bodies: the local programs of bodies.
+        close_calls: how often the second best way to partition an equation sends hardly more than the best.
+        takes_seconds: whether it is taken then.
     """
 
     splits: dict[Any, tuple[Any, ExactParams, Split]] = field(default_factory=dict)
     forms: dict[Any, tuple[Any, Mapping[str, Any], tuple[ShapedArray, ...], Need | None]] = field(default_factory=dict)
     bodies: dict[Any, tuple[Any, Program]] = field(default_factory=dict)
+    close_calls: int = 0
+    takes_seconds: bool = False
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
