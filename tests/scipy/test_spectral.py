@@ -85,6 +85,34 @@ def test_spherical_harmonics() -> None:
     np.testing.assert_allclose(np.asarray(special.sph_harm_y(n, m, -theta, phi)), negative, rtol=1e-12)
 
 
+def test_legendre_functions() -> None:
+    with pytest.warns(DeprecationWarning, match="lpmn"):
+        lpmn, lpmn_values = special.lpmn, special.lpmn_values
+    z = np.linspace(-0.9, 0.9, 7)
+    values, slopes = lpmn(4, 4, z)
+    for m in range(5):
+        for n in range(5):
+            np.testing.assert_allclose(
+                np.asarray(values[m, n]), scipy.special.lpmv(m, n, z) if m <= n else 0, rtol=1e-12, atol=1e-14
+            )
+            polar = np.arccos(z)
+            harmonic = np.asarray(special.sph_harm_y(np.full(7, n), np.full(7, m), polar, np.zeros(7), n_max=4)).real
+            if m <= n:
+                normalized = lpmn_values(4, 4, z, True)[m, n]
+                np.testing.assert_allclose(np.asarray(normalized), harmonic, rtol=1e-12, atol=1e-14)
+    tangents = sw.jvp(lambda z: lpmn_values(4, 4, z, False), (jnp.asarray(z),), (jnp.ones(7),))[1]
+    np.testing.assert_allclose(np.asarray(slopes), tangents, rtol=1e-11, atol=1e-12)
+    ends = np.asarray(lpmn(3, 3, jnp.array([-1.0, 1.0]))[1])
+    np.testing.assert_allclose(ends[:, 3], [[6, 6], [-np.inf, np.inf], [-30, -30], [0, 0]], atol=1e-12)
+    assert lpmn_values(2, 2, np.ones(3, np.float32), True).dtype == np.float32 and lpmn(0, 0, z)[1].shape == (1, 1, 7)
+    with pytest.raises(NotImplementedError, match="m = 1, n = 2"):
+        lpmn(1, 2, z)
+    with pytest.raises(ValueError, match="one dim"):
+        lpmn(2, 2, np.ones((2, 2)))
+    with pytest.raises(TypeError, match="int"):
+        lpmn(2, 2, np.arange(3))
+
+
 def test_functions_of_matrices() -> None:
     matrix = RNG.standard_normal((5, 5))
     np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""Spherical harmonics; found in `scipy.special`.
+"""Legendre functions and spherical harmonics; found in `scipy.special`.
 
 In: degrees, orders and angles. Out: complex values, by the recurrences of normalized Legendre functions.
 """
@@ -18,20 +18,73 @@ from shardwise.numpy._promote import concrete_int
 __all__ = ["sph_harm", "sph_harm_y"]
 
 
-def _legendre(highest: int, cosine: Any, sine: Any) -> Any:
-    """[order, degree, ...]: Legendre functions whose squares integrate to 1 over the sphere; 0 where order > degree."""
-    zero = jnp.zeros_like(cosine)
-    rows = []
-    corner = zero + sqrt(1 / (4 * pi))
-    for m in range(highest + 1):
-        row = [zero] * m + [corner]
-        for n in range(m + 1, highest + 1):
-            scale = sqrt((4 * n * n - 1) / (n * n - m * m))
-            before = row[n - 2] * sqrt(((n - 1) ** 2 - m * m) / (4 * (n - 1) ** 2 - 1)) if n > m + 1 else zero
-            row.append(scale * (cosine * row[n - 1] - before))
-        rows.append(jnp.stack(row))
-        corner = -sqrt((2 * m + 3) / (2 * m + 2)) * sine * corner
-    return jnp.stack(rows)
+def _legendre(highest: int, cosine: Any, sine: Any, normalized: bool = True) -> Any:
+    """[order, degree, ...]: Legendre functions, 0 where order > degree; if `normalized` their squares integrate to 1 over the sphere.
+
+    A degree follows from the two before it, for all orders at once: ``P_n = up * (cosine * P_(n-1) - down * P_(n-2))``.
+    """
+    orders = np.arange(highest + 1).reshape(-1, *(1,) * cosine.ndim)
+    corner = jnp.ones_like(cosine) * (sqrt(1 / (4 * pi)) if normalized else 1.0)
+    before = jnp.zeros((highest + 1, *cosine.shape), cosine.dtype)
+    rows = [jnp.where(orders == 0, corner, before)]
+    for n in range(1, highest + 1):
+        m = np.minimum(orders, n - 1)
+        if normalized:
+            up = np.sqrt((4 * n * n - 1) / (n * n - m * m))
+            down = np.sqrt(((n - 1) ** 2 - m * m) / abs(4 * (n - 1) ** 2 - 1))
+            corner = -sqrt((2 * n + 1) / (2 * n)) * sine * corner
+        else:
+            up, down = (2 * n - 1) / (n - m), (n + m - 1) / (2 * n - 1)
+            corner = -(2 * n - 1) * sine * corner
+        row = jnp.asarray(up, cosine.dtype) * (cosine * rows[-1] - jnp.asarray(down, cosine.dtype) * before)
+        before = rows[-1]
+        rows.append(jnp.where(orders < n, row, jnp.where(orders == n, corner, 0)))
+    return jnp.stack(rows, axis=1)
+
+
+def _legendre_slopes(p: Any, z: Any) -> Any:
+    """[order, degree, points]: derivatives of Legendre functions `p` that are not normalized, at `z`.
+
+    Of orders but 1 they are finite at -1 and 1, too: there the functions over ``sqrt(1 - z**2)`` come from those of a degree less.
+    """
+    highest = p.shape[0] - 1
+    order, degree, _ = np.ogrid[: highest + 1, : highest + 1, :1]
+    shifted = lambda x, by: jnp.pad(x, ((max(-by, 0), max(by, 0)), (0, 0), (0, 0)))[max(by, 0) :][: highest + 1]  # noqa: E731
+    factor = lambda x: jnp.asarray(x, z.dtype)  # noqa: E731
+    lower = jnp.pad(p, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+    pair = shifted(lower, 1) + factor((degree + order - 1) * (degree + order)) * shifted(lower, -1)
+    over_sine = factor(-0.5 / np.maximum(order, 1)) * pair
+    slopes = 0.5 * (factor((degree + order) * (degree - order + 1)) * shifted(over_sine, -1) - shifted(over_sine, 1))
+    steps = factor(degree * (degree + 1))
+    slopes = jnp.where(order == 0, 0.5 * (shifted(lower, 2) + steps * lower), slopes)
+    steep = 0.5 / jnp.sqrt(1 - z * z) * (steps * shifted(p, -1) - shifted(p, 1))
+    return jnp.where(order == 1, jnp.where(degree == 0, 0, steep), slopes)
+
+
+def _legendre_operand(m: Any, n: Any, z: Any) -> tuple[int, Array]:
+    """The highest degree and the points of `lpmn`."""
+    z = jnp.asarray(z)
+    if z.dtype not in (np.float32, np.float64):
+        raise TypeError(f"lpmn takes points z of float32 or float64, got {z.dtype}. Convert them with z.astype.")
+    if z.ndim != 1:
+        raise ValueError(f"lpmn takes points z of one dim, got shape {z.shape}. Use z.ravel().")
+    order, degree = concrete_int(m, "m of lpmn"), concrete_int(n, "n of lpmn")
+    if order != degree:
+        raise NotImplementedError(f"lpmn with m = {order}, n = {degree}: give both the larger and index the results.")
+    return degree, z
+
+
+def lpmn(m: int, n: int, z: Any) -> tuple[Array, Array]:
+    """Legendre functions up to order and degree `n` (which `m` equals) at f[p] points `z`, and their derivatives: f[n + 1, n + 1, p]."""
+    highest, z = _legendre_operand(m, n, z)
+    values = _legendre(highest, z, jnp.sqrt(1 - z * z), False)
+    return values, _legendre_slopes(values, z)
+
+
+def lpmn_values(m: int, n: int, z: Any, is_normalized: bool) -> Array:
+    """The first of `lpmn`; if `is_normalized` the squares of spherical harmonics made of them integrate to 1."""
+    highest, z = _legendre_operand(m, n, z)
+    return _legendre(highest, z, jnp.sqrt(1 - z * z), bool(is_normalized))
 
 
 def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None) -> Array:

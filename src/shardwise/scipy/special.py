@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from math import inf, nan, sqrt
 from typing import Any
 
@@ -30,6 +31,7 @@ from shardwise.numpy.transcendental import bessel_i0
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import scipy_functions as scipy
 from shardwise.scipy import gamma_functions as _gamma_functions
+from shardwise.scipy import harmonics as _harmonics
 from shardwise.scipy.gamma_functions import *  # noqa: F403
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 from shardwise.scipy.special_operands import as_arrays, choose, float_operand, inexact_operands, real_operands
@@ -356,6 +358,13 @@ def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array, Array]:
     shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims))))
     terms = lax.exp(shifted)
     return terms, spread(lax.reduce_sum(terms, dims)), shifted
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("lpmn", "lpmn_values"):
+        warnings.warn(f"scipy.special.{name} is deprecated; there is no other.", DeprecationWarning, stacklevel=2)
+        return getattr(_harmonics, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __dir__ = _listing(__name__)
