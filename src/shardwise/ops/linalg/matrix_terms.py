@@ -7,6 +7,7 @@ from typing import Any
 from shardwise.ir import ShapedArray, literal
 from shardwise.ops.indexing.along_dims import take_along
 from shardwise.ops.rules.derivative import do, positions
+from shardwise.ops.rules.precision import Precision
 
 
 def times(x: Any, y: Any) -> Any:
@@ -16,7 +17,7 @@ def times(x: Any, y: Any) -> Any:
         x,
         y,
         dimension_numbers=(((x.ndim - 1,), (x.ndim - 2,)), (batch, batch)),
-        precision=None,
+        precision=(Precision.HIGHEST, Precision.HIGHEST),
         preferred_element_type=None,
         out_sharding=None,
     )
