@@ -300,20 +300,14 @@ def test_arrays_of_float0():
 
 
 def test_integers_beyond_the_default_type_fill_arrays_of_types_that_hold_them():
-    import numpy as np
-
-    import shardwise as sw
-    import shardwise.numpy as jnp
-    from shardwise import lax
-
     most = 2**32 - 1
     x = jnp.zeros(2, jnp.uint32)
     for filled in (
         jnp.full(2, most, jnp.uint32),
-        lax.full((2,), most, jnp.uint32),
+        jax.lax.full((2,), most, jnp.uint32),
         jnp.full_like(x, most),
-        lax.full_like(x, most),
-        sw.jit(lambda x: jnp.full_like(x, most))(x),
+        jax.lax.full_like(x, most),
+        jax.jit(lambda x: jnp.full_like(x, most))(x),
         x.at[:].set(most),
     ):
         assert filled.dtype == jnp.uint32 and np.asarray(filled).tolist() == [most, most]
@@ -324,12 +318,6 @@ def test_integers_beyond_the_default_type_fill_arrays_of_types_that_hold_them():
 
 
 def test_a_number_fills_each_word_of_keys():
-    import numpy as np
-
-    import shardwise as sw
-    import shardwise.numpy as jnp
-    from shardwise import lax
-
-    keys = sw.random.split(sw.random.key(0), 2)
-    for filled in (jnp.full_like(keys, 5), lax.full_like(keys, 5), jnp.full(2, 5, keys.dtype)):
-        assert np.asarray(sw.random.key_data(filled)).tolist() == [[5, 5], [5, 5]]
+    keys = jax.random.split(jax.random.key(0), 2)
+    for filled in (jnp.full_like(keys, 5), jax.lax.full_like(keys, 5), jnp.full(2, 5, keys.dtype)):
+        assert np.asarray(jax.random.key_data(filled)).tolist() == [[5, 5], [5, 5]]

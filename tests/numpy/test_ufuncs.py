@@ -226,15 +226,11 @@ def test_outer_promotes_no_rank():
 
 @pytest.mark.parametrize("name", ["nin", "nout", "nargs", "identity"])
 def test_what_a_ufunc_is_cannot_be_changed(name):
-    import shardwise.numpy as jnp
-
     with pytest.raises(AttributeError):
         setattr(jnp.add, name, 3)
 
 
 def test_vectorize_refuses_none_where_the_signature_has_dims():
-    import shardwise.numpy as jnp
-
     first = jnp.vectorize(lambda x, y: x, signature="(k),(k)->(k)")
     with pytest.raises(ValueError, match=r"Cannot pass None at locations \{1\} with signature"):
         first(jnp.arange(3), None)

@@ -261,7 +261,11 @@ def eigh_tridiagonal(
     subset = None if select == "a" else (int(select_range[0]), int(select_range[1]) + 1)
     diagonal = lax.mul(lax.expand_dims(x, (x.ndim,)), eye(n, dtype=x.dtype)) if x.ndim == 1 else _diagonals(x)
     # `eigh` reads what lies below the diagonal.
-    below = lax.pad(_diagonals(lax.conj(y) if is_complex(y.dtype) else y), literal(0, y.dtype), [*[(0, 0, 0)] * (y.ndim - 1), (1, 0, 0), (0, 1, 0)])
+    below = lax.pad(
+        _diagonals(lax.conj(y) if is_complex(y.dtype) else y),
+        literal(0, y.dtype),
+        [*[(0, 0, 0)] * (y.ndim - 1), (1, 0, 0), (0, 1, 0)],
+    )
     vectors, values = spectral.eigh(lax.add(diagonal, below), symmetrize_input=False, subset_by_index=subset)
     return values if eigvals_only else (values, vectors)
 
