@@ -59,8 +59,7 @@ def vectorize(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}
         if signature is not None and (missing := {i for i, x in enumerate(args) if x is None and i not in excluded}):
-            expected = len(_parsed(signature)[0])
-            if expected == len(args) - len(excluded.intersection(range(len(args)))):
+            if len(_parsed(signature)[0]) == sum(i not in excluded for i in range(len(args))):
                 raise ValueError(
                     f"Cannot pass None at locations {missing} with {signature=}: it names dims of these arguments. Name them in "
                     "excluded, or leave their part out of the signature."

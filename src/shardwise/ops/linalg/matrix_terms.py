@@ -7,7 +7,6 @@ from typing import Any
 from shardwise.ir import ShapedArray, literal
 from shardwise.ops.indexing.along_dims import take_along
 from shardwise.ops.rules.derivative import do, positions
-from shardwise.ops.rules.precision import Precision
 
 
 def times(x: Any, y: Any) -> Any:
@@ -17,7 +16,7 @@ def times(x: Any, y: Any) -> Any:
         x,
         y,
         dimension_numbers=(((x.ndim - 1,), (x.ndim - 2,)), (batch, batch)),
-        precision=(Precision.HIGHEST, Precision.HIGHEST),
+        precision=None,
         preferred_element_type=None,
         out_sharding=None,
     )
