@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class ResizeMethod(enum.Enum):
     LANCZOS3 = 2
     LANCZOS5 = 3
     CUBIC = 4
+    CUBIC_PYTORCH = 5
+    AREA = 6
 
     @staticmethod
     def from_string(s: str) -> ResizeMethod:
@@ -40,6 +43,8 @@ _NAMES = {
     "nearest": ResizeMethod.NEAREST,
     **dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), ResizeMethod.LINEAR),
     **dict.fromkeys(("cubic", "bicubic", "tricubic"), ResizeMethod.CUBIC),
+    **dict.fromkeys(("cubic-pytorch", "bicubic-pytorch"), ResizeMethod.CUBIC_PYTORCH),
+    "area": ResizeMethod.AREA,
     "lanczos3": ResizeMethod.LANCZOS3,
     "lanczos5": ResizeMethod.LANCZOS5,
 }
@@ -49,10 +54,10 @@ def _triangle(x: Any) -> Any:
     return jnp.maximum(0, 1 - jnp.abs(x))
 
 
-def _cubic(x: Any) -> Any:
-    """Keys's kernel with a = -1/2, for x >= 0."""
-    near = ((1.5 * x - 2.5) * x) * x + 1.0
-    far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+def _cubic(a: float, x: Any) -> Any:
+    """Keys's kernel with slope `a` at 1, for x >= 0."""
+    near = (((a + 2.0) * x - (a + 3.0)) * x) * x + 1.0
+    far = ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
     return jnp.where(x >= 2, 0.0, jnp.where(x >= 1, far, near))
 
 
@@ -63,27 +68,56 @@ def _lanczos(radius: float, x: Any) -> Any:
     return jnp.where(x > radius, 0.0, inside)
 
 
-_KERNELS: dict[ResizeMethod, Callable[[Any], Any]] = {
-    ResizeMethod.LINEAR: _triangle,
-    ResizeMethod.CUBIC: _cubic,
-    ResizeMethod.LANCZOS3: functools.partial(_lanczos, 3.0),
-    ResizeMethod.LANCZOS5: functools.partial(_lanczos, 5.0),
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """The weight of an entry by its distance, in entries; None: by how much of the entry the sample covers.
+
+    `beyond` entries before the first and after the last are copies of these.
+    """
+
+    weight: Callable[[Any], Any] | None
+    beyond: int = 0
+
+
+_KERNELS = {
+    ResizeMethod.LINEAR: _Kernel(_triangle),
+    ResizeMethod.CUBIC: _Kernel(functools.partial(_cubic, -0.5)),
+    ResizeMethod.CUBIC_PYTORCH: _Kernel(functools.partial(_cubic, -0.75), beyond=2),
+    ResizeMethod.LANCZOS3: _Kernel(functools.partial(_lanczos, 3.0)),
+    ResizeMethod.LANCZOS5: _Kernel(functools.partial(_lanczos, 5.0)),
+    ResizeMethod.AREA: _Kernel(None),
 }
 
 
-def _weights(
-    old: int, new: int, scale: Any, shift: Any, kernel: Callable[[Any], Any], antialias: bool, dtype: Any
-) -> Any:
-    """What each of `old` entries adds to each of `new` samples: an (old, new) matrix, 0 for samples outside."""
+def _kernel(kind: ResizeMethod, antialias: bool) -> _Kernel:
+    """The kernel of a method. That of PyTorch differs from the usual cubic one only without antialiasing."""
+    return _KERNELS[ResizeMethod.CUBIC if antialias and kind is ResizeMethod.CUBIC_PYTORCH else kind]
+
+
+def _weights(old: int, new: int, scale: Any, shift: Any, kernel: _Kernel, antialias: bool, dtype: Any) -> Any:
+    """What each of `old` entries adds to each of `new` samples: an (old, new) matrix.
+
+    Samples outside are 0, except with a kernel for which the ends go on.
+    """
     scale, shift = (jnp.asarray(v, dtype) for v in (scale, shift))
     inverse = 1.0 / scale
     width = jnp.maximum(inverse, 1.0) if antialias else 1.0
     centers = (jnp.arange(new, dtype=dtype) + 0.5) * inverse - shift * inverse - 0.5
-    weights = kernel(jnp.abs(centers[None, :] - jnp.arange(old, dtype=dtype)[:, None]) / width)
+    entries = jnp.arange(-kernel.beyond, old + kernel.beyond, dtype=dtype)[:, None]
+    if kernel.weight is None:
+        left = jnp.arange(new, dtype=dtype) * inverse - shift * inverse
+        weights = jnp.maximum(0.0, jnp.minimum(left + inverse, entries + 1.0) - jnp.maximum(left, entries))
+    else:
+        weights = kernel.weight(jnp.abs(centers[None, :] - entries) / width)
+    if kernel.beyond:
+        first, last = weights[: kernel.beyond].sum(0), weights[old + kernel.beyond :].sum(0)
+        weights = weights[kernel.beyond : old + kernel.beyond].at[0].add(first).at[-1].add(last)
     total = jnp.sum(weights, axis=0, keepdims=True)
     weights = jnp.where(
         jnp.abs(total) > 1000 * float(finfo(np.float32).eps), weights / jnp.where(total != 0, total, 1), 0
     )
+    if kernel.beyond:
+        return weights.astype(dtype)
     inside = (centers >= -0.5) & (centers <= old - 0.5)
     return jnp.where(inside[None, :], weights, 0).astype(dtype)
 
@@ -94,7 +128,7 @@ def _resampled(
     dims: Sequence[int],
     scale: Any,
     translation: Any,
-    kernel: Callable[[Any], Any],
+    kernel: _Kernel,
     antialias: bool,
     precision: Any,
 ) -> Array:
@@ -147,7 +181,7 @@ def scale_and_translate(
             f"scale and translation need one number for each of {len(dims)} spatial_dims, got shapes {scale.shape} and "
             f"{translation.shape}."
         )
-    return _resampled(x, shape, dims, scale, translation, _KERNELS[kind], antialias, precision)
+    return _resampled(x, shape, dims, scale, translation, _kernel(kind, antialias), antialias, precision)
 
 
 def _kind(method: Any) -> ResizeMethod:
@@ -166,7 +200,7 @@ def resize(
     Args:
         image: any real array; integers become floats, except with 'nearest'.
         shape: of the same rank.
-        method: 'nearest', 'linear', 'cubic', 'lanczos3', 'lanczos5', their other names, or a `ResizeMethod`.
+        method: 'nearest', 'linear', 'cubic', 'cubic-pytorch', 'lanczos3', 'lanczos5', 'area', their other names, or a `ResizeMethod`.
         antialias: widen the kernel along dims that shrink; not with 'nearest'.
 
     Raises ValueError for a shape of another rank or an unknown method.
@@ -184,7 +218,7 @@ def resize(
     x = _inexact(x)
     dims = [d for d in range(x.ndim) if shape[d] != x.shape[d]]
     scale = [1.0 if shape[d] == 0 else shape[d] / x.shape[d] for d in dims]
-    return _resampled(x, shape, dims, scale, [0.0] * len(dims), _KERNELS[kind], antialias, precision)
+    return _resampled(x, shape, dims, scale, [0.0] * len(dims), _kernel(kind, antialias), antialias, precision)
 
 
 def _nearest(x: Array, shape: Sequence[int]) -> Array:

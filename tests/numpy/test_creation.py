@@ -297,3 +297,27 @@ def test_arrays_of_float0():
         for run in (make, shardwise.jit(make, static_argnums=(0, 1))):
             x = run((2, 3), shardwise.dtypes.float0)
             assert x.shape == (2, 3) and x.dtype == shardwise.dtypes.float0
+
+
+def test_integers_beyond_the_default_type_fill_arrays_of_types_that_hold_them():
+    most = 2**32 - 1
+    x = jnp.zeros(2, jnp.uint32)
+    for filled in (
+        jnp.full(2, most, jnp.uint32),
+        jax.lax.full((2,), most, jnp.uint32),
+        jnp.full_like(x, most),
+        jax.lax.full_like(x, most),
+        jax.jit(lambda x: jnp.full_like(x, most))(x),
+        x.at[:].set(most),
+    ):
+        assert filled.dtype == jnp.uint32 and np.asarray(filled).tolist() == [most, most]
+    assert np.asarray(jnp.arange(most - 2, most, dtype=jnp.uint32)).tolist() == [most - 2, most - 1]
+    assert float(jnp.full((), 2**40, jnp.float32)) == 2.0**40
+    with pytest.raises(OverflowError):
+        jnp.full(2, most)
+
+
+def test_a_number_fills_each_word_of_keys():
+    keys = jax.random.split(jax.random.key(0), 2)
+    for filled in (jnp.full_like(keys, 5), jax.lax.full_like(keys, 5), jnp.full(2, 5, keys.dtype)):
+        assert np.asarray(jax.random.key_data(filled)).tolist() == [[5, 5], [5, 5]]

@@ -45,6 +45,9 @@ jnp.diag_indices(2, 3)
 jnp.diag_indices_from(sq)
 jnp.mask_indices(3, jnp.triu)  # static
 jnp.fill_diagonal(m, 5, inplace=False)
+jnp.fill_diagonal(jnp.zeros((0, 3)), v[:2], inplace=False)
+jnp.fill_diagonal(jnp.zeros((3, 0)), sq[:2, :2], inplace=False)
+jnp.fill_diagonal(jnp.zeros((0, 0, 0)), v[:2], inplace=False)
 jnp.fill_diagonal(sq, v[:4], inplace=False)
 jnp.fill_diagonal(sq, v[:2], inplace=False)
 """

@@ -222,3 +222,15 @@ def test_outer_promotes_no_rank():
         assert jnp.add.outer(jnp.ones((2, 3)), jnp.ones(4)).shape == (2, 3, 4)
         assert jnp.multiply.outer(2.0, jnp.ones(4)).shape == (4,)
         assert jnp.frompyfunc(lambda a, b: a - b, 2, 1).outer(jnp.ones(2), jnp.ones((4, 1))).shape == (2, 4, 1)
+
+
+@pytest.mark.parametrize("name", ["nin", "nout", "nargs", "identity"])
+def test_what_a_ufunc_is_cannot_be_changed(name):
+    with pytest.raises(AttributeError):
+        setattr(jnp.add, name, 3)
+
+
+def test_vectorize_refuses_none_where_the_signature_has_dims():
+    first = jnp.vectorize(lambda x, y: x, signature="(k),(k)->(k)")
+    with pytest.raises(ValueError, match=r"Cannot pass None at locations \{1\} with signature"):
+        first(jnp.arange(3), None)

@@ -100,6 +100,13 @@ def test_tridiagonal_eigenvalues():
         linalg.eigh_tridiagonal(d, e, select="v", select_range=(0, 1))
 
 
+def test_the_off_diagonal_of_a_hermitian_matrix_is_the_one_above():
+    d, e = normal(5).astype(np.complex64), normal(4, dtype="complex64")
+    values, vectors = map(np.asarray, linalg.eigh_tridiagonal(d, e))
+    matrix = np.diag(d) + np.diag(e, 1) + np.diag(e.conj(), -1)
+    assert_normwise(matrix @ vectors, vectors * values, 1e-5)
+
+
 def test_structured_matrices():
     c, r = normal(4), normal(3)
     close(linalg.toeplitz(c), theirs.toeplitz(c))

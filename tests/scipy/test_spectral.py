@@ -154,3 +154,17 @@ def test_convolution_matrices_of_batches() -> None:
         ours = linalg.convolution_matrix(rows, 5, mode)
         theirs = [[scipy.linalg.convolution_matrix(r, 5, mode) for r in pair] for pair in rows]
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_strict_promotion_lets_spectra_of_integers_and_inverses_through():
+    x = np.arange(64, dtype=np.int32) % 7
+    with sw.numpy_dtype_promotion("strict"):
+        found = [signal.welch(x, nperseg=16)[1], signal.csd(x, x, nperseg=16)[1]]
+        transformed = signal.stft(x, nperseg=16)[2]
+        back = signal.istft(transformed, nperseg=16)[1]
+        two_sided = signal.istft(
+            signal.stft(x + 0j, nperseg=16, return_onesided=False)[2], nperseg=16, input_onesided=False
+        )[1]
+    np.testing.assert_allclose(found[0], np.real(found[1]), rtol=1e-5)
+    np.testing.assert_allclose(back, x, atol=1e-5)
+    np.testing.assert_allclose(two_sided, x, atol=1e-5)

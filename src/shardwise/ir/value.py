@@ -187,12 +187,19 @@ def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Lit
     else:
         weak = False
     if isinstance(dtype, KeyDtype):
-        stored = physical(dtype)  # bytes of four words are made from no number: 0, which fills gaps, is all zeros
-        return Literal(np.asarray(value, stored) if value else np.zeros((), stored), ShapedArray((), dtype))
+        stored = physical(dtype)
+        data = value if getattr(value, "dtype", None) == stored else _each_word(int(value), stored)
+        return Literal(np.asarray(data), ShapedArray((), dtype))
     # NumPy makes no void, as float0 is, of an int.
     exact = isinstance(value, int) and dtype.kind != "V"
     data = _int_scalar(int(value), dtype) if exact else np.asarray(value).astype(dtype, copy=False)
     return Literal(data, ShapedArray((), dtype, weak if weak_type is None else weak_type))
+
+
+def _each_word(value: int, stored: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A key all of whose words are this number."""
+    words = np.full(stored.itemsize // 4, value & 0xFFFFFFFF, np.uint32)
+    return words.view(stored).reshape(())
 
 
 def _int_scalar(value: int, dtype: Any) -> np.ndarray[Any, Any]:

@@ -61,10 +61,10 @@ class ufunc:
         self.__qualname__ = self.__name__
         self.__doc__ = func.__doc__
         self.__wrapped__ = func
-        self.nin = operator.index(nin)
-        self.nout = operator.index(nout)
-        self.nargs = self.nin if nargs is None else operator.index(nargs)
-        self.identity = identity
+        self._nin = operator.index(nin)
+        self._nout = operator.index(nout)
+        self._nargs = self._nin if nargs is None else operator.index(nargs)
+        self._identity = identity
         kind = inspect.Parameter
         self.__signature__ = inspect.Signature(
             [
@@ -78,6 +78,26 @@ class ufunc:
         self._accumulate = accumulate
         self._at = at
         self._reduceat = reduceat
+
+    @property
+    def nin(self) -> int:
+        """The number of operands."""
+        return self._nin
+
+    @property
+    def nout(self) -> int:
+        """The number of results."""
+        return self._nout
+
+    @property
+    def nargs(self) -> int:
+        """The number of operands and results."""
+        return self._nargs
+
+    @property
+    def identity(self) -> Any:
+        """The result of `reduce` over no elements; None if there is none."""
+        return self._identity
 
     def __repr__(self) -> str:
         return f"<jnp.ufunc '{self.__name__}'>"

@@ -40,7 +40,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.apply import apply_at
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_with
 from shardwise.ops.indexing.slicing import dynamic_update_slice_p, static_starts
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, wide_int
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.fill import full_like
 from shardwise.sharding import NamedSharding, PartitionSpec
@@ -179,11 +179,11 @@ def update_index(
         key = index_key(index)
         place = None if key is None else _window_place(x._sig.aval.shape, key, parsed)
         if place is not None:
-            values = _operand_value(values)
+            values = _operand_value(values, x)
             if _is_plain_scalar(x, values):
                 return _put(x, values, *place)
     items = _settled(x, index, parsed, wrap_negative_indices)
-    y = _operand_value(values)
+    y = _operand_value(values, x)
     options = dict(mode=parsed, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
     dtype, weak = x.dtype, x.weak_type
     if not safe_to_cast(y, x):
@@ -261,13 +261,13 @@ def _settled(x: Array, index: Any, mode: GatherScatterMode, wrap: bool) -> list[
     return [settled(item, x.shape, drops, wrap) for item in parse(x.shape, index)]
 
 
-def _operand_value(values: Any) -> Any:
-    """The values to write; sequences become arrays."""
+def _operand_value(values: Any, x: Array) -> Any:
+    """The values to write into `x`; sequences become arrays."""
     if isinstance(values, (list, tuple)):
         if any(isinstance(v, Tracer) for v in values):
             return lax.stack([as_array(v) for v in values])
         return as_array(np.asarray([np.asarray(v) for v in values]))
-    return checked_value(".at[...]", values)
+    return checked_value(".at[...]", wide_int(values, x.dtype))
 
 
 def _updated(x: Array, items: Sequence[Item], y: Any, combine: str, options: dict[str, Any], wrap: bool) -> Array:

@@ -30,7 +30,7 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
 from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
-from shardwise.ops.rules.convert import plain_ndarray
+from shardwise.ops.rules.convert import plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.fill import filled, filled_like, sharding_for, varying_like
@@ -334,7 +334,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
            [7, 7]], dtype=int32, weak_type=True)
     """
     wanted = requested("full", dtype)
-    v = value("full", fill_value, 1)
+    v = value("full", fill_value if wanted is None else wide_int(fill_value, wanted), 1)
     if wanted is not None:
         refuse_complex_scalar("jnp.full", fill_value, wanted)
         v = cast(v, wanted)
@@ -399,7 +399,7 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     sizes = shape_of(a) if shape is None else shape_tuple(shape, name)
     if not weak:
         refuse_complex_scalar(f"jnp.{name}", fill, wanted)
-    number = value(name, fill, 1)
+    number = value(name, wide_int(fill, wanted), 1)
     number = literal(number.value, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
     if isinstance(number, Array) and number.ndim:
         return place_created(broadcast_to_shape(number, sizes), device)

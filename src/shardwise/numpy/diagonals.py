@@ -258,6 +258,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     step = 1 + sum(columns**i for i in range(1, x.ndim)) if x.ndim > 2 else columns + 1
     end = x.size if wrap or x.ndim > 2 else min(x.size, columns * columns)
     places = np.arange(0, end, step)
+    if not places.size:
+        return asarray(x)
     flat = lax.reshape(as_array(astype(filling, x.dtype)), (filling.size,))
     if filling.size != 1:
         rounds = -(-len(places) // filling.size)

@@ -58,6 +58,13 @@ def vectorize(
     @functools.wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}
+        missing = {i for i, x in enumerate(args) if x is None and i not in excluded}
+        mapped = sum(i not in excluded for i in range(len(args)))
+        if missing and signature is not None and len(_parsed(signature)[0]) == mapped:
+            raise ValueError(
+                f"Cannot pass None at locations {missing} with {signature=}: it names dims of these arguments. Name them in "
+                "excluded, or leave their part out of the signature."
+            )
         names = [k for k in kwargs if k not in excluded]
         given = [x for i, x in enumerate(args) if i not in fixed] + [kwargs[k] for k in names]
         constants = {k: x for k, x in kwargs.items() if k in excluded}

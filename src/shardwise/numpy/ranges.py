@@ -38,6 +38,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray, its_mesh, on_its_mesh
 from shardwise.numpy.transcendental import i0
+from shardwise.ops.rules.convert import wide_int
 from shardwise.transforms.jit.composed import composed
 
 
@@ -56,8 +57,8 @@ def arange(
     given = [x for x in (start, stop, step) if x is not None]
     if start is None:
         raise TypeError("arange requires ndarray, scalar, or None arguments; start must be a number, got None.")
-    bounds = values("arange", *given)
     wanted = requested("arange", dtype)
+    bounds = values("arange", *(given if wanted is None else [wide_int(x, wanted) for x in given]))
     if any(x.ndim for x in bounds):
         raise TypeError(f"arange takes scalars, got shapes {', '.join(str(x.shape) for x in bounds)}.")
     if any(is_complex(x.dtype) for x in bounds):
@@ -65,7 +66,8 @@ def arange(
     if wanted is None:
         wanted = result_type(*bounds)
     numbers = [
-        None if x is None else concrete(value("arange", x), "a bound of arange").item() for x in (start, stop, step)
+        x if x is None or type(x) is int else concrete(value("arange", x), "a bound of arange").item()
+        for x in (start, stop, step)
     ]
     first, last, width = (0, numbers[0], numbers[2]) if stop is None else numbers
     width = 1 if width is None else width

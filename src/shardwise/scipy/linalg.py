@@ -240,7 +240,7 @@ def eigh_tridiagonal(
     tol: float | None = None,
     key: Any = None,
 ) -> Any:
-    """Eigenvalues (and eigenvectors) of the symmetric tridiagonal matrix with diagonal d and off-diagonal e.
+    """Eigenvalues (and eigenvectors) of the Hermitian tridiagonal matrix with diagonal d, and e above it.
 
     `select` 'i' keeps the indices of `select_range`, both ends included. They are exact up to rounding, closer than any `tol` that
     can be asked for, and no `key` is needed for random vectors to begin with. NotImplementedError for `select` 'v'.
@@ -260,7 +260,12 @@ def eigh_tridiagonal(
         return x if eigvals_only else (x, lax.full((*x.shape, 0), 0, x.dtype))
     subset = None if select == "a" else (int(select_range[0]), int(select_range[1]) + 1)
     diagonal = lax.mul(lax.expand_dims(x, (x.ndim,)), eye(n, dtype=x.dtype)) if x.ndim == 1 else _diagonals(x)
-    below = lax.pad(_diagonals(y), literal(0, y.dtype), [*[(0, 0, 0)] * (y.ndim - 1), (1, 0, 0), (0, 1, 0)])
+    # `eigh` reads what lies below the diagonal.
+    below = lax.pad(
+        _diagonals(lax.conj(y) if is_complex(y.dtype) else y),
+        literal(0, y.dtype),
+        [*[(0, 0, 0)] * (y.ndim - 1), (1, 0, 0), (0, 1, 0)],
+    )
     vectors, values = spectral.eigh(lax.add(diagonal, below), symmetrize_input=False, subset_by_index=subset)
     return values if eigvals_only else (values, vectors)
 

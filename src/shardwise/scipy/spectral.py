@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy as jnp
-from shardwise.base.dtypes import issubdtype, to_complex
+from shardwise.base.dtypes import issubdtype, to_complex, to_inexact
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import canonical_axis
@@ -29,11 +29,6 @@ _BOUNDARIES: dict[str | None, Callable[[Any, list[tuple[int, int]]], Any]] = {
     "zeros": lambda x, widths: jnp.pad(x, widths),
     None: lambda x, widths: x,
 }
-
-
-def _inexact(x: Array) -> Any:
-    dtype = jnp.result_type(x)
-    return dtype if issubdtype(dtype, np.inexact) else jnp.result_type(dtype, float)
 
 
 def _window(window: Any, nperseg: int | None, length: int | None, dtype: Any) -> tuple[Any, int]:
@@ -112,7 +107,7 @@ def _spectra(
     if scaling not in ("density", "spectrum"):
         raise ValueError(f"Unknown scaling: {scaling}")
     signals = [jnp.asarray(x)] if y is None else [jnp.asarray(x), jnp.asarray(y)]
-    dtype = jnp.result_type(*map(_inexact, signals))
+    dtype = to_inexact(jnp.result_type(*signals))
     if len({s.ndim for s in signals}) > 1:
         raise ValueError(f"two-arguments must have the same rank ({signals[0].ndim} vs {signals[1].ndim}).")
     axis = canonical_axis(axis, signals[0].ndim)
@@ -286,10 +281,11 @@ def istft(
     weights, _ = _window(window, n, None, jnp.real(frames).dtype)
     if weights.size != n:
         raise ValueError(f"window must have length of {n}")
-    x = _overlapped(frames * (jnp.sum(weights) * weights).reshape((1,) * (frames.ndim - 1) + (n,)), n - overlap)
+    scaled = (jnp.sum(weights) * weights).astype(frames.dtype)
+    x = _overlapped(frames * scaled.reshape((1,) * (frames.ndim - 1) + (n,)), n - overlap)
     cover = _overlapped(jnp.broadcast_to(weights * weights, frames.shape[-2:]), n - overlap)
     if boundary:
         x, cover = (lax.slice_in_dim(v, n // 2, -(n // 2), axis=-1) for v in (x, cover))
-    x = x / jnp.expand_dims(jnp.where(cover > 1e-10, cover, 1.0), range(x.ndim - 1))
+    x = x / jnp.expand_dims(jnp.where(cover > 1e-10, cover, 1.0).astype(x.dtype), range(x.ndim - 1))
     x = jnp.moveaxis(x, -1, time - (freq < time))
     return jnp.arange(x.shape[0], dtype=cover.dtype) / fs, x  # times of the first dim, as in SciPy

@@ -63,6 +63,73 @@ def test_derivatives_are_those_of_the_function() -> None:
     np.testing.assert_array_equal(tangent, ROW)
 
 
+def _cos_when_mapped(expected):
+    @custom_vmap
+    def f(x):
+        return jnp.sin(x)
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, x):
+        assert (axis_size, in_batched) == (3, [expected])
+        return jnp.cos(x), in_batched[0]
+
+    return f
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_map_of_the_derivative_takes_the_derivative_of_the_rule(axes, compiled) -> None:
+    f = _cos_when_mapped(expected=axes == (0, 0))
+    x, t = (ROW if a == 0 else np.float32(2.0) for a in axes)
+    pushed = sw.vmap(lambda x, t: sw.jvp(f, (x,), (t,)), axes)
+    out, tangent = (sw.jit(pushed) if compiled else pushed)(x, t)
+    np.testing.assert_allclose(out, np.cos(x + 0 * t), rtol=1e-6)
+    np.testing.assert_allclose(tangent, -np.sin(x) * t, rtol=1e-6)
+
+
+def test_maps_of_derivatives_of_several_arguments() -> None:
+    f, seen = _product_when_mapped()
+    pushed = sw.vmap(lambda x, y, t: sw.jvp(f, (x, y), (t, 0.0)), (0, 0, 0))
+    out, tangent = pushed(ROW, ROW + 1, ROW + 2)
+    np.testing.assert_array_equal(out, ROW * (ROW + 1))
+    np.testing.assert_array_equal(tangent, (ROW + 1) * (ROW + 2))
+    out, tangent = sw.vmap(lambda x, t: sw.jvp(lambda x: f(x, 2.0), (x,), (t,)))(ROW, ROW)
+    np.testing.assert_array_equal(tangent, 2 * ROW)
+    assert seen[-1] == (3, [True, False])
+
+
+def test_higher_derivatives_and_reverse_ones_of_maps() -> None:
+    f = _cos_when_mapped(expected=True)
+    twice = sw.vmap(lambda x, t: sw.jvp(lambda x: sw.jvp(f, (x,), (t,))[1], (x,), (t,))[1])
+    np.testing.assert_allclose(twice(ROW, np.ones(3, np.float32)), -np.cos(ROW), rtol=1e-6)
+    over = sw.grad(lambda x: sw.vmap(lambda x, t: sw.jvp(f, (x,), (t,))[1])(x, jnp.ones(3)).sum())
+    np.testing.assert_allclose(over(ROW), -np.cos(ROW), rtol=1e-6)
+
+
+def test_rules_of_the_inner_object_are_set_through_the_outer_one() -> None:
+    @custom_vmap
+    @sw.custom_jvp
+    def f(x):
+        return 2.0 * x
+
+    f.def_vmap(lambda size, batched, x: (5.0 * x, True))
+    f.defjvp(lambda x, t: (2.0 * x[0], 3.0 * t[0]))
+    assert sw.jvp(f, (1.0,), (1.0,)) == (2.0, 3.0)
+    np.testing.assert_array_equal(sw.vmap(f)(ROW), 5 * ROW)
+
+    @sw.custom_vjp
+    @custom_vmap
+    def g(x):
+        return 2.0 * x
+
+    g.defvjp(lambda x: (2.0 * x, None), lambda _, ct: (3.0 * ct,))
+    g.def_vmap(lambda size, batched, x: (5.0 * x, True))
+    assert sw.grad(g)(1.0) == 3.0
+    np.testing.assert_array_equal(sw.vmap(g)(ROW), 5 * ROW)
+    with pytest.raises(AttributeError, match="no attribute 'rules'"):
+        f.rules  # noqa: B018
+
+
 def test_sequential() -> None:
     f = sequential_vmap(lambda x, y: {"a": x * y})
     np.testing.assert_array_equal(sw.vmap(f, (0, None))(ROW, 2.0)["a"], ROW * 2)

@@ -398,3 +398,14 @@ def test_values_of_the_arguments_of_a_forward_rule() -> None:
     assert sw.grad(f)({"x": 2.0}, 3.0) == {"x": 3.0} and float(sw.jit(sw.grad(f, 1))({"x": 2.0}, 3.0)) == 2.0
     with pytest.raises(TypeError, match="unexpected leaf type"):
         custom_vjp_primal_tree_values([1.0])
+
+
+@pytest.mark.parametrize("backward", [lambda _, ct: (lax.psum(ct, "i"),), lambda _, ct: (jnp.ones(1),)])
+def test_cotangents_vary_over_the_axes_over_which_the_arguments_do(backward: Any) -> None:
+    twice = sw.custom_vjp(lambda x: 2 * x)
+    twice.defvjp(lambda x: (2 * x, None), backward)
+    mesh = sw.make_mesh((4,), ("i",), axis_types=(sw.sharding.AxisType.Auto,))
+    total = lambda x, **check: sw.shard_map(twice, mesh=mesh, in_specs=P("i"), out_specs=P("i"), **check)(x).sum()  # noqa: E731
+    with pytest.raises(ValueError, match="the same type as the argument"):
+        sw.grad(total)(jnp.ones(4))
+    assert sw.grad(lambda x: total(x, check_vma=False))(jnp.ones(4)).shape == (4,)

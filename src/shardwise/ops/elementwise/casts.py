@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.base.config import config
 from shardwise.base.dtypes import finfo, is_key_dtype, itemsize_bits, physical
 from shardwise.base.tree import tree_map
-from shardwise.ir import Array, Literal, ShapedArray, SmallForm, bind, define_op
+from shardwise.ir import Array, Literal, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -117,6 +117,8 @@ def convert(x: Value, dtype: Any, weak_type: bool = False) -> Value:
     if aval.dtype == dtype and aval.weak_type == weak_type:
         return x
     if isinstance(x, Literal):
+        if is_key_dtype(dtype):
+            return literal(x.value.item(), dtype)
         with np.errstate(all="ignore"):
             value = np.asarray(cast(x.value, dtype))
         return Literal(value, aval.update(dtype=dtype, weak_type=weak_type))

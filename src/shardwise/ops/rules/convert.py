@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.dtypes import DType
 from shardwise.ir import Array, Literal, literal
 
 _SCALARS = (bool, int, float, complex, np.generic)
@@ -52,6 +53,11 @@ def as_value(x: Any) -> Array | Literal:
         f"Argument {x!r} of type {type(x)} is not a valid JAX type: expected an array or a scalar. Wrap lists with "
         "jnp.asarray first."
     )
+
+
+def wide_int(x: Any, dtype: DType) -> Any:
+    """A Python int beyond the default integers as a weak Literal of `dtype`, which may hold it; anything else unchanged."""
+    return literal(x, dtype, True) if type(x) is int and not -(1 << 31) <= x < 1 << 31 else x
 
 
 def as_array(x: Any) -> Array:

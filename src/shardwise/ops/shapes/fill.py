@@ -11,6 +11,7 @@ from shardwise.ir import Array, Literal, Tracer, bind
 from shardwise.ir.axis_scope import types_table
 from shardwise.ops.devices.layout import reshard_op, sharding_constraint
 from shardwise.ops.elementwise.casts import convert, refuse_complex_scalar
+from shardwise.ops.rules.convert import wide_int
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.operands import Value, operand, requested_dtype
@@ -54,13 +55,13 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
     Array([7., 7.], dtype=float32, weak_type=True)
     """
     sizes = shape_tuple(shape, "full shape")
-    value = operand("full", fill_value)
+    element = None if dtype is None else requested_dtype(dtype, "full")
+    value = operand("full", fill_value if element is None else wide_int(fill_value, element))
     if value.shape:
         raise TypeError(
             f"full takes a scalar fill_value, got shape {value.shape}. Use lax.broadcast_in_dim for arrays."
         )
-    if dtype is not None:
-        element = requested_dtype(dtype, "full")
+    if element is not None:
         refuse_complex_scalar("lax.full", fill_value, element)
         value = convert(value, element)
     return _fill_in_layout(sizes, value, sharding, "full")
@@ -94,7 +95,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
         new_dtype, weak = dtype_of(x), is_weak(x)
     else:
         new_dtype, weak = requested_dtype(dtype, "full_like"), False
-    value = operand("full_like", fill_value)
+    value = operand("full_like", wide_int(fill_value, new_dtype))
     if value.shape:
         raise TypeError(f"full_like takes a scalar fill_value, got shape {value.shape}.")
     if not weak:

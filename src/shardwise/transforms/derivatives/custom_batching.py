@@ -8,13 +8,23 @@ from typing import Any, cast
 
 from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.base.wrapping import copy_identity
-from shardwise.ir import bind, define_op, eval_program, is_eager, trace_program
+from shardwise.ir import Program, Tracer, bind, define_op, eval_program, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.control.scan import scan
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import moved_to_front
-from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name, positional
-from shardwise.transforms.interpreters.jvp import jvp_program
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.transforms.bodies.derived_bodies import alive, picked, with_tangents
+from shardwise.transforms.bodies.jit_rules import Made
+from shardwise.transforms.derivatives.custom_rules import (
+    called_type,
+    flat_values,
+    function_name,
+    positional,
+    rule_setter,
+)
+from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, instantiate, is_differentiable, jvp_program
+from shardwise.transforms.interpreters.vmap import vmap
 
 
 class custom_vmap:
@@ -42,6 +52,8 @@ class custom_vmap:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(cast(Any, self), instance)
+
+    __getattr__ = rule_setter
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = positional(self.fun, args, kwargs)
@@ -125,9 +137,81 @@ def _batch(
     return params["rule"](size, fronts[count:], [d is not None for d in dims[count:]])
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
-    """Derivatives are those of the function; maps of them are ordinary maps of its derivative."""
-    return jvp_program(params["program"], primals, tangents)
+class _TangentRule:
+    """The rule for the function of values and tangents: the derivative of the user's rule.
+
+    `moving` says which arguments have tangents, `results` which results.
+    """
+
+    __slots__ = ("moving", "results", "rule")
+
+    def __init__(self, rule: _FlatRule, moving: tuple[bool, ...], results: tuple[int, ...]) -> None:
+        self.rule = rule
+        self.moving = moving
+        self.results = results
+
+    def __call__(self, size: int, values: Sequence[Any], mapped: Sequence[bool]) -> tuple[list[Any], list[int | None]]:
+        count, places = len(self.moving), [i for i, m in enumerate(self.moving) if m]
+        tangents = dict(zip(places, mapped[count:], strict=True))
+        if not any(mapped[i] and tangents.get(i, True) for i in range(count)):
+            # No argument is mapped along with its tangent: the rule gets elements, and its derivative is mapped.
+            axes = [0 if m else None for m in mapped]
+            outs = vmap(lambda *one: self._pushed(size, one, [False] * count)[0], in_axes=tuple(axes))(*values)
+            return outs, [0] * len(outs)
+        flags = [mapped[i] or tangents.get(i, False) for i in range(count)]
+        wanted = [*flags, *[flags[i] for i in places]]
+        full = [
+            broadcast_in_dim(v, (size, *v.shape), range(1, v.ndim + 1)) if want and not m else v
+            for v, m, want in zip(values, mapped, wanted, strict=True)
+        ]
+        return self._pushed(size, full, flags)
+
+    def _pushed(self, size: int, values: Sequence[Any], flags: list[bool]) -> tuple[list[Any], list[int | None]]:
+        """What the rule gives of values and tangents that are mapped alike."""
+        count, given = len(self.moving), iter(values[len(self.moving) :])
+        trace = JVPTrace()
+        with tracing(trace):
+            entered = [
+                JVPTracer(trace, v, next(given)) if m else v for v, m in zip(values[:count], self.moving, strict=True)
+            ]
+            outs, dims = self.rule(size, entered, flags)
+        trace.closed = True
+        pairs = [trace.unwrap(o) for o in outs]
+        moved = [instantiate(pairs[i][1], pairs[i][0].aval) for i in self.results]
+        return [*[p for p, _ in pairs], *moved], [*dims, *[dims[i] for i in self.results]]
+
+
+_FlatRule = _Rule | _TangentRule
+
+
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, name: str, count: int, rule: _FlatRule
+) -> tuple[list[Any], list[Any]]:
+    """One call for values and tangents, with the derivative of the rule.
+
+    A reverse derivative is that of the function, and its maps are ordinary ones; so is the derivative of what the function closes over.
+    """
+    if any(map(_is_linear, tangents)) or any(t is not None for t in tangents[:count]):
+        return jvp_program(program, primals, tangents)
+    live = alive(tangents, primals)
+    forced = tuple(is_differentiable(t) for t in program.out_types)
+    made: Made = with_tangents(program, live, forced)
+    outs = bind(
+        custom_vmap_op,
+        *made.consts,
+        *primals,
+        *picked(tangents, live),
+        program=made.program,
+        name=name,
+        count=len(made.consts) + count,
+        rule=_TangentRule(rule, live[count:], made.results),
+    )
+    total, found = len(program.out_types), dict(zip(made.results, outs[len(program.out_types) :], strict=True))
+    return outs[:total], [found.get(i) for i in range(total)]
+
+
+def _is_linear(tangent: Any) -> bool:
+    return isinstance(tangent, Tracer) and getattr(tangent.owner, "is_linear", False)
 
 
 custom_vmap_op = define_op(

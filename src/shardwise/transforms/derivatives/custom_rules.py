@@ -102,6 +102,13 @@ def zero_tangent(x: Any) -> Any:
     return zeros(x.aval) if has_tangent(x.aval) else np.zeros(x.shape, float0)
 
 
+def rule_setter(custom: Any, name: str) -> Any:
+    """`defjvp`, `defvjp` and the like of a function that is custom in more than one way, from the inner object."""
+    if not name.startswith("def"):
+        raise AttributeError(f"{type(custom).__name__!r} object has no attribute {name!r}", name=name, obj=custom)
+    return getattr(custom.fun, name)
+
+
 class Custom:
     """The base of both kinds: the function, its constant arguments, and the splitting of a call."""
 
@@ -123,6 +130,8 @@ class Custom:
                     f"nondiff_argnums takes ints, the positions of arguments of {function_name(fun)}, got {n!r}."
                 )
         self.nondiff_argnums = tuple(sorted({*nums, *(names.index(n) for n in nondiff_argnames)}))
+
+    __getattr__ = rule_setter
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(cast(Any, self), instance)

@@ -23,6 +23,7 @@ from shardwise.base.tree import (
     tree_unflatten,
 )
 from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program, tracing
+from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
 from shardwise.ir.references import Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
@@ -260,6 +261,15 @@ class _VjpRules:
         if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(aval):
             return None
         value = as_array(as_value(ct))
+        missing = aval.vma - value.aval.vma
+        if missing and varying_checked():
+            # A cotangent that varies over more axes is summed over them. One that varies over fewer may be such a sum already.
+            raise ValueError(
+                f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function {function_name(self.custom.fun)} must produce an "
+                f"output with the same type as the argument, {aval.str_short()}, but got {value.aval.str_short()}: the manual axis "
+                f"types do not match. Leave out its sum over these axes, or apply jax.lax.pcast(..., {tuple(sorted(missing))}, "
+                "to='varying') to it."
+            )
         if value.shape == aval.shape and (issubdtype(aval.dtype, np.complexfloating) or value.dtype.kind != "c"):
             return convert(value, aval.dtype, value.weak_type and value.dtype == aval.dtype)
         if value.shape != aval.shape or value.dtype != aval.dtype:
