@@ -8,7 +8,7 @@ Comes in: the program, one `Signature` per input, a sharding or None per output.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -76,10 +76,11 @@ def compile_program(
     start = time.perf_counter()
     traced = _verified(program, after="trace")
     program = _verified(inline_calls(program), after="inline")  # first: called functions name devices, too
-    inner = [s for s in _inner_shardings(program) if not _is_abstract(s)]
+    ranked = list(_inner_shardings(program, set()))
+    inner = [s for s, _ in ranked if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
-    grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, default_mesh))
+    grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, ranked, default_mesh))
     fixed = [
         None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
         for s, v in zip(out_shardings, program.outputs, strict=True)
@@ -164,24 +165,24 @@ def _fixed_dims(grid: Grid, sharding: Sharding, aval: ShapedArray) -> DimAxes:
     return ((),) * aval.ndim if tiling is None else grid.dims_of(tiling)
 
 
-def _inner_shardings(program: Program) -> Any:
-    """The shardings that equations name: constraints, reshards, the meshes of shard_maps."""
+def _inner_shardings(program: Program, seen: set[tuple[int, int]]) -> Iterator[tuple[Sharding | Mesh, int]]:
+    """The shardings that equations name, each with the rank of the operand: constraints, reshards, the meshes of shard_maps.
+
+    Params in `seen` (their ids, with that rank) are left out: repeated layers share theirs.
+    """
     for eqn in program.equations:
+        if not eqn.params:
+            continue
+        ndim = eqn.inputs[0].aval.ndim if eqn.inputs else 0
+        key = id(eqn.params), ndim
+        if key in seen:
+            continue
+        seen.add(key)
         for value in eqn.params.values():
             if isinstance(value, (Sharding, Mesh)):
-                yield value
+                yield value, ndim
         for _, sub in subprograms(eqn.params):
-            yield from _inner_shardings(sub)
-
-
-def _inner_meshes(program: Program) -> Iterable[MeshKey]:
-    """The meshes of those shardings, abstract ones included."""
-    for eqn in program.equations:
-        for value in eqn.params.values():
-            if isinstance(value, (Sharding, Mesh)):
-                yield from _mesh_of(value, eqn.inputs[0].aval.ndim if eqn.inputs else 0)
-        for _, sub in subprograms(eqn.params):
-            yield from _inner_meshes(sub)
+            yield from _inner_shardings(sub, seen)
 
 
 def _mesh_of(item: Sharding | Mesh, ndim: int) -> Iterable[MeshKey]:
@@ -250,6 +251,7 @@ def _meshes(
     devices: tuple[Device, ...],
     in_sigs: Sequence[Signature],
     outs: Sequence[Sharding | None],
+    inner: Sequence[tuple[Sharding | Mesh, int]],
     default_mesh: Mesh | None,
 ) -> list[MeshKey]:
     """All meshes of the computation, the arguments' first."""
@@ -260,7 +262,8 @@ def _meshes(
     for s, atom in zip(outs, program.outputs, strict=True):
         if s is not None:
             keys += _mesh_of(s, atom.aval.ndim)
-    keys += _inner_meshes(program)
+    for item, ndim in inner:
+        keys += _mesh_of(item, ndim)
     for mesh in (default_mesh, get_concrete_mesh()):
         if mesh is not None and not mesh.empty and mesh.size == len(devices):
             keys.append((mesh.axis_names, mesh.axis_sizes))

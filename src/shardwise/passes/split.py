@@ -19,6 +19,7 @@ from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_c
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import local_shape, resharding_bytes
+from shardwise.passes.templates import Template
 from shardwise.runtime import costs
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
@@ -49,11 +50,13 @@ class Known:
         splits: the split per op, params, types and layouts.
         forms: per op, params, local types and layouts: the local params, the result types, and the reason of the collective.
         bodies: the local programs of bodies.
+        templates: the local equations per op, params, types and layouts.
     """
 
     splits: dict[Any, tuple[Any, ExactParams, Split]] = field(default_factory=dict)
     forms: dict[Any, tuple[Any, Mapping[str, Any], tuple[ShapedArray, ...], Need | None]] = field(default_factory=dict)
     bodies: dict[Any, tuple[Any, Program]] = field(default_factory=dict)
+    templates: dict[Any, Template] = field(default_factory=dict)
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
