@@ -11,8 +11,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import subprograms
-from shardwise.passes import partition as partitioning
-from shardwise.passes.templates import Template
+from shardwise.passes import templates
 from shardwise.passes.transfers import transfers_of
 from shardwise.planner import device_program_of, make_plan, target
 from shardwise.sharding import AxisType, NamedSharding
@@ -72,11 +71,11 @@ def lines(program):
 @pytest.mark.parametrize("which", ["none", "constant", "shape", "sharding"])
 def test_layers_come_out_as_if_each_were_alone(which, monkeypatch):
     applied = []
-    apply = Template.apply
-    monkeypatch.setattr(Template, "apply", lambda *args: (applied.append(0), apply(*args)))
+    apply = templates.Template.apply
+    monkeypatch.setattr(templates.Template, "apply", lambda *args: (applied.append(0), apply(*args)))
     found = planned(which)
     assert len(applied) > 50
-    monkeypatch.setattr(partitioning, "key_of", lambda *args: None)
+    monkeypatch.setattr(templates, "key_of", lambda *args: None)
     assert planned(which) == found
     assert found[2]
 

@@ -43,7 +43,7 @@ from shardwise.passes.split import (
     shape_of,
     split_of,
 )
-from shardwise.passes.templates import key_of, record
+from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfers_of
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.passes.windows import with_windows
@@ -302,25 +302,15 @@ class Region:
             self.usual(eqn)
 
     def usual(self, eqn: Equation) -> None:
-        """Partition an equation by its op's boxes, or by its sharding rule, or as an equal one was."""
-        found = key_of(self, eqn)
-        if found is None:
-            return self._anew(eqn)
-        key, operands = found
-        template = self.known.templates.get(key)
-        if template is not None and (template.readers is None or template.readers == self._readers_of(eqn)):
-            return template.apply(self, eqn, operands)
-        start, self.weighed = len(self.equations), False
-        self._anew(eqn)
-        template = record(self, eqn, operands, start, self._readers_of(eqn) if self.weighed else None)
-        if template is not None:
-            self.known.templates[key] = template
+        """Partition an equation by its op's boxes, or by its sharding rule; or as an equal one was."""
+        with_template(self, eqn)
 
-    def _anew(self, eqn: Equation) -> None:
+    def anew(self, eqn: Equation) -> None:
+        """`usual` without a look at equal equations."""
         if not self._deferred(eqn):
             self.generic(eqn)
 
-    def _readers_of(self, eqn: Equation) -> tuple[int, ...]:
+    def readers_of(self, eqn: Equation) -> tuple[int, ...]:
         """How many equations read each operand."""
         return tuple([max(1, self.readers[a]) for a in eqn.inputs])
 
@@ -392,7 +382,7 @@ class Region:
         if split.moves_much:
             key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
             self.weighed = True
-            split = cheaper_split(*key, self._readers_of(eqn))
+            split = cheaper_split(*key, self.readers_of(eqn))
         atoms = [
             a if have == want else self.moved(operand, a, have, want)
             for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)

@@ -80,14 +80,26 @@ def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dim
 
     If tensors disagree, the layout held by the most elements wins.
     """
-    ways = dict(sizes)
     rule = op.sharding_rule(in_types, out_types, params)
+    sums = op.reduction_of(params) == "sum"
+    if op.halo is None:
+        return _split_without_windows(rule, in_types + out_types, dims, sizes, sums)
     shapes = [t.shape for t in in_types + out_types]
-    factors = choose_factors(rule, dims, shapes, ways, _windows(op, in_types, out_types, params, rule))
-    split = _split(op, in_types, params, rule, factors)
+    factors = choose_factors(rule, dims, shapes, dict(sizes), _windows(op, in_types, out_types, params, rule))
+    return _weighed(_split(op, in_types, params, rule, factors), in_types + out_types, dims, sizes, sums)
+
+
+@recent(4096)
+def _split_without_windows(rule: Rule, types: Types, dims: Dims, sizes: Items, sums: bool) -> Split:
+    """`split_of` for ops that take no windows: all with this rule have it, such as slices at many places."""
+    factors = choose_factors(rule, dims, [t.shape for t in types], dict(sizes), {})
+    return _weighed(_with_factors(rule, factors), types, dims, sizes, sums)
+
+
+def _weighed(split: Split, types: Types, dims: Dims, sizes: Items, sums: bool) -> Split:
+    """The split, with whether it moves so much that others are worth trying."""
     if split.partial or split.operands + split.results != dims:
-        sums = op.reduction_of(params) == "sum"
-        sent = _bytes_moved(split, in_types + out_types, dims, ways, (1,) * len(dims), sums)
+        sent = _bytes_moved(split, types, dims, dict(sizes), (1,) * len(dims), sums)
         return replace(split, moves_much=sent >= costs.RESHARD_WORTH)
     return split
 
@@ -157,14 +169,17 @@ def _bytes_moved(
 
 
 def _split(op: Op, in_types: Types, params: ExactParams, rule: Rule, factors: FactorAxes) -> Split:
+    return _with_factors(rule, factors, _summed_windows(op, in_types, params, rule, factors))
+
+
+def _with_factors(rule: Rule, factors: FactorAxes, summed_windows: tuple[int, ...] = ()) -> Split:
     return Split(
         rule,
         factors,
         tuple(compose(t, factors) for t in rule.inputs),
         tuple(compose(t, factors) for t in rule.outputs),
         tuple(a for f in rule.factors_of(Kind.REDUCE) for a in factors.get(f, ())),
-        tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f))
-        + _summed_windows(op, in_types, params, rule, factors),
+        tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f)) + summed_windows,
     )
 
 

@@ -76,6 +76,22 @@ class Template:
             values[var] = pool[i], dims
 
 
+def with_template(region: Region, eqn: Equation) -> None:
+    """Partition an equation by its template if there is one, else anew."""
+    found = key_of(region, eqn)
+    if found is None:
+        return region.anew(eqn)
+    key, operands = found
+    template = region.known.templates.get(key)
+    if template is not None and (template.readers is None or template.readers == region.readers_of(eqn)):
+        return template.apply(region, eqn, operands)
+    start, region.weighed = len(region.equations), False
+    region.anew(eqn)
+    template = record(region, eqn, operands, start, region.readers_of(eqn) if region.weighed else None)
+    if template is not None:
+        region.known.templates[key] = template
+
+
 def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Operand]] | None:
     """What partitioning an equation depends on, and its local operands; None if it has no template."""
     values, views, placements, current = region.values, region.views, region.placements, region.current

@@ -133,9 +133,9 @@ class _Clock:
         plan = _shared(timed, free=ahead | behind)
         return plan, before
 
-    def _timed(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Var, int]]:
-        makers = {v: i for i, g in enumerate(groups) for v in g.writes}
-        near = {v for v in makers if stays_near(v.aval.nbytes, self.machine.chip)}
+    def _timed(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Atom, int]]:
+        makers: dict[Atom, int] = {v: i for i, g in enumerate(groups) for v in g.writes}
+        near = {v for g in groups for v in g.writes if stays_near(v.aval.nbytes, self.machine.chip)}
         near |= {v for v in carry if stays_near(v.aval.nbytes, self.machine.chip)}
         timed: list[_Timed] = []
         known: dict[object, _Timed] = {}  # layers of an unrolled model repeat the same groups
@@ -143,12 +143,12 @@ class _Clock:
             key = _likeness(group, near)
             if key not in known:
                 known[key] = self._time(group, near)
-            one = replace(known[key])
-            one.waits_for = {makers[v] for v in group.reads if isinstance(v, Var) and makers.get(v, i) != i}
-            timed.append(one)
+            like = known[key]
+            waits_for = {at for v in group.reads if (at := makers.get(v, i)) != i}
+            timed.append(_Timed(like.task, like.streams, like.slower, waits_for))
         return timed + self._fetches(groups, timed, makers), makers
 
-    def _fetches(self, groups: Sequence[Group], timed: list[_Timed], makers: dict[Var, int]) -> list[_Timed]:
+    def _fetches(self, groups: Sequence[Group], timed: list[_Timed], makers: dict[Atom, int]) -> list[_Timed]:
         """The copies of values from the host's memory, each once, for which their readers wait; none where it is the device's."""
         found: dict[Var, int] = {}
         copies: list[_Timed] = []

@@ -190,8 +190,14 @@ def operations_of(eqn: Equation) -> Operations:
 
 def product_flops_of(program: Program) -> float:
     """FLOPs of a program's products, by which programs are compared."""
-    # Elementwise ops and reductions are no products and hold no programs.
-    return work_of([e for e in program.equations if e.op.emit is None and e.op.fold is None]).product_flops
+    return work_of(filter(_may_have_products, program.equations)).product_flops
+
+
+def _may_have_products(eqn: Equation) -> bool:
+    """Whether an equation is a product, or holds programs."""
+    if eqn.op.emit is not None or eqn.op.fold is not None or not eqn.params:
+        return False
+    return unwrapped(eqn.op, eqn.params)[0].product or eqn.op.region is not None or bool(subprograms(eqn.params))
 
 
 def product_of(eqn: Equation) -> Product:
