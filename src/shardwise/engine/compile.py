@@ -155,7 +155,7 @@ def _as_data(sig: Signature) -> Signature:
 
 
 def _in_dims(grid: Grid, sig: Signature) -> DimAxes:
-    if sig.tiling is None or sig.devices != grid.devices:
+    if sig.tiling is None or (sig.devices is not grid.devices and sig.devices != grid.devices):
         return ((),) * sig.aval.ndim
     return grid.dims_of(sig.tiling)
 
@@ -198,16 +198,12 @@ def _is_abstract(sharding: Sharding | Mesh) -> bool:
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
-def _device_tuple(item: Any) -> tuple[Device, ...]:
-    return tuple(item.devices.flat) if isinstance(item, Mesh) else item.device_list
-
-
 def _devices(
     name: str,
     in_sigs: Sequence[Signature],
     names: Sequence[str],
     outs: Sequence[Sharding | None],
-    inner: Sequence[Any],
+    inner: Sequence[Sharding | Mesh],
     default_mesh: Mesh | None,
     legacy: bool,
 ) -> tuple[tuple[Device, ...], bool]:
@@ -220,7 +216,7 @@ def _devices(
         nonlocal found, subject
         if found is None:
             found, subject = devices, what
-        elif found != devices:
+        elif found is not devices and found != devices:  # mostly one tuple: comparing thousands of devices takes long
             raise incompatible_devices(name, subject, found, what, devices)
 
     for i, sig in enumerate(in_sigs):
@@ -232,15 +228,13 @@ def _devices(
         if s is not None:
             meet(s.device_list, "explicit output sharding")
     for item in inner:
-        meet(
-            _device_tuple(item), "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit"
-        )
+        meet(item.device_list, "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit")
     mesh = get_concrete_mesh() if default_mesh is None else default_mesh
     if not mesh.empty:
         if found is None:
-            return _device_tuple(mesh), True
-        if (default_mesh is None or legacy) and found != _device_tuple(mesh) and mesh.size != 1:
-            raise incompatible_devices(name, subject, found, "jit's context mesh", _device_tuple(mesh))
+            return mesh.device_list, True
+        if (default_mesh is None or legacy) and found != mesh.device_list and mesh.size != 1:
+            raise incompatible_devices(name, subject, found, "jit's context mesh", mesh.device_list)
     if found is None:
         return (default_device(),), False
     return found, True
@@ -257,7 +251,7 @@ def _meshes(
     """All meshes of the computation, the arguments' first."""
     keys: list[MeshKey] = []
     for sig in in_sigs:
-        if sig.tiling is not None and sig.devices == devices:
+        if sig.tiling is not None and (sig.devices is devices or sig.devices == devices):
             keys.append((sig.tiling.axis_names, sig.tiling.mesh_shape))
     for s, atom in zip(outs, program.outputs, strict=True):
         if s is not None:
