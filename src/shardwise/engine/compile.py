@@ -8,7 +8,7 @@ Comes in: the program, one `Signature` per input, a sharding or None per output.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -78,10 +78,11 @@ def compile_program(
     start = time.perf_counter()
     traced = _verified(program, after="trace")
     program = _verified(inline_calls(program), after="inline")  # first: called functions name devices, too
-    inner = [s for s in _inner_shardings(program) if not _is_abstract(s)]
+    ranked = list(_inner_shardings(program, set()))
+    inner = [s for s, _ in ranked if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
-    meshes = _meshes(program, devices, in_sigs, out_shardings, default_mesh)
+    meshes = _meshes(program, devices, in_sigs, out_shardings, ranked, default_mesh)
     seconds["inline"] = time.perf_counter() - start
     inlined = program
     module, context = _laid_out(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
@@ -181,7 +182,7 @@ def _as_data(sig: Signature) -> Signature:
 
 
 def _in_dims(grid: Grid, sig: Signature) -> DimAxes:
-    if sig.tiling is None or sig.devices != grid.devices:
+    if sig.tiling is None or (sig.devices is not grid.devices and sig.devices != grid.devices):
         return ((),) * sig.aval.ndim
     return grid.dims_of(sig.tiling)
 
@@ -191,24 +192,24 @@ def _fixed_dims(grid: Grid, sharding: Sharding, aval: ShapedArray) -> DimAxes:
     return ((),) * aval.ndim if tiling is None else grid.dims_of(tiling)
 
 
-def _inner_shardings(program: Program) -> Any:
-    """The shardings that equations name: constraints, reshards, the meshes of shard_maps."""
+def _inner_shardings(program: Program, seen: set[tuple[int, int]]) -> Iterator[tuple[Sharding | Mesh, int]]:
+    """The shardings that equations name, each with the rank of the operand: constraints, reshards, the meshes of shard_maps.
+
+    Params in `seen` (their ids, with that rank) are left out: repeated layers share theirs.
+    """
     for eqn in program.equations:
+        if not eqn.params:
+            continue
+        ndim = eqn.inputs[0].aval.ndim if eqn.inputs else 0
+        key = id(eqn.params), ndim
+        if key in seen:
+            continue
+        seen.add(key)
         for value in eqn.params.values():
             if isinstance(value, (Sharding, Mesh)):
-                yield value
+                yield value, ndim
         for _, sub in subprograms(eqn.params):
-            yield from _inner_shardings(sub)
-
-
-def _inner_meshes(program: Program) -> Iterable[MeshKey]:
-    """The meshes of those shardings, abstract ones included."""
-    for eqn in program.equations:
-        for value in eqn.params.values():
-            if isinstance(value, (Sharding, Mesh)):
-                yield from _mesh_of(value, eqn.inputs[0].aval.ndim if eqn.inputs else 0)
-        for _, sub in subprograms(eqn.params):
-            yield from _inner_meshes(sub)
+            yield from _inner_shardings(sub, seen)
 
 
 def _mesh_of(item: Sharding | Mesh, ndim: int) -> Iterable[MeshKey]:
@@ -224,16 +225,12 @@ def _is_abstract(sharding: Sharding | Mesh) -> bool:
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
-def _device_tuple(item: Any) -> tuple[Device, ...]:
-    return tuple(item.devices.flat) if isinstance(item, Mesh) else item.device_list
-
-
 def _devices(
     name: str,
     in_sigs: Sequence[Signature],
     names: Sequence[str],
     outs: Sequence[Sharding | None],
-    inner: Sequence[Any],
+    inner: Sequence[Sharding | Mesh],
     default_mesh: Mesh | None,
     legacy: bool,
 ) -> tuple[tuple[Device, ...], bool]:
@@ -246,7 +243,7 @@ def _devices(
         nonlocal found, subject
         if found is None:
             found, subject = devices, what
-        elif found != devices:
+        elif found is not devices and found != devices:  # mostly one tuple: comparing thousands of devices takes long
             raise incompatible_devices(name, subject, found, what, devices)
 
     for i, sig in enumerate(in_sigs):
@@ -258,15 +255,13 @@ def _devices(
         if s is not None:
             meet(s.device_list, "explicit output sharding")
     for item in inner:
-        meet(
-            _device_tuple(item), "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit"
-        )
+        meet(item.device_list, "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit")
     mesh = get_concrete_mesh() if default_mesh is None else default_mesh
     if not mesh.empty:
         if found is None:
-            return _device_tuple(mesh), True
-        if (default_mesh is None or legacy) and found != _device_tuple(mesh) and mesh.size != 1:
-            raise incompatible_devices(name, subject, found, "jit's context mesh", _device_tuple(mesh))
+            return mesh.device_list, True
+        if (default_mesh is None or legacy) and found != mesh.device_list and mesh.size != 1:
+            raise incompatible_devices(name, subject, found, "jit's context mesh", mesh.device_list)
     if found is None:
         return (default_device(),), False
     return found, True
@@ -277,17 +272,19 @@ def _meshes(
     devices: tuple[Device, ...],
     in_sigs: Sequence[Signature],
     outs: Sequence[Sharding | None],
+    inner: Sequence[tuple[Sharding | Mesh, int]],
     default_mesh: Mesh | None,
 ) -> list[MeshKey]:
     """All meshes of the computation, the arguments' first."""
     keys: list[MeshKey] = []
     for sig in in_sigs:
-        if sig.tiling is not None and sig.devices == devices:
+        if sig.tiling is not None and (sig.devices is devices or sig.devices == devices):
             keys.append((sig.tiling.axis_names, sig.tiling.mesh_shape))
     for s, atom in zip(outs, program.outputs, strict=True):
         if s is not None:
             keys += _mesh_of(s, atom.aval.ndim)
-    keys += _inner_meshes(program)
+    for item, ndim in inner:
+        keys += _mesh_of(item, ndim)
     for mesh in (default_mesh, get_concrete_mesh()):
         if mesh is not None and not mesh.empty and mesh.size == len(devices):
             keys.append((mesh.axis_names, mesh.axis_sizes))

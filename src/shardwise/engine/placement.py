@@ -57,7 +57,8 @@ def derive_sharding(
         return _explicit(grid, tiling, aval, in_sigs, named, default_mesh)
     in_mesh = default_mesh is not None and default_mesh.device_list == grid.devices
     for sig in in_sigs:
-        if sig.devices == grid.devices and sig.tiling is not None and (sig.committed or not in_mesh):
+        on_grid = sig.devices is grid.devices or sig.devices == grid.devices
+        if on_grid and sig.tiling is not None and (sig.committed or not in_mesh):
             return sharding_like(sig.sharding, tiling, reuse=sig.aval.ndim == aval.ndim)
     for item in named:
         if isinstance(item, Sharding) and item.device_list == grid.devices:

@@ -315,6 +315,8 @@ class Op:
 
 def unwrapped(op: Op, params: Params) -> tuple[Op, Params, tuple[tuple[bool, ...], ...]]:
     """The op that runs under any number of vmaps, its params, and for each vmap which operands have its dim (in front)."""
+    if "op" not in params:
+        return op, params, ()
     mapped: list[tuple[bool, ...]] = []
     while isinstance(params.get("op"), Op):
         mapped.append(params["mapped"])

@@ -5,11 +5,12 @@ A Program is global (its types are global shapes) or per-device (local shapes, e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from shardwise.base import config
+from shardwise.base.records import record
 from shardwise.ir.op import Op
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Literal
@@ -71,7 +72,7 @@ class Source(NamedTuple):
 NOWHERE = Source("", 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Equation:
     """`outputs = op[params](inputs)`, with the user's source line that caused it."""
 
@@ -85,7 +86,7 @@ class Equation:
         return _Printer().equation(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class Program:
     """Inputs, equations, outputs. The first `num_consts` inputs are values captured from outside the function."""
 
@@ -111,15 +112,15 @@ class Program:
     __repr__ = __str__
 
 
-def subprograms(params: Mapping[str, Any]) -> Iterator[tuple[str, Program]]:
+def subprograms(params: Mapping[str, Any]) -> Sequence[tuple[str, Program]]:
     """The programs held by an equation's params: loop bodies, branches, called functions."""
+    found: tuple[tuple[str, Program], ...] = ()
     for name, value in params.items():
         if isinstance(value, Program):
-            yield name, value
-        elif isinstance(value, tuple):
-            for i, item in enumerate(value):
-                if isinstance(item, Program):
-                    yield f"{name}[{i}]", item
+            found += ((name, value),)
+        elif isinstance(value, tuple) and Program in map(type, value):
+            found += tuple([(f"{name}[{i}]", item) for i, item in enumerate(value) if isinstance(item, Program)])
+    return found
 
 
 def map_programs(eqn: Equation, change: Callable[[Program], Program]) -> Equation:

@@ -158,10 +158,16 @@ def _make_flow(op: Op, in_types: Types, out_types: Types, params: Params, early:
         rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # no rule, and not elementwise
     else:
         rule = op.sharding_rule(in_types, out_types, params)
-    return Flow(rule, early, forward_first=op.forward_first)
+    return _flow_of_rule(rule, early, op.forward_first)
 
 
 _cached_flow = recent(4096)(_make_flow)
+
+
+@recent(4096)
+def _flow_of_rule(rule: Rule, early: int, forward_first: bool) -> Flow:
+    """The `Flow` of ops with this rule: slices at many places have one."""
+    return Flow(rule, early, forward_first=forward_first)
 
 
 # -- axes of factors -------------------------------------------------------------------------------

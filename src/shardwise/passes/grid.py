@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Grid:
     devices: tuple[Device, ...]
     meshes: dict[MeshKey, dict[str, Axes]] = field(default_factory=dict, compare=False)
 
-    @property
+    @cached_property
     def axis_sizes(self) -> dict[str, int]:
         """The size of each axis by name."""
         return dict(zip(self.names, self.sizes, strict=True))

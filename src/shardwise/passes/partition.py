@@ -44,6 +44,7 @@ from shardwise.passes.split import (
     shape_of,
     split_of,
 )
+from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfers_of
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.passes.windows import with_windows
@@ -271,6 +272,7 @@ class Region:
         """Move `atom` from layout `have` to layout `want`; `aval` is the global type."""
         if have == want or isinstance(atom, Literal):
             return atom
+        self.known.moves += 1
         sizes = self.grid.axis_sizes
         steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
         sent = sum(s.bytes_sent for s in steps)
@@ -297,6 +299,7 @@ class Region:
 
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
         """A value of layout `have` in layout `want`: resharded, or made there if it follows from no value that is split."""
+        self.known.moves += 1
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
             return Assembler(self, atom.aval).assemble(view, want)
@@ -350,9 +353,17 @@ class Region:
             self.usual(eqn)
 
     def usual(self, eqn: Equation) -> None:
-        """Partition an equation by its op's boxes, or by its sharding rule."""
+        """Partition an equation by its op's boxes, or by its sharding rule; or as an equal one was."""
+        with_template(self, eqn)
+
+    def anew(self, eqn: Equation) -> None:
+        """`usual` without a look at equal equations."""
         if not self._deferred(eqn):
             self.generic(eqn)
+
+    def readers_of(self, eqn: Equation) -> tuple[int, ...]:
+        """How many equations read each operand."""
+        return tuple([max(1, self.readers[a]) for a in eqn.inputs])
 
     def _deferred(self, eqn: Equation) -> bool:
         """If an op only moves elements along split dims, record its result as a view of its operands, laid out when read."""
@@ -427,7 +438,8 @@ class Region:
         split = known[2]
         if split.moves_much:
             key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
-            split = cheaper_split(*key, tuple([max(1, self.readers[a]) for a in eqn.inputs]))
+            self.known.weighed += 1
+            split = cheaper_split(*key, self.readers_of(eqn))
         atoms = [
             a if have == want else self.moved(operand, a, have, want)
             for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)

@@ -82,6 +82,7 @@ class _Graph:
         self.banned: list[frozenset[str]] = []  # axes that the value may not gain
         self.annotated: list[bool] = []  # whether the type, an op or the caller gives the value's layout
         self.nodes: list[tuple[Flow, tuple[int, ...]]] = []
+        self.flows: dict[Any, Flow] = {}  # of equations, by op, params and types; the program keeps the params
         self.users: list[list[int]] = []  # nodes by value
         self.wishes: list[int] = []  # nodes for the layouts that the caller wishes for outputs
         self.uses: dict[Var, int] = {}
@@ -256,10 +257,15 @@ class _Graph:
         return SINGLE_USE
 
     def _equation(self, eqn: Equation) -> None:
-        flow = equation_flow(eqn, self._early(eqn.inputs))
+        atoms = (*eqn.inputs, *eqn.outputs)
+        early = self._early(eqn.inputs)
+        key = (eqn.op, id(eqn.params), early, len(eqn.outputs), *[a.aval for a in atoms])
+        flow = self.flows.get(key)
+        if flow is None:
+            flow = self.flows[key] = equation_flow(eqn, early)
         if flow.turns:
             id_of = self.id_of
-            self._node(flow, tuple([id_of(a) for a in (*eqn.inputs, *eqn.outputs)]))
+            self._node(flow, tuple([id_of(a) for a in atoms]))
 
     def _edges(self, eqn: Equation) -> None:
         for sources, targets in self.edges[eqn]:

@@ -34,6 +34,7 @@ def exchanged_windows(
     region: Region, sources: Sequence[Atom], fill: Atom, axes: Axes, aval: ShapedArray, params: dict[str, Any]
 ) -> Atom:
     """The devices' windows of `sources`, values of global type `aval`; positions outside of these hold `fill`."""
+    region.known.moves += 1
     ends = _ends(params)
     key = tuple(sources), axes, tuple(params.items())
     if ends is not None and key in region.windows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from shardwise.base.caches import recent
@@ -19,6 +20,7 @@ from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_c
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import local_shape, resharding_bytes
+from shardwise.passes.templates import Template
 from shardwise.runtime import costs
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
@@ -51,6 +53,9 @@ class Known:
         bodies: the local programs of bodies.
         close_calls: how often the second best way to partition an equation sends hardly more than the best.
         takes_seconds: whether it is taken then.
+        templates: the local equations per op, params, types and layouts.
+        moves: how often a value was brought into another layout, or windows exchanged: what then happens follows from earlier moves.
+        weighed: how often the number of readers decided how an equation is split.
     """
 
     splits: dict[Any, tuple[Any, ExactParams, Split]] = field(default_factory=dict)
@@ -58,6 +63,9 @@ class Known:
     bodies: dict[Any, tuple[Any, Program]] = field(default_factory=dict)
     close_calls: int = 0
     takes_seconds: bool = False
+    templates: dict[Any, Template] = field(default_factory=dict)
+    moves: int = 0
+    weighed: int = 0
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,22 +90,41 @@ def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dim
     If tensors disagree, the layout held by the most elements wins. Axes that split a factor that must be whole go to batch factors,
     unless gathering the operands sends less, as it does where results are wanted whole.
     """
-    ways = dict(sizes)
     rule = op.sharding_rule(in_types, out_types, params)
-    shapes = [t.shape for t in in_types + out_types]
-    windows = _windows(op, in_types, out_types, params, rule)
+    sums = op.reduction_of(params) == "sum"
+    if op.halo is None:
+        return _split_without_windows(rule, in_types + out_types, dims, sizes, sums)
+    made = lambda factors: _split(op, in_types, params, rule, factors)  # noqa: E731
+    return _chosen(rule, in_types + out_types, dims, sizes, sums, _windows(op, in_types, out_types, params, rule), made)
+
+
+@recent(4096)
+def _split_without_windows(rule: Rule, types: Types, dims: Dims, sizes: Items, sums: bool) -> Split:
+    """`split_of` for ops that take no windows: all with this rule have it, such as slices at many places."""
+    return _chosen(rule, types, dims, sizes, sums, {}, partial(_with_factors, rule))
+
+
+def _chosen(
+    rule: Rule,
+    types: Types,
+    dims: Dims,
+    sizes: Items,
+    sums: bool,
+    windows: Mapping[int, Any],
+    made: Callable[[FactorAxes], Split],
+) -> Split:
+    ways, shapes = dict(sizes), [t.shape for t in types]
     factors = choose_factors(rule, dims, shapes, ways, windows)
-    split = _split(op, in_types, params, rule, factors)
+    split = made(factors)
     if not split.partial and split.operands + split.results == dims:
         return split
-    sums = op.reduction_of(params) == "sum"
 
     def sent(split: Split) -> float:
-        return _bytes_moved(split, in_types + out_types, dims, ways, (1,) * len(dims), sums)
+        return _bytes_moved(split, types, dims, ways, (1,) * len(dims), sums)
 
     least = sent(split)
     if Kind.REPLICATE in rule.kinds or Kind.PERMUTE in rule.kinds:
-        gathering = _split(op, in_types, params, rule, choose_factors(rule, dims, shapes, ways, windows, move=False))
+        gathering = made(choose_factors(rule, dims, shapes, ways, windows, move=False))
         if gathering.factors != factors and (less := sent(gathering)) < least:
             split, least = gathering, less
     return replace(split, moves_much=least >= costs.RESHARD_WORTH)
@@ -168,14 +195,17 @@ def _bytes_moved(
 
 
 def _split(op: Op, in_types: Types, params: ExactParams, rule: Rule, factors: FactorAxes) -> Split:
+    return _with_factors(rule, factors, _summed_windows(op, in_types, params, rule, factors))
+
+
+def _with_factors(rule: Rule, factors: FactorAxes, summed_windows: tuple[int, ...] = ()) -> Split:
     return Split(
         rule,
         factors,
         tuple(compose(t, factors) for t in rule.inputs),
         tuple(compose(t, factors) for t in rule.outputs),
         tuple(a for f in rule.factors_of(Kind.REDUCE) for a in factors.get(f, ())),
-        tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f))
-        + _summed_windows(op, in_types, params, rule, factors),
+        tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f)) + summed_windows,
     )
 
 

@@ -133,9 +133,9 @@ class _Clock:
         plan = _shared(timed, free=ahead | behind)
         return plan, before
 
-    def _timed(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Var, int]]:
-        makers = {v: i for i, g in enumerate(groups) for v in g.writes}
-        near = {v for v in makers if stays_near(v.aval.nbytes, self.machine.chip)}
+    def _timed(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Atom, int]]:
+        makers: dict[Atom, int] = {v: i for i, g in enumerate(groups) for v in g.writes}
+        near = {v for g in groups for v in g.writes if stays_near(v.aval.nbytes, self.machine.chip)}
         near |= {v for v in carry if stays_near(v.aval.nbytes, self.machine.chip)}
         timed: list[_Timed] = []
         known: dict[object, _Timed] = {}  # layers of an unrolled model repeat the same groups
@@ -143,12 +143,12 @@ class _Clock:
             key = _likeness(group, near)
             if key not in known:
                 known[key] = self._time(group, near)
-            one = replace(known[key])
-            one.waits_for = {makers[v] for v in group.reads if isinstance(v, Var) and makers.get(v, i) != i}
-            timed.append(one)
+            like = known[key]
+            waits_for = {at for v in group.reads if (at := makers.get(v, i)) != i}
+            timed.append(_Timed(like.task, like.streams, like.slower, waits_for))
         return timed + self._fetches(groups, timed, makers), makers
 
-    def _fetches(self, groups: Sequence[Group], timed: list[_Timed], makers: dict[Var, int]) -> list[_Timed]:
+    def _fetches(self, groups: Sequence[Group], timed: list[_Timed], makers: dict[Atom, int]) -> list[_Timed]:
         """The copies of values from the host's memory, each once, for which their readers wait; none where it is the device's."""
         found: dict[Var, int] = {}
         copies: list[_Timed] = []
@@ -316,27 +316,44 @@ def _shared(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) 
 
     Copies to and from the host are too slow for that: a hundredth of the memory's bandwidth.
     """
-    plan = _simulate(timed, free)
+    run = _simulate(timed, free)
     links = math.fsum(t.task.seconds for t in timed if COMPUTE not in t.streams and HOST not in t.streams)
     compute = math.fsum(t.task.seconds for t in timed if COMPUTE in t.streams)
-    hidden = min(links - (plan.seconds - compute), compute)
+    hidden = min(links - (run.seconds - compute), compute)
     kernels = math.fsum(t.task.seconds for t in timed if COMPUTE in t.streams and t.task.body is None)
-    if hidden <= 0 or not kernels:
-        return plan
-    slower = 1 + BESIDE * hidden / kernels
-    for t in timed:
-        if COMPUTE in t.streams and t.task.body is None:
-            t.slower = slower
-    return _simulate(timed, free)
+    if hidden > 0 and kernels:
+        slower = 1 + BESIDE * hidden / kernels
+        for t in timed:
+            if COMPUTE in t.streams and t.task.body is None:
+                t.slower = slower
+        run = _simulate(timed, free)
+    order = sorted(range(len(timed)), key=lambda i: (run.starts[i], i))
+    tasks = [_started(timed[i], i, run.starts[i], i in run.critical) for i in order]
+    return Schedule(tuple(tasks), run.seconds)
 
 
-def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
+def _started(timed: _Timed, place: int, start: float, critical: bool) -> Task:
+    """The task of the group at a place, which starts then."""
+    place = place if timed.place is None else timed.place
+    return replace(timed.task, start=start, seconds=timed.seconds, critical=critical, place=place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """When tasks start, which of them are critical, and how long all of them take."""
+
+    starts: Sequence[float]
+    critical: set[int]
+    seconds: float
+
+
+def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozenset()) -> _Run:
     """Start each task in order of its place, as soon as its streams are free and what it waits for is there.
 
     `free` tasks keep their stream busy, but the end of the schedule waits for them only if the stream has no time for them within it.
     """
     if not timed:
-        return Schedule((), 0.0)
+        return _Run((), set(), 0.0)
     missing = [len(t.waits_for) for t in timed]
     seconds = [t.seconds for t in timed]
     streams_of = [t.streams for t in timed]
@@ -402,20 +419,7 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
         critical = {i for i, t in enumerate(timed) if stream in t.streams}
     else:
         critical = _critical(last, starts, ends, cause, freed_by)
-    order = sorted(range(len(timed)), key=lambda i: (starts[i], i))
-    return Schedule(
-        tuple(
-            replace(
-                t.task,
-                start=starts[i],
-                seconds=t.seconds,
-                critical=i in critical,
-                place=i if t.place is None else t.place,
-            )
-            for i, t in ((i, timed[i]) for i in order)
-        ),
-        total,
-    )
+    return _Run(starts, critical, total)
 
 
 def _critical(

@@ -104,16 +104,17 @@ class Work:
         return self.product_flops + self.vector
 
 
-def work_of(equations: Iterable[Equation]) -> Work:
+def work_of(equations: Iterable[Equation], known: dict[Program, Work] | None = None) -> Work:
     """The work of equations; of loops that of all rounds with their tests, one where their number is not known, of branches the most
-    of each amount.
+    of each amount. `known` are programs that these equations share with others.
     """
+    known = {} if known is None else known
     products: list[Product] = []
     vector = transcendentals = arithmetic = functions = moved = 0.0
     for eqn in equations:
         op, _, _ = unwrapped(eqn.op, eqn.params)
         simple = op.emit is not None or op.fold is not None or op.product
-        inner = [] if simple else _inner_work(eqn)
+        inner = [] if simple else _inner_work(eqn, known)
         for work, rounds in inner:
             products += [replace(p, batch=p.batch * rounds) for p in work.products]
             vector += rounds * work.vector
@@ -135,12 +136,16 @@ def work_of(equations: Iterable[Equation]) -> Work:
     return Work(tuple(products), vector, transcendentals, arithmetic, functions, moved)
 
 
-def _inner_work(eqn: Equation) -> list[tuple[Work, int]]:
+def _inner_work(eqn: Equation, known: dict[Program, Work]) -> list[tuple[Work, int]]:
     """The work of the programs that an equation holds, with how often they run; none where it holds none."""
     region = region_of(eqn)
+    programs = [p for _, p in subprograms(eqn.params)] if region is None else region.programs
+    for program in programs:
+        if program not in known:
+            known[program] = work_of(program.equations, known)
+    inner = [known[p] for p in programs]
     if region is None:
-        return [(work_of(p.equations), 1) for _, p in subprograms(eqn.params)]
-    inner = [work_of(p.equations) for p in region.programs]
+        return [(work, 1) for work in inner]
     if isinstance(region, Branches):
         return [(_most(inner), 1)]
     rounds = rounds_of(eqn)
@@ -185,8 +190,14 @@ def operations_of(eqn: Equation) -> Operations:
 
 def product_flops_of(program: Program) -> float:
     """FLOPs of a program's products, by which programs are compared."""
-    # Elementwise ops and reductions are no products and hold no programs.
-    return work_of([e for e in program.equations if e.op.emit is None and e.op.fold is None]).product_flops
+    return work_of(filter(_may_have_products, program.equations)).product_flops
+
+
+def _may_have_products(eqn: Equation) -> bool:
+    """Whether an equation is a product, or holds programs."""
+    if eqn.op.emit is not None or eqn.op.fold is not None or not eqn.params:
+        return False
+    return unwrapped(eqn.op, eqn.params)[0].product or eqn.op.region is not None or bool(subprograms(eqn.params))
 
 
 def product_of(eqn: Equation) -> Product:

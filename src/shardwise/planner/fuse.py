@@ -42,12 +42,18 @@ Arranged = dict[
 Fused = dict[tuple[Program, tuple[Var, ...], tuple[Var, ...]], tuple[Group, ...]]
 
 
-def groups(program: DeviceProgram, target: Target, frame: Frame | None = None) -> tuple[Group, ...]:
-    """The program's equations as the kernels of `target`, in the order in which they run; `frame` is the program's."""
+def groups(program: DeviceProgram, target: Target) -> tuple[Group, ...]:
+    """The program's equations as the kernels of `target`, in the order in which they run."""
+    return framed_groups(program, target)[0]
+
+
+def framed_groups(program: DeviceProgram, target: Target) -> tuple[tuple[Group, ...], Frame | None]:
+    """`groups`, and the frame of the program; None of one that runs as the engine has scheduled it."""
     if target.pooled and program.executed is not None:
-        return executed_groups(program.executed, program.sizes if program.together else {})
-    found = fused(_rewritten(program.program, target), target, hosted=program.hosted)
-    return _arranged(found, frame or program_frame(program, target), target, {})
+        return executed_groups(program.executed, program.sizes if program.together else {}), None
+    values = values_of(_rewritten(program.program, target), target, hosted=program.hosted)
+    frame = program_frame(program, target, values)
+    return _arranged(_fused(values, target, {}), frame, target, {}), frame
 
 
 def _rewritten(program: Program, target: Target) -> Program:
@@ -87,18 +93,20 @@ def fused(
     rows: tuple[Var, ...] = (),
     fetched: tuple[Var, ...] = (),
     known: Fused | None = None,
-    hosted: tuple[Var, ...] = (),
 ) -> tuple[Group, ...]:
-    """The kernels of one program, in its order; `rows`, `fetched`, `hosted` as for `values_of`. `known` are those of bodies seen before."""
+    """The kernels of one program, in its order; `rows` and `fetched` as for `values_of`. `known` are those of bodies seen before."""
     known = {} if known is None else known
-    values = values_of(program, target, rows, fetched, hosted)
+    return _fused(values_of(program, target, rows, fetched), target, known, fetched)
+
+
+def _fused(values: Values, target: Target, known: Fused, fetched: tuple[Var, ...] = ()) -> tuple[Group, ...]:
     chosen = choose_stored(values, target)
     rings = find_rings(values, chosen, target)
     absorbed = _epilogues(values, chosen) if target.epilogues else {}
     inside = {product for products in absorbed.values() for product in products}
     away = values.host.union(fetched)
     found: list[Group] = []
-    for i, eqn in enumerate(program.equations):
+    for i, eqn in enumerate(values.program.equations):
         role = values.roles[i]
         if role in (Role.VIEW, Role.BARRIER) or i in inside or i in rings.taken:
             continue

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from functools import cached_property
+from typing import NamedTuple, overload
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,7 @@ class Machine:
         return math.prod(level.size for level in self.levels)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a device is, as JAX's device objects say it.
 
     Attributes:
@@ -132,10 +132,11 @@ class Places(Sequence[Place]):
         cores = machine.levels[0].size if torus and machine.levels[0] is not torus[0] else 1
         self._cores = cores
         self._slice_size = math.prod(self._torus) * cores if torus else machine.levels[0].size
-        self._per_host = machine.devices // machine.processes
+        self._count = machine.devices
+        self._per_host = self._count // machine.processes
 
     def __len__(self) -> int:
-        return self.machine.devices
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> Place: ...
@@ -148,20 +149,35 @@ class Places(Sequence[Place]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"{self.machine.name} has {len(self)} devices; there is none at position {index}.")
+        return self._place(index)
+
+    def __iter__(self) -> Iterator[Place]:
+        return map(self._place, range(self._count))
+
+    def _place(self, index: int) -> Place:
         chip = self.machine.chip
         process, local = divmod(index, self._per_host)
         if not self._torus:
             return Place(index, chip.kind, chip.platform, process, local, None, 0, index // self._slice_size)
-        hosts_per_slice = max(1, self._slice_size // self._per_host)
-        which, host = divmod(process, hosts_per_slice)
-        inner, core = divmod(local, self._cores)
-        coords = self._coords(host, inner)
-        number = 0
-        for position, size in zip(reversed(coords), reversed(self._torus), strict=True):
-            number = number * size + position
-        x, y, z = (*coords, 0, 0)[:3]
-        id = which * self._slice_size + number * self._cores + core
-        return Place(id, chip.kind, chip.platform, process, local, (x, y, z), core, which)
+        which, within = divmod(index, len(self._of_slice))
+        number, coords, core = self._of_slice[within]
+        id = which * self._slice_size + number
+        return Place(id, chip.kind, chip.platform, process, local, coords, core, which)
+
+    @cached_property
+    def _of_slice(self) -> tuple[tuple[int, tuple[int, int, int], int], ...]:
+        """The devices of one slice: the number in it, the coordinates of the chip, and which device of the chip it is."""
+        found: list[tuple[int, tuple[int, int, int], int]] = []
+        for host in range(max(1, self._slice_size // self._per_host)):
+            for local in range(self._per_host):
+                inner, core = divmod(local, self._cores)
+                coords = self._coords(host, inner)
+                number = 0
+                for position, size in zip(reversed(coords), reversed(self._torus), strict=True):
+                    number = number * size + position
+                x, y, z = (*coords, 0, 0)[:3]
+                found.append((number * self._cores + core, (x, y, z), core))
+        return tuple(found)
 
     def _coords(self, host: int, inner: int) -> tuple[int, ...]:
         """The coordinates of a host's chip: x runs fastest, among hosts as among the chips of one."""

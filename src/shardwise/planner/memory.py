@@ -96,9 +96,12 @@ def temporaries_of(frame: Frame, groups: Sequence[Group], target: Target) -> int
     return max(in_use(_spans(frame, groups, target), len(groups)), default=0)
 
 
-def program_frame(program: DeviceProgram, target: Target) -> Frame:
-    """The frame of a whole program: its results lie in memory of their own, or in that of donated arguments."""
-    values = values_of(program.program, target, hosted=program.hosted)
+def program_frame(program: DeviceProgram, target: Target, values: Values | None = None) -> Frame:
+    """The frame of a whole program: its results lie in memory of their own, or in that of donated arguments.
+
+    `values` are those of the program as the target rewrites it.
+    """
+    values = values or values_of(program.program, target, hosted=program.hosted)
     frame = Frame(values, set(program.program.inputs))
     for i, (out, home) in enumerate(zip(values.outputs, donated_homes(program, values.outputs), strict=True)):
         if isinstance(out, Var) and out not in frame.fixed and i not in program.host_outputs:

@@ -18,10 +18,10 @@ from shardwise.planner.axes import MeshPlacement, place_axes
 from shardwise.planner.clock import interval, schedule, shares
 from shardwise.planner.course import times_by_place
 from shardwise.planner.flops import product_of
-from shardwise.planner.fuse import groups
+from shardwise.planner.fuse import framed_groups
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
-from shardwise.planner.memory import Memory, memory_of, program_frame
+from shardwise.planner.memory import Memory, memory_of
 from shardwise.planner.result import Plan, Schedule, Traffic
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
@@ -41,8 +41,7 @@ def make_plan(
     start = time.perf_counter()
     placement = place_axes(program.sizes, machine)
     target = for_chip(machine.chip)
-    frame = program_frame(program, target)
-    parts = groups(program, target, frame)
+    parts, frame = framed_groups(program, target)
     memory = memory_of(program, parts, target, frame)
     tasks = schedule(parts, machine, placement)
     flops = math.fsum(t.flops for t in tasks.tasks)

@@ -52,6 +52,8 @@ def choose_stored(values: Values, target: Target) -> Chosen:
         if values.roles[i] is not Role.LIGHT:
             chosen.stored.update(eqn.outputs)
             continue
+        if chosen.stored.issuperset(eqn.outputs):
+            continue
         leaves, cone, cost = _cone_of(values, chosen, costs, i)
         for var in eqn.outputs:
             if var in chosen.stored:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from shardwise.base.records import record
 from shardwise.ir import Atom, Equation, Program, Var
 from shardwise.passes import DimAxes
 
@@ -46,7 +47,7 @@ class DeviceProgram:
         return tuple([self.program.inputs[i] for i in sorted(self.host_inputs)])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pass:
     """What a kernel does in one go over its rows: what follows from a reduction, or from a product, comes in a later one.
 
@@ -61,7 +62,7 @@ class Pass:
     cached: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """Equations that run as one kernel, or one collective, or one loop.
 
