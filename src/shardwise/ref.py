@@ -49,7 +49,10 @@ class _Place:
 
     __slots__ = ()
 
-    recorded: Any
+    @property
+    def recorded(self) -> bool:
+        """Whether what is read now is part of a program."""
+        raise NotImplementedError
 
     def held(self) -> Array:
         """The array."""
@@ -242,24 +245,27 @@ class _Part(RefView):
         return (self.of, self.index) if index is None else (self, index)
 
 
-class Ref(_Place, Reference):
+class Ref(Reference, _Place):
     """A mutable reference to an array."""
 
     __slots__ = ("_frozen", "_shared")
     __hash__ = object.__hash__
-    aval = _Place.aval
-    recorded = Reference.recorded
 
     def __init__(self, value: Any) -> None:
         super().__init__(as_array(as_value(value)))
         self._frozen = False
         self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
 
+    @property
+    def aval(self) -> Any:
+        """The type of the place."""
+        return AbstractRef(self.held().aval)
+
     def held(self) -> Array:
         """The array; ValueError once it was given up."""
         if self._frozen:
             raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
-        return Reference.held(self)
+        return super().held()
 
     def put(self, value: Array) -> None:
         """Hold `value`, which others may have as well."""

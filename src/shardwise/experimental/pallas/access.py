@@ -48,7 +48,7 @@ class _Window:
 
 
 def _full_index(index: Any, ndim: int) -> tuple[Any, ...]:
-    parts = (...,) if index is None else index if isinstance(index, tuple) else (index,)
+    parts: tuple[Any, ...] = (...,) if index is None else index if isinstance(index, tuple) else (index,)
     at = next((i for i, part in enumerate(parts) if isinstance(part, EllipsisType)), None)
     if at is None:
         return (*parts, *[slice(None)] * (ndim - len(parts)))
