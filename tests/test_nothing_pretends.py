@@ -21,6 +21,15 @@ UNREAD: dict[str, set[str]] = {
     "distributed.initialize": {"cluster_detection_method", "partition_index", "slice_index"},
     "experimental.mesh_utils.create_device_mesh": {"allow_split_physical_axes", "contiguous_submeshes"},
     "experimental.mesh_utils.create_hybrid_device_mesh": {"allow_split_physical_axes", "process_is_granule"},
+    "experimental.pallas.access.load": {"cache_modifier", "eviction_policy", "volatile"},
+    "experimental.pallas.access.swap": {"eviction_policy"},
+    "experimental.pallas.call.pallas_call": {"compiler_params", "cost_estimate", "interpret", "metadata"},
+    "experimental.pallas.copies.AsyncCopyDescriptor.start": {"priority"},
+    "experimental.pallas.scoped.max_contiguous": {"values"},
+    "experimental.pallas.scoped.multiple_of": {"values"},
+    "experimental.pallas.scoped.reciprocal": {"full_range"},
+    "experimental.pallas.tpu.with_memory_space_constraint": {"memory_space"},
+    "experimental.pallas.triton.load": {"cache_modifier", "eviction_policy", "volatile"},
     "experimental.xla_metadata.set_xla_metadata": {"notes"},
     "experimental.sparse.sparsify.sparsify": {"use_tracer"},
     "extend.linear_util.cache": {"explain"},
@@ -153,6 +162,8 @@ def inherited(name: str) -> bool:
 
 # Functions that do nothing or give one answer, and classes without a body. The docstring of each says why.
 CONSTANT = {
+    "experimental.pallas.tpu.touch",
+    "experimental.pallas.triton.debug_barrier",
     "transforms.tracing.blocking.effects_barrier",
     "transforms.derivatives.policies.everything_saveable",
     "transforms.derivatives.policies.nothing_saveable",

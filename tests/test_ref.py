@@ -230,3 +230,38 @@ def test_repeated_calls_under_a_mesh_of_other_layouts() -> None:
             add(r, jnp.ones(8))
         np.testing.assert_array_equal(r[...], jnp.arange(8.0) + 2)
         assert r.sharding.is_equivalent_to(NamedSharding(mesh, sharding), 1)
+
+
+def test_views() -> None:
+    r = sw.new_ref(np.arange(6, dtype=np.float32).reshape(2, 3))
+    row = r.at[1]
+    row[0] = 9.0
+    row.at[1:3][...] = jnp.ones(2)
+    np.testing.assert_array_equal(r[...], [[0, 1, 2], [9, 1, 1]])
+    assert row.shape == (3,) and row.get(0) == 9 and row.swap(jnp.zeros(3))[0] == 9
+    r.reshape(6)[1] = 5.0
+    r.T[2, 0] = 4.0
+    r.at[0].addupdate(jnp.ones(3))
+    np.testing.assert_array_equal(r[...], [[1, 6, 5], [0, 0, 0]])
+    r.bitcast(np.int32).at[1].set(jnp.full(3, 1 << 30, np.int32))
+    np.testing.assert_array_equal(r[1], [2, 2, 2])
+    with pytest.raises(ValueError, match="Out of bound"):
+        _ = r.at[5]
+    with pytest.raises(TypeError, match=r"cannot reshape a Ref of shape \(2, 3\) into shape \(4,\)"):
+        r.reshape(4)
+    with pytest.raises(NotImplementedError, match="differ in width"):
+        r.bitcast(np.int16)
+
+
+def test_views_in_loops() -> None:
+    @sw.jit
+    def f(x: Any) -> Any:
+        r = sw.new_ref(x)
+
+        def step(i: Any, _: None) -> None:
+            r.at[i].at[0:2][...] = r.at[i][0:2] * 2
+
+        sw.lax.fori_loop(0, 2, step, None)
+        return r[...]
+
+    np.testing.assert_array_equal(f(jnp.ones((2, 3))), [[2, 2, 1], [2, 2, 1]])

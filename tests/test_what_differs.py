@@ -20,6 +20,7 @@ import shardwise.scipy.fft
 import shardwise.scipy.special
 from shardwise.base.gone import ABSENT, REFUSING
 from shardwise.base.inert_options import NO_EFFECT, ONE_VALUE
+from shardwise.experimental import pallas
 from shardwise.experimental.layout import Format, Layout
 from tests.test_nothing_pretends import SCIPY_HINTS, UNREAD
 
@@ -76,9 +77,19 @@ def lies_alike(f: Callable[[Any], Any]) -> bool:
     return jax.jit(f)(row).sharding == row.sharding
 
 
+def doubled(x: jax.Array) -> jax.Array:
+    """Twice an array, by a kernel."""
+
+    def kernel(x_ref: jax.Ref, o_ref: jax.Ref) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    return pallas.pallas_call(kernel, jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
 def scope() -> dict[str, Any]:
     x = jnp.ones((4, 4))
     return {
+        "doubled": doubled,
         "jax": jax,
         "jnp": jnp,
         "Format": Format,

@@ -7,6 +7,8 @@ in the same memory where it can be.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -19,7 +21,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.references import Reference
 from shardwise.numpy.dynamic_index import Slice
-from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.casts import bitcast_convert_type, convert
 from shardwise.ops.rules.convert import as_array, as_value
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
@@ -42,37 +44,30 @@ class AbstractRef:
         return f"Ref{{{self.inner_aval.str_short(short_dtypes=False)}}}"
 
 
-class Ref(Reference):
-    """A mutable reference to an array."""
+class _Place:
+    """What Refs and their views have in common: reading and writing by index. `held` and `put` are theirs."""
 
-    __slots__ = ("_frozen", "_shared")
-    __hash__ = object.__hash__
+    __slots__ = ()
 
-    def __init__(self, value: Any) -> None:
-        super().__init__(as_array(as_value(value)))
-        self._frozen = False
-        self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
+    @property
+    def recorded(self) -> bool:
+        """Whether what is read now is part of a program."""
+        raise NotImplementedError
 
     def held(self) -> Array:
-        """The array; ValueError once it was given up."""
-        if self._frozen:
-            raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
-        return super().held()
+        """The array."""
+        raise NotImplementedError
 
-    def release(self) -> Array:
-        """Give up the array and return it."""
-        value = self.held()
-        self._frozen = True
-        return value
+    def put(self, value: Array) -> None:
+        """Hold `value` from now on."""
+        raise NotImplementedError
 
-    def taken(self) -> Array:
-        """The array, for a compiled function that writes over it."""
-        return jnp.copy(self.held()) if self._shared else self.held()
+    def share(self) -> None:
+        """Note that somebody else has the array as well."""
 
-    def replace(self, value: Array) -> None:
-        """Hold what a compiled function made."""
-        self.store(value)
-        self._shared = False
+    def located(self, index: Any) -> tuple[_Place, Any]:
+        """The place and the index by which ``self[index]`` is read: for all of a part, those that the part was made of."""
+        return self, index
 
     @property
     def aval(self) -> Any:
@@ -102,7 +97,7 @@ class Ref(Reference):
             if _is_static(index):
                 _part_shape(value.shape, index)
             return value[index]
-        self._shared = True
+        self.share()
         return value
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -129,10 +124,63 @@ class Ref(Reference):
                 f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {part}. Value shape: {given.shape}."
             )
         else:
-            # A part that begins at a traced place moves inside, as it does where it is read.
-            new = getattr(held.at[index], how)(given, mode="clip" if _is_part(index) else None)
-        self.store(as_array(convert(new, held.dtype, held.weak_type)))
-        self._shared = True  # all of it set: the value itself
+            new = _with_part(held, index, given, how)
+        self.put(as_array(convert(new, held.dtype, held.weak_type)))
+
+    @property
+    def at(self) -> _Parts:
+        """``ref.at[index]``: a view of a part, which is read and written as a Ref is."""
+        return _Parts(self)
+
+    def get(self, idx: Any = None) -> Array:
+        """``ref[idx]``; all of it for None."""
+        return self[idx]
+
+    def set(self, value: Any, idx: Any = None) -> None:
+        """``ref[idx] = value``; all of it for None."""
+        self[idx] = value
+
+    def swap(self, value: Any, idx: Any = None) -> Array:
+        """Write `value`; returns the previous elements."""
+        before = self[idx]
+        self[idx] = value
+        return before
+
+    def addupdate(self, value: Any, idx: Any = None) -> None:
+        """``ref[idx] += value``; elements that occur twice in `idx` get both."""
+        self.update(idx, value, "add")
+
+    def reshape(self, *shape: Any) -> RefView:
+        """A view with another shape of the same number of elements."""
+        new = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        known = math.prod(n for n in new if n != -1)
+        if (self.size != known) if -1 not in new else (known == 0 or self.size % known):
+            raise TypeError(
+                f"cannot reshape a Ref of shape {self.shape} into shape {tuple(new)}: give as many elements."
+            )
+        return RefView(self, lambda whole: whole.reshape(new), lambda whole, part: part.reshape(whole.shape))
+
+    def transpose(self, *permutation: Any) -> RefView:
+        """A view with the dims in another order, reversed for no arguments."""
+        given: Sequence[int] = (
+            permutation[0] if len(permutation) == 1 and not isinstance(permutation[0], int) else permutation
+        )
+        order = tuple(given) or tuple(reversed(range(self.ndim)))
+        back = tuple(order.index(i) for i in range(len(order)))
+        return RefView(self, lambda whole: jnp.transpose(whole, order), lambda _, part: jnp.transpose(part, back))
+
+    T = property(lambda self: self.transpose())
+
+    def bitcast(self, dtype: Any) -> RefView:
+        """A view of the same bits as another dtype of the same width; NotImplementedError for another width."""
+        old, new = self.dtype, np.dtype(dtype)
+        if old.itemsize != new.itemsize:
+            raise NotImplementedError(
+                f"ref.bitcast: elements of {old} and {new} differ in width. Read the array, and use lax.bitcast_convert_type."
+            )
+        return RefView(
+            self, lambda whole: bitcast_convert_type(whole, new), lambda _, part: bitcast_convert_type(part, old)
+        )
 
     def __jax_array__(self) -> Array:
         raise NotImplementedError(
@@ -140,11 +188,119 @@ class Ref(Reference):
             "becomes of it."
         )
 
+
+class _Parts:
+    """``ref.at``, waiting for an index."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: _Place) -> None:
+        self._of = of
+
+    def __getitem__(self, index: Any) -> RefView:
+        if _is_static(index):
+            _part_shape(self._of.shape, index)
+        return _Part(self._of, index)
+
+
+class RefView(_Place):
+    """A part of a Ref, or a Ref in another shape: what is written to it is written to the Ref."""
+
+    __slots__ = ("_of", "_put", "_take")
+
+    def __init__(self, of: _Place, take: Callable[[Array], Any], put: Callable[[Array, Array], Any]) -> None:
+        self._of = of
+        self._take = take
+        self._put = put
+
+    def held(self) -> Array:
+        """The part."""
+        return as_array(self._take(self._of.held()))
+
+    def put(self, value: Array) -> None:
+        """Write the part."""
+        self._of.put(as_array(self._put(self._of.held(), value)))
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is read now is part of a program."""
+        return self._of.recorded
+
+    def __repr__(self) -> str:
+        return f"RefView({self.held()})"
+
+
+class _Part(RefView):
+    """``of.at[index]``."""
+
+    __slots__ = ("index", "of")
+
+    def __init__(self, of: _Place, index: Any) -> None:
+        super().__init__(of, lambda whole: whole[index], lambda whole, part: _with_part(whole, index, part, "set"))
+        self.of = of
+        self.index = index
+
+    def located(self, index: Any) -> tuple[_Place, Any]:
+        """The place and the index of which it is a part, if all of it is asked for."""
+        return (self.of, self.index) if index is None else (self, index)
+
+
+class Ref(Reference, _Place):
+    """A mutable reference to an array."""
+
+    __slots__ = ("_frozen", "_shared")
+    __hash__ = object.__hash__
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(as_array(as_value(value)))
+        self._frozen = False
+        self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
+
+    @property
+    def aval(self) -> Any:
+        """The type of the place."""
+        return AbstractRef(self.held().aval)
+
+    def held(self) -> Array:
+        """The array; ValueError once it was given up."""
+        if self._frozen:
+            raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
+        return super().held()
+
+    def put(self, value: Array) -> None:
+        """Hold `value`, which others may have as well."""
+        self.store(value)
+        self._shared = True
+
+    def share(self) -> None:
+        """Note that the array is not the Ref's alone."""
+        self._shared = True
+
+    def release(self) -> Array:
+        """Give up the array and return it."""
+        value = self.held()
+        self._frozen = True
+        return value
+
+    def taken(self) -> Array:
+        """The array, for a compiled function that writes over it."""
+        return jnp.copy(self.held()) if self._shared else self.held()
+
+    def replace(self, value: Array) -> None:
+        """Hold what a compiled function made."""
+        self.store(value)
+        self._shared = False
+
     def __repr__(self) -> str:
         if self._frozen:
             return "Ref(frozen)"
         value = self.held()
         return repr(value).replace("Array(", "Ref(", 1) if isinstance(value, ArrayImpl) else f"Ref({value})"
+
+
+def _with_part(whole: Array, index: Any, part: Any, how: str) -> Array:
+    """`whole` after a write; a part that begins at a traced place moves inside, as it does where it is read."""
+    return getattr(whole.at[index], how)(part, mode="clip" if _is_part(index) else None)
 
 
 def _is_static(index: Any) -> bool:

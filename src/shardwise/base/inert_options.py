@@ -14,7 +14,9 @@ _XLA = "it steers XLA, which is not here"
 _GPU = "it steers GPUs and TPUs, and there are none here"
 _CPU_ONLY = "the devices are CPUs; leave the option out"
 _EXPORT = "there is no StableHLO to export"
-_PALLAS = "there are no kernels of pallas; they are written with numpy and lax"
+_PALLAS = (
+    "kernels of pallas are interpreted; nothing compiles them, and memory that is not written yet is always poisoned"
+)
 _TRACING = "there is one way to trace and to differentiate, and it gives what both ways of JAX's give"
 _NETWORK = "processes exchange data through MPI and shared memory"
 _PRINTING = "it changes how JAX prints, not what programs do"
