@@ -17,6 +17,7 @@ from typing import Any
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import (
@@ -60,14 +61,14 @@ from shardwise.transforms.interpreters.linearize import linearize_flat, transpos
 
 
 def checkpoint(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     *,
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
-) -> Any:
+) -> Callable[P, R]:
     """`fun`, but reverse mode keeps only its arguments and recomputes the rest.
 
     Args:
@@ -211,13 +212,13 @@ def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[
 
 
 def remat(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     *,
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     concrete: bool = False,
-) -> Any:
+) -> Callable[P, R]:
     """The older name of `checkpoint`, and its arguments; those by keyword cannot be static."""
     return checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete)
 

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base.signatures import P, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
@@ -31,7 +32,7 @@ from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
 from shardwise.transforms.interpreters.linearize import transpose_linear
 
 
-class custom_jvp(Custom):
+class custom_jvp(Custom[P, R]):
     """A function whose derivative is given by a rule for tangents.
 
     >>> @custom_jvp
@@ -42,9 +43,7 @@ class custom_jvp(Custom):
     `nondiff_argnums` (or `nondiff_argnames`) are arguments that the rule gets as they are, before the two tuples.
     """
 
-    def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
         self.symbolic_zeros = False
