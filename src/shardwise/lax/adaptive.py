@@ -45,13 +45,13 @@ from shardwise.ops.reductions.arg_extrema import *  # noqa: F403
 from shardwise.ops.reductions.cumulative import *  # noqa: F403
 from shardwise.ops.reductions.reduce import *  # noqa: F403
 from shardwise.ops.reductions.window import *  # noqa: F403
+from shardwise.ops.shapes import rev as rev
 from shardwise.ops.shapes.broadcast import *  # noqa: F403
 from shardwise.ops.shapes.fill import *  # noqa: F403
 from shardwise.ops.shapes.iota import *  # noqa: F403
 from shardwise.ops.shapes.joining import *  # noqa: F403
 from shardwise.ops.shapes.pieces import *  # noqa: F403
 from shardwise.ops.shapes.reshape import *  # noqa: F403
-from shardwise.ops.shapes.reverse import *  # noqa: F403
 from shardwise.ops.shapes.transpose import *  # noqa: F403
 from shardwise.transforms.jit.constraints import with_sharding_constraint as with_sharding_constraint
 
