@@ -90,6 +90,26 @@ def test_a_program_that_imports_shardwise_shows_its_frames_only(shell, tmp_path)
     assert whole.stderr.count("File ") > 3 and NOTE not in whole.stderr
 
 
+@pytest.mark.parametrize(
+    "code, told",
+    [
+        ("jnp.meen(x)", "'mean'"),
+        ("x.meen()", "'mean'"),
+        ("jnp.linalg.svg(x)", "'svd'"),
+        ("jnp.random.normal(3)", "jax.random.key"),
+        ("jnp.loadtxt('x')", "numpy.loadtxt"),
+        ("jnp.trapz(x)", "trapezoid"),
+        ("x.fill(3)", "x.at[index].set"),
+        ("jax.config.update('jax_enable_x46', 1)", "jax_enable_x64"),
+        ("jax.sharding.NamedSharding(jax.make_mesh((1,), ('data',)), jax.P('dta'))", "'data'"),
+        ("pritn(x)", "'print'"),
+    ],
+)
+def test_what_was_meant(shell, code, told):
+    done = shell("-c", f"import shardwise as jax, shardwise.numpy as jnp, shardwise.sharding\nx = jnp.ones(3)\n{code}")
+    assert done.returncode == 1 and told in done.stderr, done.stderr
+
+
 def test_other_hooks_get_what_is_left(shell):
     code = (
         "import sys, traceback\nsys.excepthook = lambda kind, error, trace: print(len(traceback.extract_tb(trace)), repr(error))\n"

@@ -20,6 +20,7 @@ from contextlib import ContextDecorator, contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from shardwise.base.dialect import DIALECTS, LATEST, SEED, Dialect
+from shardwise.base.nearest import did_you_mean
 from shardwise.base.options import NO_EFFECT, OPTIONS, PROCESS_WIDE, from_text
 
 T = TypeVar("T")
@@ -300,7 +301,11 @@ class Config:
         try:
             return self._options[name]
         except KeyError:
-            raise AttributeError(f"Unrecognized config option: {name}") from None
+            raise self._unknown(name) from None
+
+    def _unknown(self, name: str) -> AttributeError:
+        hint = did_you_mean(name, self._options)
+        return AttributeError(f"Unrecognized config option: {name}" + (hint and f".{hint}"))
 
     def dialect_of(self, era: str | None) -> Dialect:
         """The dialect of this name; None for the current one."""
@@ -312,7 +317,7 @@ class Config:
     def __getattr__(self, name: str) -> Any:
         options = self.__dict__.get("_options", {})
         if name not in options:
-            raise AttributeError(f"Unrecognized config option: {name}")
+            raise self._unknown(name)
         return options[name].setting.get()
 
     def __dir__(self) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
+
+import numpy as np
 
 # The array types before `Array`, and the test on an Array that replaces each.
 _ARRAY_TYPES: Final = {
@@ -23,6 +26,25 @@ REFUSING: Final = {
     "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",
     "_src.lib.mlir": "programs have no MLIR form; print them with make_jaxpr, and write functions with numpy and lax",
     "_src.numpy.einsum": "call jnp.einsum, which takes _dot_general",
+}
+# Names of NumPy, some of them of older versions, that stand for something else here.
+_OF_NUMPY: Final = {
+    "random": "numbers are made from keys. key = jax.random.key(0); jax.random.normal(key, (3,))",
+    "copyto": "arrays cannot be written to; use jnp.where or x.at[index].set(value)",
+    "putmask": "arrays cannot be written to; use jnp.where",
+    "asfortranarray": "arrays have no memory order that you could see; leave it out",
+    "require": "arrays have no memory order that you could see; use jnp.asarray",
+    "ma": "there are no masked arrays; use jnp.where, and the argument where= of reductions",
+    "matrix": "arrays of two dims multiply with @",
+    "errstate": "use jax.debug_nans to find invalid values",
+    "seterr": "use jax.debug_nans to find invalid values",
+    "trapz": "it is called trapezoid",
+    "in1d": "it is called isin",
+    "row_stack": "it is called vstack",
+    "product": "it is called prod",
+    "cumproduct": "it is called cumprod",
+    "alltrue": "it is called all",
+    "sometrue": "it is called any",
 }
 # Parts that cannot be imported either.
 ABSENT: Final = {
@@ -62,5 +84,18 @@ def no_attribute(module: str, name: str) -> AttributeError:
     if name in _MAKERS:
         return AttributeError(f"{name} is gone: use make_array_from_single_device_arrays with {_MAKERS[name]}.")
     reason = why_absent(f"{module}.{name}".partition(".")[2])
-    said = f": {reason}." if reason else ""
-    return AttributeError(f"module {module!r} has no attribute {name!r}{said}")
+    if reason is None and module.startswith("shardwise.numpy"):
+        reason = _instead_of_numpys(name)
+    text = f"module {module!r} has no attribute {name!r}"
+    if reason:
+        return AttributeError(f"{text}: {reason}.")
+    return AttributeError(text, name=name, obj=sys.modules.get(module))  # so that Python can look for what was meant
+
+
+def _instead_of_numpys(name: str) -> str | None:
+    """What to use for a name of NumPy's that `shardwise.numpy` does not have."""
+    if name in _OF_NUMPY:
+        return _OF_NUMPY[name]
+    if name.startswith("_") or name not in dir(np):
+        return None
+    return f"it is NumPy's alone, and takes these arrays, too. Call numpy.{name}, and jnp.asarray on what it returns"

@@ -7,13 +7,17 @@ Eager calls cross no boundary at which frames could be taken out, so this is don
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 import threading
 import traceback
 from typing import Any
 
+import numpy as np
+
 from shardwise.base import tracebacks
+from shardwise.base.nearest import did_you_mean
 
 
 def shown(error: BaseException) -> BaseException:
@@ -34,9 +38,32 @@ def shown(error: BaseException) -> BaseException:
             each.__suppress_context__ = True
         waiting += [e for e in (each.__cause__, context) if e is not None]
         waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+    hint = _hint(error)
+    if hint and hint not in getattr(error, "__notes__", ()):
+        error.add_note(hint)
     if removed:  # told once is enough, and last
         error.add_note(tracebacks.NOTE)
     return error
+
+
+def _hint(error: BaseException) -> str:
+    """The name that a user may have meant. Python's own hook knows it, too, but until 3.12 not the module `traceback`."""
+    name = getattr(error, "name", None)
+    if not isinstance(name, str) or error.__cause__ is not None:
+        return ""
+    if isinstance(error, AttributeError) and error.obj is not None:
+        if hasattr(np.ndarray, name) and type(error.obj).__module__.partition(".")[0] == "shardwise":
+            return (
+                f"NumPy's arrays have it: numpy.asarray(x).{name}. Arrays here cannot be written to: x.at[index].set(value) "
+                "gives a new one."
+            )
+        known = dir(error.obj)
+    elif isinstance(error, NameError) and error.__traceback__ is not None:
+        frame = list(traceback.walk_tb(error.__traceback__))[-1][0]
+        known = [*frame.f_locals, *frame.f_globals, *dir(builtins)]
+    else:
+        return ""
+    return "" if sys.version_info >= (3, 12) else did_you_mean(name, known).strip()
 
 
 def install() -> None:

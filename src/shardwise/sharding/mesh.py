@@ -247,5 +247,12 @@ def make_mesh(
     available = all_devices() if devices is None else list(devices)
     count = math.prod(sizes)
     if len(available) < count:
-        raise ValueError(f"Number of devices {len(available)} must be >= the product of mesh_shape {sizes}")
+        virtual = devices is None and available[0].platform == "cpu"
+        hint = (
+            ". Ask for more right after the import, config.update('jax_num_cpu_devices', n), or from outside, JAX_NUM_CPU_DEVICES=n "
+            "or shardwise run --devices n: they are virtual, n for each process."
+        )
+        raise ValueError(
+            f"Number of devices {len(available)} must be >= the product of mesh_shape {sizes}{hint if virtual else ''}"
+        )
     return Mesh(arranged(available[:count], sizes), names, axis_types)

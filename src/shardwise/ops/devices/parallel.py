@@ -5,7 +5,6 @@ Tracing a call checks its axis names against the axes in scope; errors list the 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import default_dtype, to_inexact
+from shardwise.base.nearest import did_you_mean
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
@@ -51,15 +51,13 @@ def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
     scope = axes_in_scope()
     for name in names:
         if name not in scope:
-            near = difflib.get_close_matches(str(name), [str(s) for s in scope], 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             known = (
                 f"axes in scope: {', '.join(map(repr, scope))}"
                 if scope
                 else "no axes are in scope: call it inside shard_map"
             )
             raise NameError(
-                f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}.{hint}"
+                f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}.{did_you_mean(name, scope)}"
             )
     if len(set(names)) != len(names):
         raise ValueError(f"{api} got an axis name twice: {names}. Name each axis once.")
