@@ -90,6 +90,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise import monitoring as monitoring
     from shardwise import nn as nn
     from shardwise import numpy as numpy
+    from shardwise import ops as ops
     from shardwise import plan as plan
     from shardwise import profiler as profiler
     from shardwise import random as random
@@ -192,7 +193,7 @@ _LAZY_NAMES = {
 
 
 _ROOMS = frozenset(
-    {"base", "engine", "ir", "ops", "passes", "planner", "runtime", "transforms", "cli"}
+    {"base", "engine", "ir", "passes", "planner", "runtime", "transforms", "cli"}
 )  # they have no public names
 _REMOVED = frozenset({"device_put_replicated", "device_put_sharded"})
 

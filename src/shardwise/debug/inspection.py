@@ -30,9 +30,10 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], Any]) -
 
 def _concrete(array: Array) -> Array:
     """The array beneath the tracers of derivatives, which hold one."""
-    while hasattr(type(array), "primal"):
-        array = array.primal
-    return array
+    inner: Any = array
+    while hasattr(type(inner), "primal"):
+        inner = inner.primal
+    return inner
 
 
 def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:

@@ -55,6 +55,11 @@ from shardwise.ops.shapes.reshape import *  # noqa: F403
 from shardwise.ops.shapes.transpose import *  # noqa: F403
 from shardwise.transforms.jit.constraints import with_sharding_constraint as with_sharding_constraint
 
+if _typing.TYPE_CHECKING:  # what `shardwise.lax` imports
+    from shardwise.lax import linalg as linalg
+    from shardwise.transforms.derivatives.implicit import custom_linear_solve as custom_linear_solve
+    from shardwise.transforms.derivatives.implicit import custom_root as custom_root
+
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
 
     def __getattr__(name: str) -> _typing.Any:

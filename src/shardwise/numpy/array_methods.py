@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from shardwise.engine.shards import Shard
 from shardwise.ir import Array
 from shardwise.numpy import (
-    binary,
     cumulative,
     diagonals,
     indexing,
@@ -40,7 +39,6 @@ class ArrayMethods:
     argpartition = sorting_search.argpartition
     argsort = sorting_search.argsort
     choose = selection.choose
-    clip = binary.clip
     conj = unary.conjugate
     conjugate = unary.conjugate
     cumprod = cumulative.cumprod
@@ -87,6 +85,11 @@ class ArrayMethods:
     def flat(self) -> NoReturn: ...
     @property
     def at(self) -> IndexUpdateHelper: ...
+
+    # Checkers take no function as a method whose first parameter has a default.
+    def clip(
+        self, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
+    ) -> Array: ...
 
     # Of concrete arrays: traced ones raise for these.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 
@@ -277,7 +277,7 @@ def value_and_grad(
             full_args = list(args)
             for n, value in zip(nums, picked, strict=True):
                 full_args[n] = value
-            return fun(*full_args, **kwargs)
+            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
 
         _check_reduce_axes(reduce_axes)
         out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
@@ -365,7 +365,7 @@ def jacfwd(
             full_args = list(args)
             for n, value in zip(nums, tree_unflatten(structure, leaves), strict=True):
                 full_args[n] = value
-            out = fun(*full_args, **kwargs)
+            out = cast(Callable[..., Any], fun)(*full_args, **kwargs)
             if has_aux:
                 out, found = _with_aux(out)
                 aux[:] = [found]
@@ -411,7 +411,7 @@ def jacrev(
             full_args = list(args)
             for n, value in zip(nums, picked, strict=True):
                 full_args[n] = value
-            return fun(*full_args, **kwargs)
+            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
 
         out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
         outs, out_structure = tree_flatten(out)
@@ -458,7 +458,7 @@ def fwd_and_bwd(
             full_args = list(args)
             for n, value in zip(nums, picked, strict=True):
                 full_args[n] = value
-            return fun(*full_args, **kwargs)
+            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
 
         return vjp(partial, *[args[n] for n in nums], has_aux=has_aux)
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
@@ -111,7 +111,9 @@ def checkpoint(
             def over_rest(*rest: Any, **named: Any) -> Any:
                 given, named = rebuilt((rest, named))
                 after = iter(given)
-                return fun(*[fixed[i] if i in fixed else next(after) for i in range(len(args))], **named)
+                return cast(Callable[..., Any], fun)(
+                    *[fixed[i] if i in fixed else next(after) for i in range(len(args))], **named
+                )
 
             return checkpoint(over_rest, prevent_cse=prevent_cse, policy=policy)(*own, **keywords)
 
@@ -145,7 +147,9 @@ def checkpoint(
                 nonlocal out_tree
                 given, keywords = tree_unflatten(structure, xs)
                 rest = iter(given)
-                result = fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named)
+                result = cast(Callable[..., Any], fun)(
+                    *[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named
+                )
                 outs, out_tree = tree_flatten(result)
                 return [as_array(as_value(o)) for o in outs]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.signatures import P, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
@@ -61,7 +61,7 @@ class custom_jvp(Custom[P, R]):
             raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``; use defjvp.")
 
         def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-            out = self(*primals)
+            out = cast(Any, self)(*primals)
             parts = [rule(t, out, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule]
             tangent = (
                 functools.reduce(lambda a, b: tree_map(do.add, a, b), parts)
@@ -76,7 +76,7 @@ class custom_jvp(Custom[P, R]):
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {function_name(self.fun)} using defjvp.")
 
-    def _over_state(self, references: Sequence[Reference]) -> custom_jvp:
+    def _over_state(self, references: Sequence[Reference]) -> custom_jvp[..., Any]:
         rule = self.jvp
         assert rule is not None
 
@@ -116,7 +116,7 @@ class custom_jvp(Custom[P, R]):
 
 
 def _jvp_rule(
-    custom: custom_jvp,
+    custom: custom_jvp[..., Any],
     constant: tuple[Any, ...],
     structure: PyTreeDef,
     note: list[Any],

@@ -108,7 +108,7 @@ class Custom(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()) -> None:
         copy_identity(self, fun)
-        self.fun = fun
+        self.fun: Callable[..., Any] = fun
         names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
         for name in nondiff_argnames:
             if name not in names:
@@ -155,7 +155,7 @@ class Custom(Generic[P, R]):
         last, result = self._over_state(references)([r.held() for r in references], *args)
         return stop_gradient(last), result  # rules write values, without derivatives
 
-    def _over_state(self, references: Sequence[Reference]) -> Custom:
+    def _over_state(self, references: Sequence[Reference]) -> Custom[..., Any]:
         """The function of the references' arrays, too."""
         raise NotImplementedError
 

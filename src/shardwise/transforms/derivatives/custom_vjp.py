@@ -80,7 +80,7 @@ class custom_vjp(Custom[P, R]):
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {function_name(self.fun)} using defvjp.")
 
-    def _over_state(self, references: Sequence[Reference]) -> custom_vjp:
+    def _over_state(self, references: Sequence[Reference]) -> custom_vjp[..., Any]:
         fwd, bwd = self.fwd, self.bwd
         assert fwd is not None
         assert bwd is not None
@@ -153,7 +153,7 @@ class _VjpRules:
 
     def __init__(
         self,
-        custom: custom_vjp,
+        custom: custom_vjp[..., Any],
         constant: tuple[Any, ...],
         structure: PyTreeDef,
         joined: Callable[[Sequence[Any]], tuple[Any, ...]],

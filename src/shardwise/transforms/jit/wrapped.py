@@ -128,7 +128,7 @@ class JitWrapped(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], options: JitOptions) -> None:
         copy_identity(self, fun)
-        self._fun = fun
+        self._fun: Callable[..., Any] = fun
         self._options = options
         chosen = options.args
         self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
@@ -165,7 +165,7 @@ class JitWrapped(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._plain and not kwargs:
             try:
-                entry = self._fast.get((context_token(), *[a._sig for a in args]))
+                entry = self._fast.get((context_token(), *[a._sig for a in args]))  # pyright: ignore[reportAttributeAccessIssue]
             except AttributeError:  # not all arguments are concrete arrays
                 entry = None
             if entry is not None and is_eager():
