@@ -36,6 +36,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.experimental import sparse as sparse
     from shardwise.experimental import topologies as topologies
     from shardwise.experimental import xla_metadata as xla_metadata
+    from shardwise.experimental.hijax import cur_qdd as cur_qdd
 
 _MODULES = (
     "array_serialization",
@@ -70,4 +71,6 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
     def __getattr__(name: str) -> _typing.Any:
         if name in _MODULES:
             return _importlib.import_module(f"{__name__}.{name}")
+        if name == "cur_qdd":
+            return _importlib.import_module(f"{__name__}.hijax").cur_qdd
         raise _no_attribute(__name__, name)
