@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.tree import tree_leaves
 from shardwise.debug.visualize import check_drawable, visualize_sharding
@@ -30,10 +30,9 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], Any]) -
 
 def _concrete(array: Array) -> Array:
     """The array beneath the tracers of derivatives, which hold one."""
-    inner: Any = array
-    while hasattr(type(inner), "primal"):
-        inner = inner.primal
-    return inner
+    while hasattr(type(array), "primal"):
+        array = cast(Any, array).primal
+    return array
 
 
 def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:

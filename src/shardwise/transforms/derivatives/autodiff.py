@@ -458,7 +458,7 @@ def fwd_and_bwd(
             full_args = list(args)
             for n, value in zip(nums, picked, strict=True):
                 full_args[n] = value
-            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
+            return fun(*full_args, **kwargs)
 
         return vjp(partial, *[args[n] for n in nums], has_aux=has_aux)
 
