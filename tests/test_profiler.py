@@ -89,9 +89,65 @@ def test_what_is_not_available(tmp_path):
         profiler.start_server(9999)
 
 
+def profile_messages():
+    """pprof's Profile as a message class of protobuf, which reads files on its own."""
+    descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+    from google.protobuf import descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="profile.proto", package="pprof", syntax="proto3")
+    numeric, text = descriptor_pb2.FieldDescriptorProto.TYPE_INT64, descriptor_pb2.FieldDescriptorProto.TYPE_STRING
+    one, many = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL, descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+    messages = {
+        "ValueType": [("type", 1, one, numeric), ("unit", 2, one, numeric)],
+        "Label": [("key", 1, one, numeric), ("str", 2, one, numeric)],
+        "Sample": [("location_id", 1, many, numeric), ("value", 2, many, numeric), ("label", 3, many, "Label")],
+        "Line": [("function_id", 1, one, numeric)],
+        "Location": [("id", 1, one, numeric), ("line", 4, many, "Line")],
+        "Function": [("id", 1, one, numeric), ("name", 2, one, numeric)],
+        "Profile": [("sample_type", 1, many, "ValueType"), ("sample", 2, many, "Sample"), ("location", 4, many, "Location"),
+                    ("function", 5, many, "Function"), ("string_table", 6, many, text), ("default_sample_type", 14, one, numeric)],
+    }  # fmt: skip
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        for field, tag, label, kind in fields:
+            if isinstance(kind, str):
+                message.field.add(name=field, number=tag, label=label, type_name=f".pprof.{kind}", type=11)
+            else:
+                message.field.add(name=field, number=tag, label=label, type=kind)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("pprof.Profile"))
+
+
+def read_profile(data):
+    """What a profile says: sample types, and per function and device count and bytes."""
+    profile = profile_messages().FromString(gzip.decompress(data))
+    texts = profile.string_table
+    functions = {f.id: texts[f.name] for f in profile.function}
+    names = {x.id: functions[x.line[0].function_id] for x in profile.location if x.line}
+    types = [(texts[t.type], texts[t.unit]) for t in profile.sample_type]
+    samples = {}
+    for s in profile.sample:
+        labels = {texts[x.key]: texts[x.str] for x in s.label}
+        where = names[s.location_id[0]] if s.location_id else ""
+        samples[where, labels.get("kind"), labels.get("device")] = list(s.value)
+    return types, samples, texts[profile.default_sample_type]
+
+
 def test_memory_profile(tmp_path, mesh):
     x = sw.device_put(np.ones((64, 8), np.float32), NamedSharding(mesh, P("x")))
-    profiler.save_device_memory_profile(tmp_path / "memory.json")
-    profile = json.loads((tmp_path / "memory.json").read_text())
-    assert {"type": "f32[64,8]", "sharding": str(x.sharding), "bytes_per_device": 1024} in profile["arrays"]
-    assert all(held >= 1024 for held in profile["bytes_per_device"].values())
+    profiler.save_device_memory_profile(tmp_path / "memory.prof")
+    types, samples, default = read_profile((tmp_path / "memory.prof").read_bytes())
+    assert types == [("allocations", "count"), ("space", "bytes")]
+    assert default == "space"
+    for device in sw.devices():
+        assert samples[f"f32[64,8] {x.sharding}", "buffer", str(device)] == [1, 1024]
+
+
+def test_memory_profile_has_the_sample_types_of_jax():
+    jax = pytest.importorskip("jax")
+    kept = jax.numpy.ones(100)
+    types, samples, _ = read_profile(jax.profiler.device_memory_profile())
+    assert types == read_profile(profiler.device_memory_profile())[0]
+    assert {kind for _, kind, _ in samples} >= {"buffer"}
+    assert kept.size == 100

@@ -4,7 +4,7 @@
 """
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise import sharding as _sharding
 from shardwise.base import config as config
@@ -67,6 +67,100 @@ __version__ = "0.1.0"
 
 set_mesh = _context.todays_set_mesh
 
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise import ad_checkpoint as ad_checkpoint
+    from shardwise import alias as alias
+    from shardwise import api_util as api_util
+    from shardwise import core as core
+    from shardwise import custom_batching as custom_batching
+    from shardwise import custom_derivatives as custom_derivatives
+    from shardwise import debug as debug
+    from shardwise import distributed as distributed
+    from shardwise import dlpack as dlpack
+    from shardwise import dtypes as dtypes
+    from shardwise import example_libraries as example_libraries
+    from shardwise import experimental as experimental
+    from shardwise import export as export
+    from shardwise import extend as extend
+    from shardwise import flatten_util as flatten_util
+    from shardwise import image as image
+    from shardwise import interpreters as interpreters
+    from shardwise import lax as lax
+    from shardwise import lib as lib
+    from shardwise import monitoring as monitoring
+    from shardwise import nn as nn
+    from shardwise import numpy as numpy
+    from shardwise import ops as ops
+    from shardwise import plan as plan
+    from shardwise import profiler as profiler
+    from shardwise import random as random
+    from shardwise import ref as ref
+    from shardwise import scipy as scipy
+    from shardwise import sharding as sharding
+    from shardwise import stages as stages
+    from shardwise import tree as tree
+    from shardwise import tree_util as tree_util
+    from shardwise import typing as typing
+    from shardwise import version as version
+    from shardwise.base.config import no_tracing as no_tracing
+    from shardwise.base.contexts import allow_f16_reductions as allow_f16_reductions
+    from shardwise.base.contexts import array_garbage_collection_guard as array_garbage_collection_guard
+    from shardwise.base.contexts import auto_pcast as auto_pcast
+    from shardwise.base.contexts import debug_key_reuse as debug_key_reuse
+    from shardwise.base.contexts import enable_checks as enable_checks
+    from shardwise.base.contexts import jax2tf_associative_scan_reductions as jax2tf_associative_scan_reductions
+    from shardwise.base.contexts import legacy_prng_key as legacy_prng_key
+    from shardwise.base.contexts import make_user_context as make_user_context
+    from shardwise.base.contexts import no_execution as no_execution
+    from shardwise.base.contexts import remove_size_one_mesh_axis_from_type as remove_size_one_mesh_axis_from_type
+    from shardwise.base.contexts import softmax_custom_jvp as softmax_custom_jvp
+    from shardwise.base.contexts import spmd_mode as spmd_mode
+    from shardwise.base.contexts import thread_guard as thread_guard
+    from shardwise.cli import print_environment_info as print_environment_info
+    from shardwise.engine.device_put import copy_to_host_async as copy_to_host_async
+    from shardwise.engine.device_put import device_put_replicated as device_put_replicated
+    from shardwise.engine.device_put import device_put_sharded as device_put_sharded
+    from shardwise.numpy.dynamic_index import ds as ds
+    from shardwise.ops.control.callback import pure_callback as pure_callback
+    from shardwise.ref import Ref as Ref
+    from shardwise.ref import empty_ref as empty_ref
+    from shardwise.ref import free_ref as free_ref
+    from shardwise.ref import freeze as freeze
+    from shardwise.ref import new_ref as new_ref
+    from shardwise.sharding.spec import P as P
+    from shardwise.transforms.derivatives.autodiff import fwd_and_bwd as fwd_and_bwd
+    from shardwise.transforms.derivatives.autodiff import grad as grad
+    from shardwise.transforms.derivatives.autodiff import hessian as hessian
+    from shardwise.transforms.derivatives.autodiff import jacfwd as jacfwd
+    from shardwise.transforms.derivatives.autodiff import jacobian as jacobian
+    from shardwise.transforms.derivatives.autodiff import jacrev as jacrev
+    from shardwise.transforms.derivatives.autodiff import jvp as jvp
+    from shardwise.transforms.derivatives.autodiff import linear_transpose as linear_transpose
+    from shardwise.transforms.derivatives.autodiff import linearize as linearize
+    from shardwise.transforms.derivatives.autodiff import value_and_grad as value_and_grad
+    from shardwise.transforms.derivatives.autodiff import vjp as vjp
+    from shardwise.transforms.derivatives.checkpoint import checkpoint as checkpoint
+    from shardwise.transforms.derivatives.checkpoint import checkpoint_policies as checkpoint_policies
+    from shardwise.transforms.derivatives.checkpoint import remat as remat
+    from shardwise.transforms.derivatives.custom_derivatives import closure_convert as closure_convert
+    from shardwise.transforms.derivatives.custom_derivatives import custom_gradient as custom_gradient
+    from shardwise.transforms.derivatives.custom_derivatives import custom_jvp as custom_jvp
+    from shardwise.transforms.derivatives.custom_derivatives import custom_vjp as custom_vjp
+    from shardwise.transforms.interpreters.accumulation import ad as ad
+    from shardwise.transforms.interpreters.vmap import vmap as vmap
+    from shardwise.transforms.jit.jaxpr import eval_shape as eval_shape
+    from shardwise.transforms.jit.jaxpr import make_jaxpr as make_jaxpr
+    from shardwise.transforms.manual.explicit import reshard as reshard
+    from shardwise.transforms.manual.pmap import pmap as pmap
+    from shardwise.transforms.manual.shard_map import shard_map as shard_map
+    from shardwise.transforms.manual.shard_map import smap as smap
+    from shardwise.transforms.tracing.blocking import block_until_ready as block_until_ready
+    from shardwise.transforms.tracing.blocking import effects_barrier as effects_barrier
+    from shardwise.transforms.tracing.blocking import ensure_compile_time_eval as ensure_compile_time_eval
+    from shardwise.transforms.tracing.naming import named_call as named_call
+    from shardwise.transforms.tracing.naming import named_scope as named_scope
+    from shardwise.tree_util import tree_map as tree_map
+
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
     "_src", "ad_checkpoint", "alias", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug",
@@ -104,23 +198,25 @@ _ROOMS = frozenset(
 _REMOVED = frozenset({"device_put_replicated", "device_put_sharded"})
 
 
-def __getattr__(name: str) -> _Any:
-    if name in _LAZY_MODULES:
-        return _importlib.import_module(f"shardwise.{name}")
-    if name == "P":  # not kept in the module: the dialect may change
-        return _spec.TodaysSpec if config.dialect.shardings.spec_is_tuple else _spec.PartitionSpec
-    if name in _REMOVED:  # as above
-        if not config.dialect.functions.keeps_removed:
-            raise AttributeError(
-                f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values. "
-                f"{config.dialect.switch}"
-            )
-        return getattr(_importlib.import_module("shardwise.engine.device_put"), name)
-    if name in _LAZY_NAMES:
-        value = getattr(_importlib.import_module(_LAZY_NAMES[name]), name)
-        globals()[name] = value
-        return value
-    raise _no_attribute("shardwise", name)
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _LAZY_MODULES:
+            return _importlib.import_module(f"shardwise.{name}")
+        if name == "P":  # not kept in the module: the dialect may change
+            return _spec.TodaysSpec if config.dialect.shardings.spec_is_tuple else _spec.PartitionSpec
+        if name in _REMOVED:  # as above
+            if not config.dialect.functions.keeps_removed:
+                raise AttributeError(
+                    f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values. "
+                    f"{config.dialect.switch}"
+                )
+            return getattr(_importlib.import_module("shardwise.engine.device_put"), name)
+        if name in _LAZY_NAMES:
+            value = getattr(_importlib.import_module(_LAZY_NAMES[name]), name)
+            globals()[name] = value
+            return value
+        raise _no_attribute("shardwise", name)
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def to_dlpack(
         raise ValueError(
             f"to_dlpack: x is on {sorted(map(str, x.devices()))}, but src_device={src_device}. Leave src_device out."
         )
-    return x.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+    return cast(Any, x).__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
 
 def is_supported_dtype(dtype: Any) -> bool:

@@ -10,12 +10,14 @@ import dis
 import functools
 import gzip
 import json
+import math
 import os
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from shardwise.base.listing import listing as _listing
+from shardwise.base.protobuf import block, number, numbers, text
 from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_index
 from shardwise.transforms.tracing import SCOPES
@@ -221,23 +224,48 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """JSON text of the live arrays: bytes per device, and each array with its shape, dtype, sharding and bytes per device."""
-    held = {str(d): 0 for d in devices(backend)}
-    arrays: list[dict[str, Any]] = []
+    """The live arrays as a gzipped profile for ``pprof``: samples of "allocations" and "space", one per array and device.
+
+    A sample's function is the array's type and sharding, its labels are ``kind`` and ``device``. Bytes are those of the device's
+    shard; replicas count on each device, though they are stored once.
+    """
+    held = {str(d) for d in devices(backend)}
+    samples: Counter[tuple[str, str, int]] = Counter()
     for x in live_arrays():
-        shape = x.sharding.shard_shape(x.shape)
-        size = x.itemsize
-        for n in shape:
-            size *= n
-        for d in x._sig.devices:
-            held[str(d)] = held.get(str(d), 0) + size
-        arrays.append({"type": x.aval.str_short(), "sharding": str(x.sharding), "bytes_per_device": size})
-    arrays.sort(key=lambda a: -a["bytes_per_device"])
-    return json.dumps({"bytes_per_device": held, "arrays": arrays}, indent=1).encode()
+        size = math.prod(x.sharding.shard_shape(x.shape)) * x.itemsize
+        for device in map(str, x._sig.devices):
+            if device in held:
+                samples[f"{x.aval.str_short()} {x.sharding}", device, size] += 1
+    return gzip.compress(_pprof(samples))
+
+
+def _pprof(samples: Mapping[tuple[str, str, int], int]) -> bytes:
+    """A message Profile of pprof's profile.proto: a location and a function for each name, texts in one table."""
+    texts: dict[str, int] = {"": 0}
+    functions: dict[str, int] = {}
+
+    def place(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    def labelled(key: str, value: str) -> bytes:
+        return block(3, number(1, place(key)) + number(2, place(value)))
+
+    body = b"".join(
+        block(1, number(1, place(kind)) + number(2, place(unit)))
+        for kind, unit in (("allocations", "count"), ("space", "bytes"))
+    )
+    for (name, device, size), count in samples.items():
+        location = functions.setdefault(name, len(functions) + 1)
+        values = numbers(1, [location]) + numbers(2, [count, count * size])
+        body += block(2, values + labelled("kind", "buffer") + labelled("device", device))
+    for name, i in functions.items():
+        body += block(4, number(1, i) + block(4, number(1, i)))
+        body += block(5, number(1, i) + number(2, place(name)) + number(3, place(name)))
+    return body + b"".join(text(6, t) for t in texts) + number(14, place("space"))
 
 
 def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | None = None) -> None:
-    """Write `device_memory_profile` to a file. It counts the bytes of each device's shards; replicas are stored once."""
+    """Write `device_memory_profile` to a file, for ``pprof -top`` or ``pprof -web``."""
     Path(filename).write_bytes(device_memory_profile(backend))
 
 

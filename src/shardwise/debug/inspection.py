@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.tree import tree_leaves
 from shardwise.debug.visualize import check_drawable, visualize_sharding
@@ -31,7 +31,7 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], Any]) -
 def _concrete(array: Array) -> Array:
     """The array beneath the tracers of derivatives, which hold one."""
     while hasattr(type(array), "primal"):
-        array = array.primal
+        array = cast(Any, array).primal
     return array
 
 

@@ -4,12 +4,39 @@ In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old
 """
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise.base.config import disable_x64 as disable_x64
 from shardwise.base.config import enable_x64 as enable_x64
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.ops.control.callback import io_callback as io_callback
+
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.experimental import array_serialization as array_serialization
+    from shardwise.experimental import checkify as checkify
+    from shardwise.experimental import colocated_python as colocated_python
+    from shardwise.experimental import compilation_cache as compilation_cache
+    from shardwise.experimental import compute_on as compute_on
+    from shardwise.experimental import custom_partitioning as custom_partitioning
+    from shardwise.experimental import hijax as hijax
+    from shardwise.experimental import jet as jet
+    from shardwise.experimental import key_reuse as key_reuse
+    from shardwise.experimental import layout as layout
+    from shardwise.experimental import mesh_utils as mesh_utils
+    from shardwise.experimental import mosaic as mosaic
+    from shardwise.experimental import multihost_utils as multihost_utils
+    from shardwise.experimental import ode as ode
+    from shardwise.experimental import pallas as pallas
+    from shardwise.experimental import pjit as pjit
+    from shardwise.experimental import roofline as roofline
+    from shardwise.experimental import serialize_executable as serialize_executable
+    from shardwise.experimental import shard as shard
+    from shardwise.experimental import shard_alike as shard_alike
+    from shardwise.experimental import shard_map as shard_map
+    from shardwise.experimental import sparse as sparse
+    from shardwise.experimental import topologies as topologies
+    from shardwise.experimental import xla_metadata as xla_metadata
+    from shardwise.experimental.hijax import cur_qdd as cur_qdd
 
 _MODULES = (
     "array_serialization",
@@ -39,9 +66,11 @@ _MODULES = (
 )
 
 
-def __getattr__(name: str) -> _Any:
-    if name in _MODULES:
-        return _importlib.import_module(f"{__name__}.{name}")
-    if name == "cur_qdd":
-        return _importlib.import_module(f"{__name__}.hijax").cur_qdd
-    raise _no_attribute(__name__, name)
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _MODULES:
+            return _importlib.import_module(f"{__name__}.{name}")
+        if name == "cur_qdd":
+            return _importlib.import_module(f"{__name__}.hijax").cur_qdd
+        raise _no_attribute(__name__, name)

@@ -1,17 +1,26 @@
 """`shardwise.extend`: the pieces that libraries built on programs use, named as in jax.extend."""
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise.base.gone import no_attribute as _no_attribute
+
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.extend import backend as backend
+    from shardwise.extend import core as core
+    from shardwise.extend import ifrt_programs as ifrt_programs
+    from shardwise.extend import linear_util as linear_util
+    from shardwise.extend import source_info_util as source_info_util
 
 _MODULES = ("backend", "core", "ifrt_programs", "linear_util", "source_info_util")
 
 
-def __getattr__(name: str) -> _Any:
-    if name in _MODULES:
-        return _importlib.import_module(f"{__name__}.{name}")
-    raise _no_attribute(__name__, name)
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _MODULES:
+            return _importlib.import_module(f"{__name__}.{name}")
+        raise _no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

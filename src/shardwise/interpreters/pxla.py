@@ -1,7 +1,7 @@
 """`shardwise.interpreters.pxla`: the parts of a PmapSharding, and the mesh of `with mesh:`; the error for `ShardedDeviceArray` names
 its replacement."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardwise.base.gone import no_attribute
 from shardwise.sharding.context import legacy_mesh
@@ -34,5 +34,7 @@ class _ThreadResources(NamedTuple):
 thread_resources = _ThreadResources(_Environment())
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(__name__, name)
+if not TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name)

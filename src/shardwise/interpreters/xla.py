@@ -1,6 +1,6 @@
 """`shardwise.interpreters.xla`: the former place of `DeviceArray`; its error names the replacement."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwise.base.gone import no_attribute
 from shardwise.core import pytype_aval_mappings as pytype_aval_mappings
@@ -15,5 +15,7 @@ def _unchanged(x: Any) -> Any:
 canonicalize_dtype_handlers = dict.fromkeys(pytype_aval_mappings, _unchanged)
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(__name__, name)
+if not TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name)

@@ -15,8 +15,13 @@ from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, canonicalize, physical, scalar_dtype
 from shardwise.ir.types import ShapedArray
 
+if TYPE_CHECKING:
+    from shardwise.numpy.array_methods import ArrayMethods
+else:
+    ArrayMethods = object
 
-class Array:
+
+class Array(ArrayMethods):
     """An n-dimensional array spread over one or more devices, or the trace of one.
 
     Use it in ``isinstance`` tests and annotations; make arrays with ``shardwise.numpy`` functions or ``device_put``.
@@ -110,7 +115,8 @@ class Array:
         def __float__(self) -> float: ...
         def __int__(self) -> int: ...
         def __index__(self) -> int: ...
-        def __getattr__(self, name: str) -> Any: ...
+        def __complex__(self) -> complex: ...
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]: ...
 
 
 def check_truth(x: Array) -> None:

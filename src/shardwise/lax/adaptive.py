@@ -4,7 +4,7 @@
 """
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise.lax.composite import after_all as after_all
 from shardwise.lax.composite import composite as composite
@@ -21,8 +21,15 @@ from shardwise.lax.values import stage as stage
 from shardwise.ops.control import *  # noqa: F403
 from shardwise.ops.devices.barrier import optimization_barrier as optimization_barrier
 from shardwise.ops.devices.parallel import *  # noqa: F403
-from shardwise.ops.elementwise import *  # noqa: F403
+from shardwise.ops.elementwise import AccuracyMode as AccuracyMode
+from shardwise.ops.elementwise import Tolerance as Tolerance
+from shardwise.ops.elementwise.binary import *  # noqa: F403
+from shardwise.ops.elementwise.casts import *  # noqa: F403
+from shardwise.ops.elementwise.comparison import *  # noqa: F403
+from shardwise.ops.elementwise.selection import *  # noqa: F403
 from shardwise.ops.elementwise.special import *  # noqa: F403
+from shardwise.ops.elementwise.transcendental import *  # noqa: F403
+from shardwise.ops.elementwise.unary import *  # noqa: F403
 from shardwise.ops.indexing.apply import *  # noqa: F403
 from shardwise.ops.indexing.dim_slices import *  # noqa: F403
 from shardwise.ops.indexing.gather import *  # noqa: F403
@@ -32,14 +39,28 @@ from shardwise.ops.indexing.sorting import *  # noqa: F403
 from shardwise.ops.linalg.fft import *  # noqa: F403
 from shardwise.ops.products.contract import *  # noqa: F403
 from shardwise.ops.products.conv import *  # noqa: F403
+from shardwise.ops.products.conv_geometry import *  # noqa: F403
 from shardwise.ops.random.rng_bits import *  # noqa: F403
 from shardwise.ops.reductions.arg_extrema import *  # noqa: F403
 from shardwise.ops.reductions.cumulative import *  # noqa: F403
 from shardwise.ops.reductions.reduce import *  # noqa: F403
 from shardwise.ops.reductions.window import *  # noqa: F403
-from shardwise.ops.shapes import *  # noqa: F403
+from shardwise.ops.shapes import rev as rev
+from shardwise.ops.shapes.broadcast import *  # noqa: F403
+from shardwise.ops.shapes.fill import *  # noqa: F403
+from shardwise.ops.shapes.iota import *  # noqa: F403
+from shardwise.ops.shapes.joining import *  # noqa: F403
+from shardwise.ops.shapes.pieces import *  # noqa: F403
+from shardwise.ops.shapes.reshape import *  # noqa: F403
+from shardwise.ops.shapes.transpose import *  # noqa: F403
 from shardwise.transforms.jit.constraints import with_sharding_constraint as with_sharding_constraint
 
+if _typing.TYPE_CHECKING:  # what `shardwise.lax` imports
+    from shardwise.lax import linalg as linalg
+    from shardwise.transforms.derivatives.implicit import custom_linear_solve as custom_linear_solve
+    from shardwise.transforms.derivatives.implicit import custom_root as custom_root
 
-def __getattr__(name: str) -> _Any:
-    return getattr(_importlib.import_module("shardwise.lax"), name)  # what is made or imported on demand
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        return getattr(_importlib.import_module("shardwise.lax"), name)  # what is made or imported on demand

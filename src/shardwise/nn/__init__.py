@@ -4,8 +4,7 @@ In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do; ea
 """
 
 import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise.base.listing import package_listing as _package_listing
 from shardwise.nn.activations import celu as celu
@@ -41,7 +40,7 @@ from shardwise.nn.normalization import one_hot as one_hot
 from shardwise.nn.normalization import softmax as softmax
 from shardwise.nn.normalization import standardize as standardize
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from shardwise.nn import initializers as initializers
     from shardwise.nn.attention import dot_product_attention as dot_product_attention
     from shardwise.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_general_config
@@ -57,13 +56,15 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> _Any:
-    if name == "initializers":
-        return _importlib.import_module("shardwise.nn.initializers")
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(_importlib.import_module(f"shardwise.nn.{_LATER[name]}"), name)
-    return value
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name == "initializers":
+            return _importlib.import_module("shardwise.nn.initializers")
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(_importlib.import_module(f"shardwise.nn.{_LATER[name]}"), name)
+        return value
 
 
 __dir__ = _package_listing(__name__, "initializers", *_LATER)

@@ -79,7 +79,7 @@ def dot_product_attention(
         raise ValueError(
             f"The number of query heads must be a multiple of key/value heads, but got {q.shape[2]} vs {heads}"
         )
-    window = (local_window_size,) * 2 if isinstance(local_window_size, int) else local_window_size
+    window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
     out, residual = _attend(
         q,
         k,

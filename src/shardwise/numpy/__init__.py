@@ -5,7 +5,7 @@ In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do. Ea
 
 import importlib as _importlib
 import sys as _sys
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.base.listing import package_listing as _package_listing
@@ -37,6 +37,7 @@ from shardwise.numpy.quantiles import *  # noqa: F403
 from shardwise.numpy.ranges import *  # noqa: F403
 from shardwise.numpy.rearranging import *  # noqa: F403
 from shardwise.numpy.reductions import *  # noqa: F403
+from shardwise.numpy.scalar_types import *  # noqa: F403
 from shardwise.numpy.selection import *  # noqa: F403
 from shardwise.numpy.sets import *  # noqa: F403
 from shardwise.numpy.shapes import *  # noqa: F403
@@ -46,14 +47,20 @@ from shardwise.numpy.statistics import *  # noqa: F403
 from shardwise.numpy.transcendental import *  # noqa: F403
 from shardwise.numpy.unary import *  # noqa: F403
 
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.numpy import fft as fft
+    from shardwise.numpy import linalg as linalg
+
 _install_operators()
 _sign_methods(_sys.modules[__name__])
 
 
-def __getattr__(name: str) -> _Any:
-    if name in ("fft", "linalg"):
-        return _importlib.import_module(f"shardwise.numpy.{name}")
-    raise _no_attribute("shardwise.numpy", name)
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in ("fft", "linalg"):
+            return _importlib.import_module(f"shardwise.numpy.{name}")
+        raise _no_attribute("shardwise.numpy", name)
 
 
 __dir__ = _package_listing(__name__, "fft", "linalg")

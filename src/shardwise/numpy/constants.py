@@ -111,10 +111,8 @@ def size(a: Any, axis: Any = None) -> int:
     return result
 
 
-globals().update(_dtypes.SCALAR_TYPES | _dtypes.SCALAR_ALIASES)
-
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]  # the table of types names them
-    *_dtypes.SCALAR_TYPES, *_dtypes.SCALAR_ALIASES, "ComplexWarning", "array_repr", "array_str", "can_cast", "character",
+__all__ = [
+    "ComplexWarning", "array_repr", "array_str", "can_cast", "character",
     "complexfloating", "dtype", "e", "euler_gamma", "finfo", "flexible", "floating", "generic", "get_printoptions", "iinfo",
     "inexact", "inf", "integer", "isdtype", "issubdtype", "iterable", "nan", "ndarray", "ndim", "newaxis", "number", "object_",
     "pi", "printoptions", "promote_types", "result_type", "set_printoptions", "shape", "signedinteger", "size",

@@ -120,7 +120,7 @@ def _copied(x: Array, wanted: Any) -> Array:
     concrete = type(x) is ArrayImpl and is_eager()
     if wanted is not None and (wanted != x.dtype or (x.weak_type and not concrete)):
         return x
-    if concrete and type(x.sharding) is PmapSharding:
+    if concrete and isinstance(x, ArrayImpl) and type(x.sharding) is PmapSharding:
         return x._copied()
     result = bind(copy_p, x)  # on the mesh in context
     return result._copied() if concrete and type(result) is ArrayImpl else result

@@ -89,7 +89,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     at = value("polyval", x, 1)
     if config.dialect.functions.polyval_promotes_integers:
         coefficients, at = promote_inexact(coefficients, at)
-    return _polyval(coefficients, at, unroll)
+    return _polyval(as_array(coefficients), at, unroll)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------

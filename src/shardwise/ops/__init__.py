@@ -4,10 +4,17 @@ As `jax.ops` it also gives the reductions by segment.
 """
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.ops.reductions.segments import segment_max as segment_max
+    from shardwise.ops.reductions.segments import segment_min as segment_min
+    from shardwise.ops.reductions.segments import segment_prod as segment_prod
+    from shardwise.ops.reductions.segments import segment_sum as segment_sum
 
-def __getattr__(name: str) -> _Any:
-    if name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
-        return getattr(_importlib.import_module("shardwise.ops.reductions.segments"), name)
-    raise AttributeError(f"module 'shardwise.ops' has no attribute {name!r}")
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
+            return getattr(_importlib.import_module("shardwise.ops.reductions.segments"), name)
+        raise AttributeError(f"module 'shardwise.ops' has no attribute {name!r}")

@@ -3,7 +3,7 @@
 In: settings. Out: `Sharding` objects; higher layers read two of their members, `device_list` and `tiling(ndim)`.
 """
 
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.base.listing import package_listing as _package_listing
@@ -53,9 +53,15 @@ from shardwise.sharding.spec import P as P
 from shardwise.sharding.spec import PartitionSpec as PartitionSpec
 from shardwise.sharding.tiling import Tiling as Tiling
 
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.transforms.manual.explicit import auto_axes as auto_axes
+    from shardwise.transforms.manual.explicit import explicit_axes as explicit_axes
+    from shardwise.transforms.manual.explicit import reshard as reshard
 
-def __getattr__(name: str) -> _Any:
-    raise _no_attribute(__name__, name)
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        raise _no_attribute(__name__, name)
 
 
 __dir__ = _package_listing(__name__)

@@ -1,7 +1,7 @@
 """`shardwise.extend.core`: programs as values, for interpreters of them, and new primitives."""
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 import numpy as _np
 
@@ -33,6 +33,9 @@ from shardwise.transforms.programs.jaxpr_views import new_jaxpr_eqn as new_jaxpr
 from shardwise.transforms.programs.jaxpr_views import subjaxprs as subjaxprs
 from shardwise.transforms.programs.primitives import Primitive as Primitive
 
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.extend.core import primitives as primitives
+
 array_types = {_Array, _np.ndarray, _np.generic}
 
 no_effects: frozenset[str] = frozenset()
@@ -52,7 +55,7 @@ class EffectTypes:
         """Allow a kind."""
         self._types.add(kind)
 
-    def contains(self, effect: _Any) -> bool:
+    def contains(self, effect: _typing.Any) -> bool:
         """Whether the kind of `effect` is allowed."""
         return isinstance(effect, tuple(self._types))
 
@@ -70,7 +73,9 @@ def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray
     return _ShapedArray((*aval.shape[:axis], *aval.shape[axis + 1 :]), aval.dtype, aval.weak_type)
 
 
-def unmapped_aval(size: int, axis: int | None, aval: _ShapedArray, explicit_mesh_axis: _Any = None) -> _ShapedArray:
+def unmapped_aval(
+    size: int, axis: int | None, aval: _ShapedArray, explicit_mesh_axis: _typing.Any = None
+) -> _ShapedArray:
     """The type of `size` items stacked along a new dim `axis`; `aval` itself for None.
 
     NotImplementedError for an `explicit_mesh_axis`: the new dim is whole.
@@ -83,12 +88,14 @@ def unmapped_aval(size: int, axis: int | None, aval: _ShapedArray, explicit_mesh
     return _ShapedArray((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype, aval.weak_type)
 
 
-def primal_dtype_to_tangent_dtype(primal_dtype: _Any) -> _Any:
+def primal_dtype_to_tangent_dtype(primal_dtype: _typing.Any) -> _typing.Any:
     """The dtype of tangents of values of that dtype: the same, or float0."""
     return _tangent_type(_ShapedArray((), primal_dtype)).dtype
 
 
-def __getattr__(name: str) -> _Any:
-    if name == "primitives":
-        return _importlib.import_module(f"{__name__}.primitives")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name == "primitives":
+            return _importlib.import_module(f"{__name__}.primitives")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shardwise.base import protobuf
 from shardwise.planner import Plan, Schedule, Task
 
 VERSION = "0.0.4"
@@ -119,7 +120,7 @@ class _Trace:
     _count: int = 0
 
     def __post_init__(self) -> None:
-        self.pieces.append(_message(_text(1, VERSION)))
+        self.pieces.append(_message(protobuf.text(1, VERSION)))
 
     def of_rank(self, rank: int) -> bytes:
         """The file of a rank."""
@@ -179,19 +180,21 @@ class _Trace:
         values: list[bytes] | None = None,
     ) -> None:
         """One Node, whose last attribute, if any, differs by rank: all of one width, strings of digits or varints."""
-        body = _number(1, self._count) + _text(2, name) + _number(3, kind)
-        body += _block(5, b"".join(map(_varint, before))) if before else b""
-        body += _number(6, int(1e6 * start)) + _number(7, max(1, round(1e6 * task.seconds))) + attributes
+        body = protobuf.number(1, self._count) + protobuf.text(2, name) + protobuf.number(3, kind)
+        body += protobuf.numbers(5, before) if before else b""
+        body += (
+            protobuf.number(6, int(1e6 * start)) + protobuf.number(7, max(1, round(1e6 * task.seconds))) + attributes
+        )
         self._count += 1
         if values is None:
             self.pieces.append(_message(body))
             return
         width = len(values[0])
         is_text = key == "pg_name"
-        tag = _varint(_STRING << 3 | 2) + _varint(width) if is_text else _varint(_INT32 << 3)
-        head = _text(1, key) + tag
-        body += _varint(10 << 3 | 2) + _varint(len(head) + width) + head
-        self.pieces += [_varint(len(body) + width) + body, values]
+        tag = protobuf.varint(_STRING << 3 | 2) + protobuf.varint(width) if is_text else protobuf.varint(_INT32 << 3)
+        head = protobuf.text(1, key) + tag
+        body += protobuf.varint(10 << 3 | 2) + protobuf.varint(len(head) + width) + head
+        self.pieces += [protobuf.varint(len(body) + width) + body, values]
 
 
 def _operand_bytes(task: Task, size: int) -> int:
@@ -206,36 +209,15 @@ def _operand_bytes(task: Task, size: int) -> int:
 # -- protobuf's wire format -----------------------------------------------------------------------------------------------------
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _fixed(value: int) -> bytes:
     """A varint of four bytes, whatever the value: continuation bits with nothing behind them are allowed."""
     return bytes([value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21 & 127])
 
 
-def _number(tag: int, value: int) -> bytes:
-    return _varint(tag << 3) + _varint(value)
-
-
-def _block(tag: int, value: bytes) -> bytes:
-    return _varint(tag << 3 | 2) + _varint(len(value)) + value
-
-
-def _text(tag: int, value: str) -> bytes:
-    return _block(tag, value.encode())
-
-
 def _attribute(name: str, tag: int, value: int) -> bytes:
     """An AttributeProto in a Node; `tag` is that of the value's type."""
-    return _block(10, _text(1, name) + _number(tag, value))
+    return protobuf.block(10, protobuf.text(1, name) + protobuf.number(tag, value))
 
 
 def _message(body: bytes) -> bytes:
-    return _varint(len(body)) + body
+    return protobuf.varint(len(body)) + body

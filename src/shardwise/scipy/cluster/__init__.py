@@ -1,10 +1,14 @@
 """`shardwise.scipy.cluster`: vector quantization, in `vq`."""
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.scipy.cluster import vq as vq
 
-def __getattr__(name: str) -> _Any:
-    if name == "vq":
-        return _importlib.import_module(f"{__name__}.vq")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name == "vq":
+            return _importlib.import_module(f"{__name__}.vq")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

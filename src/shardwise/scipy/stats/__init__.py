@@ -4,7 +4,41 @@ Each distribution's functions broadcast their arguments to one floating dtype an
 """
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
+
+from shardwise.base.listing import package_listing as _package_listing
+
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.scipy.stats import bernoulli as bernoulli
+    from shardwise.scipy.stats import beta as beta
+    from shardwise.scipy.stats import betabinom as betabinom
+    from shardwise.scipy.stats import binom as binom
+    from shardwise.scipy.stats import cauchy as cauchy
+    from shardwise.scipy.stats import chi2 as chi2
+    from shardwise.scipy.stats import dirichlet as dirichlet
+    from shardwise.scipy.stats import expon as expon
+    from shardwise.scipy.stats import gamma as gamma
+    from shardwise.scipy.stats import gennorm as gennorm
+    from shardwise.scipy.stats import geom as geom
+    from shardwise.scipy.stats import gumbel_l as gumbel_l
+    from shardwise.scipy.stats import gumbel_r as gumbel_r
+    from shardwise.scipy.stats import laplace as laplace
+    from shardwise.scipy.stats import logistic as logistic
+    from shardwise.scipy.stats import multinomial as multinomial
+    from shardwise.scipy.stats import multivariate_normal as multivariate_normal
+    from shardwise.scipy.stats import nbinom as nbinom
+    from shardwise.scipy.stats import norm as norm
+    from shardwise.scipy.stats import pareto as pareto
+    from shardwise.scipy.stats import poisson as poisson
+    from shardwise.scipy.stats import t as t
+    from shardwise.scipy.stats import truncnorm as truncnorm
+    from shardwise.scipy.stats import uniform as uniform
+    from shardwise.scipy.stats import vonmises as vonmises
+    from shardwise.scipy.stats import wrapcauchy as wrapcauchy
+    from shardwise.scipy.stats.kde import gaussian_kde as gaussian_kde
+    from shardwise.scipy.stats.summaries import mode as mode
+    from shardwise.scipy.stats.summaries import rankdata as rankdata
+    from shardwise.scipy.stats.summaries import sem as sem
 
 _SUBMODULES = (
     "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma", "gennorm", "geom",
@@ -14,13 +48,14 @@ _SUBMODULES = (
 _NAMES = {"gaussian_kde": "kde", "mode": "summaries", "rankdata": "summaries", "sem": "summaries"}
 
 
-def __getattr__(name: str) -> _Any:
-    if name in _SUBMODULES:
-        return _importlib.import_module(f"{__name__}.{name}")
-    if name in _NAMES:
-        return getattr(_importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _SUBMODULES:
+            return _importlib.import_module(f"{__name__}.{name}")
+        if name in _NAMES:
+            return getattr(_importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES, *_NAMES})
+__dir__ = _package_listing(__name__, *_SUBMODULES, *_NAMES)

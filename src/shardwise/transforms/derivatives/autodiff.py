@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from shardwise.ir import Array, check_leaks, current_trace, tracing
@@ -69,6 +70,14 @@ def _with_aux(out: Any) -> tuple[Any, Any]:
 
 
 @user_facing
+@overload
+def jvp(
+    fun: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[Any, Any, Any]: ...
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output.
 
@@ -105,6 +114,12 @@ def _plain(tree: Any, trace: JVPTrace) -> Any:
 
 
 @user_facing
+@overload
+def linearize(fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False) -> tuple[R, Callable[..., R]]: ...
+@overload
+def linearize(
+    fun: Callable[..., Any], *primals: Any, has_aux: Literal[True]
+) -> tuple[Any, Callable[..., Any], Any]: ...
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """``(fun(*primals), f_jvp)`` where `f_jvp` maps tangents at `primals` without running `fun` again.
 
@@ -130,6 +145,14 @@ def _strip(tree: Any) -> Any:
 
 
 @user_facing
+@overload
+def vjp(
+    fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False, reduce_axes: Any = ()
+) -> tuple[R, Callable[[R], tuple[Any, ...]]]: ...
+@overload
+def vjp(
+    fun: Callable[..., Any], *primals: Any, has_aux: Literal[True], reduce_axes: Any = ()
+) -> tuple[Any, Callable[..., tuple[Any, ...]], Any]: ...
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> Any:
     """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`.
 
@@ -227,13 +250,13 @@ def _check_output(value: Any, holomorphic: bool, name: str) -> None:
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     argnums: Any = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Any = (),
-) -> Callable[..., Any]:
+) -> Callable[P, tuple[R, Any]]:
     """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``.
 
     >>> jax.value_and_grad(lambda x: x**3)(2.0)
@@ -254,7 +277,7 @@ def value_and_grad(
             full_args = list(args)
             for n, value in zip(nums, picked, strict=True):
                 full_args[n] = value
-            return fun(*full_args, **kwargs)
+            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
 
         _check_reduce_axes(reduce_axes)
         out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
@@ -268,13 +291,13 @@ def value_and_grad(
 
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: Any = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Any = (),
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """A function that gives the gradient of the scalar function `fun` in its arguments `argnums`.
 
     >>> jax.grad(lambda x: x**3)(2.0)
@@ -319,8 +342,8 @@ def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
 
 
 def jacfwd(
-    fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, Any]:
     """The Jacobian by forward mode, one column per input element: for tall Jacobians.
 
     >>> jax.jacfwd(lambda x: jnp.array([x[0] * x[1], x[0]]))(jnp.array([2.0, 3.0]))
@@ -342,7 +365,7 @@ def jacfwd(
             full_args = list(args)
             for n, value in zip(nums, tree_unflatten(structure, leaves), strict=True):
                 full_args[n] = value
-            out = fun(*full_args, **kwargs)
+            out = cast(Callable[..., Any], fun)(*full_args, **kwargs)
             if has_aux:
                 out, found = _with_aux(out)
                 aux[:] = [found]
@@ -367,8 +390,8 @@ def _argument_tree(parts: list[Any], structure: PyTreeDef, argnums: Any) -> Any:
 
 
 def jacrev(
-    fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
+) -> Callable[P, Any]:
     """The Jacobian by reverse mode, one row per output element: for wide Jacobians.
 
     >>> jax.jacrev(lambda x: x**2)(jnp.array([1.0, 2.0]))
@@ -388,7 +411,7 @@ def jacrev(
             full_args = list(args)
             for n, value in zip(nums, picked, strict=True):
                 full_args[n] = value
-            return fun(*full_args, **kwargs)
+            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
 
         out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
         outs, out_structure = tree_flatten(out)
@@ -408,8 +431,8 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[P, Any]:
     """Second derivatives, forward over reverse.
 
     >>> jax.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 2.0]))

@@ -12,11 +12,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import (
@@ -60,14 +61,14 @@ from shardwise.transforms.interpreters.linearize import linearize_flat, transpos
 
 
 def checkpoint(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     *,
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
-) -> Any:
+) -> Callable[P, R]:
     """`fun`, but reverse mode keeps only its arguments and recomputes the rest.
 
     Args:
@@ -110,7 +111,9 @@ def checkpoint(
             def over_rest(*rest: Any, **named: Any) -> Any:
                 given, named = rebuilt((rest, named))
                 after = iter(given)
-                return fun(*[fixed[i] if i in fixed else next(after) for i in range(len(args))], **named)
+                return cast(Callable[..., Any], fun)(
+                    *[fixed[i] if i in fixed else next(after) for i in range(len(args))], **named
+                )
 
             return checkpoint(over_rest, prevent_cse=prevent_cse, policy=policy)(*own, **keywords)
 
@@ -144,7 +147,9 @@ def checkpoint(
                 nonlocal out_tree
                 given, keywords = tree_unflatten(structure, xs)
                 rest = iter(given)
-                result = fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named)
+                result = cast(Callable[..., Any], fun)(
+                    *[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named
+                )
                 outs, out_tree = tree_flatten(result)
                 return [as_array(as_value(o)) for o in outs]
 
@@ -211,13 +216,13 @@ def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[
 
 
 def remat(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     *,
     prevent_cse: bool = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     concrete: bool = False,
-) -> Any:
+) -> Callable[P, R]:
     """The older name of `checkpoint`, and its arguments; those by keyword cannot be static."""
     return checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete)
 

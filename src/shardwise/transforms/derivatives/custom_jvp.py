@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
+from shardwise.base.signatures import P, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
@@ -31,7 +32,7 @@ from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
 from shardwise.transforms.interpreters.linearize import transpose_linear
 
 
-class custom_jvp(Custom):
+class custom_jvp(Custom[P, R]):
     """A function whose derivative is given by a rule for tangents.
 
     >>> @custom_jvp
@@ -42,9 +43,7 @@ class custom_jvp(Custom):
     `nondiff_argnums` (or `nondiff_argnames`) are arguments that the rule gets as they are, before the two tuples.
     """
 
-    def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
         self.symbolic_zeros = False
@@ -62,7 +61,7 @@ class custom_jvp(Custom):
             raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``; use defjvp.")
 
         def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-            out = self(*primals)
+            out = cast(Any, self)(*primals)
             parts = [rule(t, out, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule]
             tangent = (
                 functools.reduce(lambda a, b: tree_map(do.add, a, b), parts)
@@ -77,7 +76,7 @@ class custom_jvp(Custom):
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {function_name(self.fun)} using defjvp.")
 
-    def _over_state(self, references: Sequence[Reference]) -> custom_jvp:
+    def _over_state(self, references: Sequence[Reference]) -> custom_jvp[..., Any]:
         rule = self.jvp
         assert rule is not None
 
@@ -117,7 +116,7 @@ class custom_jvp(Custom):
 
 
 def _jvp_rule(
-    custom: custom_jvp,
+    custom: custom_jvp[..., Any],
     constant: tuple[Any, ...],
     structure: PyTreeDef,
     note: list[Any],

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, cast, overload
 
 import numpy as np
 
 from shardwise.base.dtypes import float0
+from shardwise.base.signatures import P, Q, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
@@ -109,14 +110,12 @@ def rule_setter(custom: Any, name: str) -> Any:
     return getattr(custom.fun, name)
 
 
-class Custom:
+class Custom(Generic[P, R]):
     """The base of both kinds: the function, its constant arguments, and the splitting of a call."""
 
-    def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()) -> None:
         copy_identity(self, fun)
-        self.fun = fun
+        self.fun: Callable[..., Any] = fun
         names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
         for name in nondiff_argnames:
             if name not in names:
@@ -131,21 +130,28 @@ class Custom:
                 )
         self.nondiff_argnums = tuple(sorted({*nums, *(names.index(n) for n in nondiff_argnames)}))
 
-    __getattr__ = rule_setter
+    if TYPE_CHECKING:
+        # of a method
+        @overload
+        def __get__(self, instance: None, owner: Any = None) -> Self: ...
+        @overload
+        def __get__(self: Custom[Concatenate[Any, Q], R], instance: object, owner: Any = None) -> Callable[Q, R]: ...
+    else:
+        __getattr__ = rule_setter
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(cast(Any, self), instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check_rules()
-        args = positional(self.fun, args, kwargs)
+        values = positional(self.fun, args, kwargs)
         if is_eager():
-            return self._called_on_values(args)
-        around = self._around_linear(args)
+            return self._called_on_values(values)
+        around = self._around_linear(values)
         if around is None:
-            return with_references(lambda references: self._with_state(references, args))
+            return with_references(lambda references: self._with_state(references, values))
         with tracing(around):
-            return self(*args)
+            return cast(Any, self)(*values)
 
     def _check_rules(self) -> None:
         """AttributeError where the function has no rules yet."""
@@ -158,7 +164,7 @@ class Custom:
         last, result = self._over_state(references)([r.held() for r in references], *args)
         return stop_gradient(last), result  # rules write values, without derivatives
 
-    def _over_state(self, references: Sequence[Reference]) -> Custom:
+    def _over_state(self, references: Sequence[Reference]) -> Custom[..., Any]:
         """The function of the references' arrays, too."""
         raise NotImplementedError
 

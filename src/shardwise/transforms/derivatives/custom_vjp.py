@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.base.dtypes import float0, issubdtype
 from shardwise.base.errors import UnexpectedTracerError
+from shardwise.base.signatures import P, R
 from shardwise.base.tree import (
     PyTreeDef,
     broadcast_prefix,
@@ -44,7 +45,7 @@ from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTrace
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
 
 
-class custom_vjp(Custom):
+class custom_vjp(Custom[P, R]):
     """A function whose reverse-mode derivative is given by a pair of rules.
 
     >>> sqrt = custom_vjp(jnp.sqrt)
@@ -56,9 +57,7 @@ class custom_vjp(Custom):
     differentiable argument``. Forward mode raises TypeError.
     """
 
-    def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
@@ -82,7 +81,7 @@ class custom_vjp(Custom):
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {function_name(self.fun)} using defvjp.")
 
-    def _over_state(self, references: Sequence[Reference]) -> custom_vjp:
+    def _over_state(self, references: Sequence[Reference]) -> custom_vjp[..., Any]:
         fwd, bwd = self.fwd, self.bwd
         assert fwd is not None
         assert bwd is not None
@@ -155,7 +154,7 @@ class _VjpRules:
 
     def __init__(
         self,
-        custom: custom_vjp,
+        custom: custom_vjp[..., Any],
         constant: tuple[Any, ...],
         structure: PyTreeDef,
         joined: Callable[[Sequence[Any]], tuple[Any, ...]],

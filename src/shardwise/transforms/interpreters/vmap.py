@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.ir import (
@@ -26,14 +27,14 @@ from shardwise.transforms.tracing import described
 
 
 def vmap(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
     sum_match: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, R]:
     """`fun` mapped over dim `in_axes` of its arguments, results stacked along `out_axes`.
 
     `in_axes` and `out_axes` are ints, None (not mapped) or prefix trees of them. Inside, `axis_name` may be used by

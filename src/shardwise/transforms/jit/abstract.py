@@ -83,7 +83,7 @@ def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtype
     )
 
 
-def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+def bind_abstract(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
     """The `BoundCall` of a call, with `Abstract`s for arguments given as types."""
     chosen = wrapped._options.args
     static = from_beginning(chosen.static_nums, len(args))

@@ -28,7 +28,7 @@ def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
     kinds = {ArrayImpl, float, int} if numbers else {ArrayImpl}
 
     def decorate(fun: F) -> F:
-        variants: dict[Any, JitWrapped] = {}
+        variants: dict[Any, JitWrapped[..., Any]] = {}
 
         @functools.wraps(fun)
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -5,16 +5,61 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from shardwise.base.removed import ABSENT, old_argument
+from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import is_users_code
 from shardwise.sharding import Device, devices
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED, check_leaves
 from shardwise.transforms.jit.wrapped import JitOptions, JitWrapped, wrap
 from shardwise.transforms.tracing import check_compiler_options, check_function, select_arguments
 
+if TYPE_CHECKING:
+    from typing import Protocol
 
+    class Decorator(Protocol):
+        """`jit` with its options and without a function."""
+
+        def __call__(self, f: Callable[P, R], /) -> JitWrapped[P, R]: ...
+
+
+@overload
+def jit(
+    fun: Callable[P, R],
+    /,
+    *,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    abstracted_axes: Any = ABSENT,
+    compiler_options: Any = None,
+) -> JitWrapped[P, R]: ...
+@overload
+def jit(
+    fun: None = None,
+    /,
+    *,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    abstracted_axes: Any = ABSENT,
+    compiler_options: Any = None,
+) -> Decorator: ...
 def jit(
     fun: Any = None,
     /,
@@ -61,7 +106,7 @@ def jit(
 
 
 def pjit(
-    fun: Any,
+    fun: Callable[P, R],
     in_shardings: Any = UNSPECIFIED,
     out_shardings: Any = UNSPECIFIED,
     static_argnums: Any = None,
@@ -75,7 +120,7 @@ def pjit(
     abstracted_axes: Any = ABSENT,
     compiler_options: Any = None,
     **old: Any,
-) -> JitWrapped:
+) -> JitWrapped[P, R]:
     """`jit` under its old name; bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call."""
     for name in ("in_axis_resources", "out_axis_resources"):
         if name in old:
@@ -101,7 +146,7 @@ def pjit(
 
 
 def make_jit(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     api: str,
     *,
     in_shardings: Any,
@@ -116,7 +161,7 @@ def make_jit(
     inline: bool,
     abstracted_axes: Any,
     compiler_options: Any,
-) -> JitWrapped:
+) -> JitWrapped[P, R]:
     """Check the options and wrap `fun`."""
     check_function(fun)
     if old_argument(api, "abstracted_axes", abstracted_axes, "every shape is compiled on its own") is not None:

@@ -87,7 +87,7 @@ class ArgInfo:
         return self._aval.dtype
 
 
-def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+def trace_call(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     """Trace a jitted function for these arguments, which may be ShapeDtypeStructs."""
     try:
         call = bind_abstract(wrapped, args, kwargs)
@@ -102,7 +102,7 @@ def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _trace_over_values(
-    wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Reference]
+    wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Reference]
 ) -> Traced:
     """The trace of a call with references, as a function of their arrays."""
     form, positional, keywords, _ = wrapped.bound_over_values(args, kwargs, closed)
@@ -187,7 +187,7 @@ class Traced(Stage):
 
     def __init__(
         self,
-        wrapped: JitWrapped,
+        wrapped: JitWrapped[..., Any],
         call: BoundCall,
         sigs: list[Signature],
         placed: list[Signature],

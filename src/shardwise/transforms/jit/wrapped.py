@@ -12,11 +12,12 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, overload
 
 from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
+from shardwise.base.signatures import P, Q, R
 from shardwise.base.tracebacks import filtered
 from shardwise.base.tree import (
     PyTreeDef,
@@ -122,12 +123,12 @@ def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
         raise AttributeError(str(error)) from None
 
 
-class JitWrapped:
+class JitWrapped(Generic[P, R]):
     """A function compiled per signature. Call it like the original function; see also `trace`, `lower`, `eval_shape`."""
 
-    def __init__(self, fun: Callable[..., Any], options: JitOptions) -> None:
+    def __init__(self, fun: Callable[P, R], options: JitOptions) -> None:
         copy_identity(self, fun)
-        self._fun = fun
+        self._fun: Callable[..., Any] = fun
         self._options = options
         chosen = options.args
         self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
@@ -149,13 +150,22 @@ class JitWrapped:
         """The function's signature, for `inspect`."""
         return signature_of(self._fun)
 
+    if TYPE_CHECKING:
+        # of a method
+        @overload
+        def __get__(self, instance: None, owner: Any = None) -> Self: ...
+        @overload
+        def __get__(
+            self: JitWrapped[Concatenate[Any, Q], R], instance: object, owner: Any = None
+        ) -> Callable[Q, R]: ...
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._plain and not kwargs:
             try:
-                entry = self._fast.get((context_token(), *[a._sig for a in args]))
+                entry = self._fast.get((context_token(), *[a._sig for a in args]))  # pyright: ignore[reportAttributeAccessIssue]
             except AttributeError:  # not all arguments are concrete arrays
                 entry = None
             if entry is not None and is_eager():
@@ -565,7 +575,7 @@ def _log(message: str) -> None:
     logging.getLogger("shardwise").warning(message)
 
 
-def wrap(fun: Callable[..., Any], options: JitOptions) -> JitWrapped:
+def wrap(fun: Callable[P, R], options: JitOptions) -> JitWrapped[P, R]:
     """The `JitWrapped` of `fun` with these options; `clear_caches` clears its caches."""
     wrapped = JitWrapped(fun, options)
     clear_with_all(wrapped)

@@ -107,7 +107,7 @@ class PmapWrapped:
         functools.update_wrapper(self, fun, updated=())
         self._fun = fun
         self._options = options
-        self._compiled: dict[Any, JitWrapped] = {}
+        self._compiled: dict[Any, JitWrapped[..., Any]] = {}
         self._ready: dict[Any, Ready] = {}
 
     def __repr__(self) -> str:
@@ -290,7 +290,7 @@ class PmapWrapped:
         first = [x if a is not None else index_in_dim(x, 0, 0, keepdims=False) for x, a in zip(outs, axes, strict=True)]
         return tree_unflatten(out_tree, first)
 
-    def _inner(self, call: PmapCall) -> JitWrapped:
+    def _inner(self, call: PmapCall) -> JitWrapped[..., Any]:
         key = (call.axes, call.statics, call.mesh, tuple(call.kwargs), len(call.args))
         inner = self._compiled.get(key)
         if inner is None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from shardwise.base import config
 from shardwise.base.config import TODAY
 from shardwise.base.dialect import ShardMap as Rules
+from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import (
     broadcast_prefix,
@@ -50,6 +51,9 @@ from shardwise.transforms.manual.shard_map_blocks import block_trace
 from shardwise.transforms.manual.shard_map_marks import Marks, check_marks, check_results, entered, left, marks_of
 from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, global_type, local_type, spec_dims
 from shardwise.transforms.programs.jaxpr_shard_map import shard_map_params
+
+if TYPE_CHECKING:
+    from shardwise.base.signatures import KeepsSignature
 
 
 class Infer:
@@ -443,6 +447,28 @@ def make_shard_map(
     return wrapped
 
 
+@overload
+def shard_map(
+    f: Callable[P, R],
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = INFER,
+    mesh: Any = None,
+    axis_names: Any = frozenset(),
+    check_vma: bool = True,
+) -> Callable[P, R]: ...
+@overload
+def shard_map(
+    f: None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = INFER,
+    mesh: Any = None,
+    axis_names: Any = frozenset(),
+    check_vma: bool = True,
+) -> KeepsSignature: ...
 def shard_map(
     f: Any = None,
     /,
