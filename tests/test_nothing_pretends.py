@@ -169,8 +169,6 @@ HOOKS = {
     "sharding.sharding.Sharding.check_compatible_aval",
 }
 SHELLS = {
-    "experimental.hijax.HiType",
-    "experimental.hijax.MutableHiType",
     "extend.core.Effect",
     "lax.composite.Token",
     "profiler.StepTraceAnnotation",

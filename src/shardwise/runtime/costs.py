@@ -56,6 +56,8 @@ SMALL_GATHERED: Final = 8
 # Cost, relative to an addition, from which an op that occurs three times or more becomes a function of its own, so that
 # its text stands there once.
 SMALL_OUTLINED: Final = 10
+# Boxes of elements that move alike, of which a collective's result is put together: each is a loop of its own in the text.
+SMALL_BOXES: Final = 64
 # Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
 SMALL_STACK: Final = 1 << 15
 # Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes

@@ -58,8 +58,9 @@ _less_one = _defined(np.expm1, _second_is_finite)
 
 
 def expm1(x: Block) -> Block:
-    """``e**x - 1``; real for real numbers, including infinities."""
+    """``e**x - 1``; real for real numbers, including infinities. The real part is a difference, so that its zeros are positive."""
     out = _less_one(x)
+    out.real += 0
     np.copyto(out.imag, x.imag, where=x.imag == 0)
     return out
 
