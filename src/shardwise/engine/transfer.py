@@ -98,7 +98,8 @@ def _own_parts(value: ArrayImpl) -> dict[Box, Any]:
     if value._sig.kept_whole:
         boxes = _owners(value._sig, concerned(value._sig.devices, ()))
         return {box: _cut(value.dense, _all_of(value.shape), box) for box in boxes}
-    return {_box(shard.index, value.shape): shard.data.dense for shard in value.addressable_shards}
+    mine = [(shard.index, shard.data) for shard in value.addressable_shards]
+    return {_box(index, value.shape): data.dense for index, data in mine if data is not None}
 
 
 def _keepers(sig: Signature, among: Sequence[int]) -> dict[Box, list[int]]:

@@ -114,7 +114,8 @@ def _gathered(x: Any, tiled: bool) -> np.ndarray:
 
 def _canonical(value: np.ndarray) -> np.ndarray:
     """A host value as an array holds it, which is what goes between processes: without x64 numbers of 64 bits become ones of 32."""
-    return value.astype(canonicalize(value.dtype), copy=False)
+    kind: Any = canonicalize(value.dtype)
+    return value.astype(kind, copy=False)
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
