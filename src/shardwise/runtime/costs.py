@@ -213,5 +213,9 @@ RING_OPERATIONS_PER_BYTE: Final = 32
 HOISTED_BYTES: Final = 1 << 26
 # Rounds that a loop is taken to run if only the run decides.
 LOOP_ROUNDS: Final = 16
+# How many times as much the second best way to partition an equation may send for the whole program to be tried with it too: of a sort
+# along a split dim of 4,096 float32 on 8 devices, 13 KB of elements and samples, and a gather, 14 KB, after which later equations may
+# find the whole row. Partitioning takes up to twice as long then.
+CLOSE_CALL: Final = 1.5
 # How many times fewer bytes another split must move: XLA's partitioner and ours then choose alike where little is at stake.
 RESHARD_GAIN: Final = 2
