@@ -33,6 +33,7 @@ def launch(
 @pytest.mark.parametrize(
     "program",
     [
+        "any_order.py",
         "layouts.py",
         "collectives.py",
         "computations.py",

@@ -46,5 +46,26 @@ def test_where_no_block_fits_the_order_stays() -> None:
     assert arranged(devices, (5, 1)).ravel().tolist() == devices
     devices[1], devices[3] = devices[3], devices[1]
     assert arranged(devices, (5, 1)).ravel().tolist() == devices
-    with pytest.raises(ValueError, match="as make_mesh does"):
-        ownership(tuple(_devices(3, 2)), (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("owners", "shape", "kept_whole"),
+    [
+        ([0, 0, 1, 1, 2, 2], (2, 3), True),  # process 1 has a device in either row
+        (
+            [0, 0, 1, 2],
+            (2, 2),
+            True,
+        ),  # along the columns process 0 has something in common with the others, and not all
+        ([0, 1, 1, 0], (2, 2), True),
+        ([0, 1, 1, 0], (4,), False),
+        ([0, 0, 1, 1, 1, 1], (3, 2), False),
+        ([0, 1, 0, 1], (2, 2), False),
+    ],
+)
+def test_where_processes_form_no_grid_each_has_all(owners: list[int], shape: tuple[int, ...], kept_whole: bool) -> None:
+    devices: Any = tuple(Place(i, owner) for i, owner in enumerate(owners))
+    found = ownership(devices, shape)
+    assert (found.kept_whole, found.ranks) == (kept_whole, tuple(sorted(set(owners))))
+    if kept_whole:
+        assert found.extents == shape and found.crossing() == ()

@@ -13,6 +13,10 @@ from shardwise.cli.program import Program, UsageError
 from shardwise.runtime.processes import launched_rank, processors
 
 _THREADS = "OMP_NUM_THREADS"
+_CROWDED = (
+    "PRTE_MCA_rmaps_default_mapping_policy",
+    ":oversubscribe",
+)  # Open MPI's leave to start more processes than there are processors
 
 
 def launch(program: Program, processes: int, options: Sequence[str]) -> NoReturn:
@@ -34,7 +38,7 @@ def launch(program: Program, processes: int, options: Sequence[str]) -> NoReturn
         raise UsageError(f"--processes needs {what}, which is not here: pip install mpi4py mpich")
     command = [launcher, "-n", str(processes), sys.executable, "-m", "shardwise", "run", *options, *program.words()]
     sys.stdout.flush()
-    os.execve(launcher, command, dict(os.environ) | threads_of_each(processes, os.environ))
+    os.execve(launcher, command, dict([_CROWDED]) | dict(os.environ) | threads_of_each(processes, os.environ))
 
 
 def find_launcher() -> str | None:

@@ -222,9 +222,9 @@ def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
             f"device_put's first argument must be a fully addressable array to go to one device, but it lies on the devices of "
             f"several processes: {value.sharding}. Use multihost_utils.process_allgather for its value."
         )
-    if own.spans and own.devices == target.device_list:
-        return resharded(value, target)
     sig = signature(array_type(value.shape, value.dtype, value.weak_type, target), target, True)
+    if own.spans and own.devices == target.device_list and (own.kept_whole or not sig.kept_whole):
+        return resharded(value, target)
     if own.absent and sig.absent:
         return nothing(sig)
     if own.committed and len(owners | {d.process_index for d in target.device_list}) > 1:

@@ -24,6 +24,7 @@ from shardwise.ir.digest import encoded
 from shardwise.ir.program import source_text
 from shardwise.passes import (
     Context,
+    Grid,
     Module,
     PartForm,
     Transfer,
@@ -78,6 +79,8 @@ class Executable:
         self.owned = tuple(owned)
         forms: list[BlockForm | PartForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
+            if grid.kept_whole and sig.spans and not sig.kept_whole:
+                raise NotImplementedError(_apart(grid, sig))
             forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
         # None: the argument's own block already has the form that the program needs.
         self._forms: list[BlockForm | PartForm | None] = [
@@ -115,15 +118,22 @@ class Executable:
             _look_ahead(module.program)
             device_program = scheduled(module, context, seconds).program
             # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
-            taken = () if grid.processes is not None or checks else [i for i in self.owned if self._forms[i] is None]
+            taken = () if grid.spans or checks else [i for i in self.owned if self._forms[i] is None]
             plan = Plan(device_program, context.env, taken)
-        if grid.processes is not None:  # all processes run this one program
+        if grid.spans:  # all processes run this one program
             hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
             self._announced = Announced(
-                plan, self.folded_program, self.name, names, self.program.num_consts, hosts, _layouts(self.out_sigs)
+                plan,
+                grid.ranks,
+                self.folded_program,
+                self.name,
+                names,
+                self.program.num_consts,
+                hosts,
+                _layouts(self.out_sigs),
             )
         self._written = self._caller(plan, checks=checks) if takes_part(grid.devices) else None
-        call = refusing(self._written or self._left_out, self.name, grid.processes is not None)
+        call = refusing(self._written or self._left_out, self.name, grid.spans)
         if checks:
             call = self._checking(call, config.jax_debug_nans, config.jax_debug_infs)
         self.call = call
@@ -185,7 +195,7 @@ class Executable:
 
     def _blamed(self, args: Sequence[ArrayImpl | Literal], test: Any) -> str:
         """The op that gave the first bad value, with its line, if it can be found out, and the program."""
-        if self.grid.processes is not None:  # others would have to look with this process
+        if self.grid.spans:  # others would have to look with this process
             return self.name
         from shardwise.engine.invalid import origin  # start-up time: nearly no run needs it
 
@@ -259,7 +269,8 @@ class Executable:
             if form is sig.form:
                 lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
             else:  # the result's own mesh divides the devices in another way than the grid
-                constants[f"dense{i}"] = form.to_dense
+                cut = self.grid.kept_whole and not sig.kept_whole
+                constants[f"dense{i}"] = _cutting(form, sig) if cut else form.to_dense
                 lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
             if told is not None:
                 lines.append(f"    x{i}._origin = origin + {i}")
@@ -267,6 +278,20 @@ class Executable:
         lines.append(f"    return {results}" if single else f"    return [{results}]")
         exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
         return constants["call"]
+
+
+def _cutting(form: BlockForm, sig: Signature) -> Callable[[Ndarray], Ndarray]:
+    """A function from the block of a whole value to this process's part."""
+    return lambda block: sig.part_of(form.to_dense(block))
+
+
+def _apart(grid: Grid, sig: Signature) -> str:
+    sizes = dict(zip(grid.names, grid.sizes, strict=True))
+    return (
+        f"each process keeps its part of an argument of type {sig.aval.str_short()} under {sig.sharding}, but the computation is one over "
+        f"the mesh {sizes}, among whose devices the processes form no grid, so that each keeps all parts. Put the argument on that mesh "
+        "first, with device_put, or order the mesh's devices as make_mesh does."
+    )
 
 
 def _layouts(sigs: Sequence[Signature]) -> str:

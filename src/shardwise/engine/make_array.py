@@ -18,6 +18,7 @@ from shardwise.engine.device_put import as_target, check_placeable, device_put
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.engine.transfer import completed
 from shardwise.ir import Array, Tracer
 from shardwise.ir.digest import encoded
 from shardwise.ops.rules.convert import as_array, as_value
@@ -167,6 +168,8 @@ def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
     index_map = sig.sharding.addressable_devices_indices_map(shape)
     for index, part in reversed(list(zip(index_map.values(), parts, strict=True))):
         dense[local_index(index, shape, sig.tiling.ways, sig.positions)] = part  # type: ignore[arg-type]
+    if sig.kept_whole:
+        completed(sig, dense)
     return _brought(sig, dense)
 
 
@@ -388,6 +391,11 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
         owners = ownership(sharding.device_list, tiling.mesh_shape)
         held = {r: owned_positions(tiling.dims, tiling.mesh_shape, c) for r, c in owners.owned.items()}
         mine = held[owners.me]
+        if shape is None and owners.kept_whole:
+            raise ValueError(
+                "Unable to compute global_shape due to non-uniform sharding. Specify global shape directly, and give data of that shape: "
+                f"among the devices of {sharding} processes form no grid."
+            )
     if shape is None:
         shape = _inferred_shape(value.shape, tiling.ways, mine, held.values())
     shape = _checked_shape(shape, "jax.make_array_from_process_local_data")
@@ -406,6 +414,9 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
     sig = signature(array_type(shape, value.dtype, value.weak_type, sharding), sharding, True)
     if planned:
         return without_data(sig)
+    if sig.kept_whole:  # of the data only the parts on this process's devices count
+        indices = sharding.addressable_devices_indices_map(shape).values()
+        return _of_parts(sig, [value.dense[index] for index in indices], value.dtype)
     return _brought(sig, local_part(value.dense, tiling.ways, take))
 
 

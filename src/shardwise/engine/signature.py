@@ -17,7 +17,19 @@ from shardwise.sharding.tiling import Tiling
 class Signature:
     """An argument's type, sharding and commitment, on which a compiled call depends. Interned: compared by identity."""
 
-    __slots__ = ("absent", "aval", "committed", "devices", "form", "order", "positions", "sharding", "spans", "tiling")
+    __slots__ = (
+        "absent",
+        "aval",
+        "committed",
+        "devices",
+        "form",
+        "kept_whole",
+        "order",
+        "positions",
+        "sharding",
+        "spans",
+        "tiling",
+    )
 
     aval: ShapedArray
     sharding: Sharding
@@ -27,6 +39,7 @@ class Signature:
     devices: tuple[Device, ...]
     spans: bool  # other processes own some of the devices: `form` and the data describe this process's part
     absent: bool  # this process owns none of the devices: it knows the array, and holds no part of it
+    kept_whole: bool  # `spans`, and each process that owns some of the devices holds all parts
     positions: tuple[Ndarray | None, ...]  # per dim, the parts that this process holds; None: all of them
     order: tuple[int, ...] | None  # dims from the slowest to the fastest varying in memory; None: the default
 
@@ -40,6 +53,7 @@ class Signature:
         self.devices = sharding.device_list
         self.tiling = sharding.tiling(aval.ndim)
         self.spans = spans_processes(self.devices)
+        self.kept_whole = False
         self.absent = self.spans and not takes_part(self.devices)
         if self.absent:
             self.form = block_form((0,) * aval.ndim, ((),) * aval.ndim, ())
@@ -58,6 +72,7 @@ class Signature:
                 f"{self.sharding} spans several processes, but no device grid describes it. Use a NamedSharding over a mesh."
             )
         owned = ownership(self.devices, tiling.mesh_shape)
+        self.kept_whole = owned.kept_whole
         self.positions = owned_positions(tiling.dims, tiling.mesh_shape, owned.coordinates)
         local = tuple(
             n if p is None else n // ways * len(p)

@@ -17,7 +17,7 @@ from shardwise.engine.signature import Signature
 from shardwise.ir.digest import encoded
 from shardwise.runtime.processes import MASK, DivergenceError, Meeting, Route, checksum, history, number_of, the_world
 from shardwise.sharding import Device, Sharding
-from shardwise.sharding.ownership import local_index
+from shardwise.sharding.ownership import is_kept_whole, local_index
 
 Box = tuple[tuple[int, int], ...]  # begin and end of a part per dim
 
@@ -64,14 +64,14 @@ def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
     world = the_world()
     if world.rank not in ranks:
         return nothing(sig)
-    moves = Route(_owners(value._sig, ranks), _owners(sig, ranks), _common, ranks.index(world.rank))
-    own = {_box(shard.index, value.shape): shard.data for shard in value.addressable_shards}
+    moves = Route(_keepers(value._sig, ranks), _keepers(sig, ranks), _common, ranks.index(world.rank))
+    own = _own_parts(value)
     text = f"device_put of {value.dtype.name}{list(value.shape)} from {len(value._sig.devices)} devices to {len(sig.devices)} others"
     what = number_of(text + encoded((value._sig.sharding, sig.sharding)).hex())
     origin = hash((what, source)) & MASK
     kind = physical(value.dtype)
     dense = np.empty(sig.form.shape if sig.spans else value.shape, kind)
-    part = lambda m: _cut(own[m.held].dense, m.held, m.shared)  # type: ignore[union-attr]  # noqa: E731
+    part = lambda m: _cut(own[m.held], m.held, m.shared)  # type: ignore[index]  # noqa: E731
     into = lambda m: _cut(_home(dense, sig, m.wanted), m.wanted, m.shared)  # noqa: E731
     for message in moves.kept:
         into(message)[...] = part(message)
@@ -79,6 +79,45 @@ def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
     exchange = Meeting(world, ranks, what, lambda: text).exchange
     exchange(lambda: moves.exchange(world.link(ranks), part, into, shapes, kind.itemsize, what), ())
     return nothing(sig) if sig.absent else ArrayImpl(sig, dense=dense, origin=origin)
+
+
+def completed(sig: Signature, dense: np.ndarray[Any, Any]) -> None:
+    """Fill the whole value `dense` of an array that every process keeps whole: each has written the parts on its own devices."""
+    ranks, world, shape = concerned(sig.devices, ()), the_world(), sig.aval.shape
+    moves = Route(_owners(sig, ranks), _keepers(sig, ranks), _common, ranks.index(world.rank))
+    text = f"making an array of type {sig.aval.str_short()} on {len(sig.devices)} devices"
+    what = number_of(text + encoded(sig.sharding).hex())
+    part = lambda m: _cut(dense, _all_of(shape), m.shared)  # noqa: E731
+    shapes = [tuple(b - a for a, b in box) for box in moves.shared]
+    exchange = Meeting(world, ranks, what, lambda: text).exchange
+    exchange(lambda: moves.exchange(world.link(ranks), part, part, shapes, dense.itemsize, what), ())
+
+
+def _own_parts(value: ArrayImpl) -> dict[Box, Any]:
+    """What this process can send of an array: its parts as it keeps them."""
+    if value._sig.kept_whole:
+        boxes = _owners(value._sig, concerned(value._sig.devices, ()))
+        return {box: _cut(value.dense, _all_of(value.shape), box) for box in boxes}
+    mine = [(shard.index, shard.data) for shard in value.addressable_shards]
+    return {_box(index, value.shape): data.dense for index, data in mine if data is not None}
+
+
+def _keepers(sig: Signature, among: Sequence[int]) -> dict[Box, list[int]]:
+    """The different parts of an array, and the processes that keep each, by their places in `among`."""
+    owners = _owners(sig, among)
+    if not _kept_whole(sig):
+        return owners
+    everyone = [among.index(rank) for rank in concerned(sig.devices, ())]
+    return dict.fromkeys(owners, everyone)
+
+
+def _kept_whole(sig: Signature) -> bool:
+    """`Signature.kept_whole`, also where this process owns none of the devices."""
+    return sig.tiling is not None and sig.spans and is_kept_whole(sig.devices, sig.tiling.mesh_shape)
+
+
+def _all_of(shape: Sequence[int]) -> Box:
+    return tuple((0, n) for n in shape)
 
 
 def _ranks(devices: Iterable[Device]) -> set[int]:

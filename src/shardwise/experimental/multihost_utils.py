@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.dtypes import canonicalize
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.distributed import is_initialized
@@ -104,10 +105,17 @@ def _gathered(x: Any, tiled: bool) -> np.ndarray:
         if count == 1:
             return value if tiled else value[np.newaxis]
         return np.concatenate([value] * count) if tiled and value.ndim else np.stack([value] * count)
+    value = _canonical(value)
     _meet(f"process_allgather of {value.dtype.name}{list(value.shape)}")
     total_traffic.add("all_gather", value.nbytes * (processes.size - 1))
     stacked = processes.allgather(_everyone(), value)
     return stacked.reshape(-1, *value.shape[1:]) if tiled and value.ndim else stacked
+
+
+def _canonical(value: np.ndarray) -> np.ndarray:
+    """A host value as an array holds it, which is what goes between processes: without x64 numbers of 64 bits become ones of 32."""
+    kind: Any = canonicalize(value.dtype)
+    return value.astype(kind, copy=False)
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
@@ -125,6 +133,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
                 "broadcast_one_to_all: the only process says that it is not the source; nobody has the values."
             )
         return tree_unflatten(structure, values)
+    values = [_canonical(value) for value in values]
     types = ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in values)
     _meet(f"broadcast_one_to_all of ({types})")
     mine = processes.rank == 0 if is_source is None else bool(is_source)

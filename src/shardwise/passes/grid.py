@@ -57,11 +57,27 @@ class Grid:
         return tuple(tuple(g for a in axes for g in parts[a] if own[g] > 1) for axes in dims)
 
     @property
+    def spans(self) -> bool:
+        """Whether the devices belong to several processes of which this is one."""
+        return spans_processes(self.devices) and takes_part(self.devices)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The processes that own the devices, ascending."""
+        return tuple(sorted({d.process_index for d in self.devices}))
+
+    @property
+    def kept_whole(self) -> bool:
+        """Whether the devices belong to several processes each of which computes for all of them."""
+        return self.spans and ownership(self.devices, self.sizes).kept_whole
+
+    @property
     def processes(self) -> Ownership | None:
-        """The ownership of the devices, if they belong to several processes of which this is one."""
-        if not spans_processes(self.devices) or not takes_part(self.devices):
+        """The ownership of the devices, if they belong to several processes each of which, this one included, computes for its own."""
+        if not self.spans:
             return None
-        return ownership(self.devices, self.sizes)
+        owners = ownership(self.devices, self.sizes)
+        return None if owners.kept_whole else owners
 
     def form(self, shape: tuple[int, ...], dims: DimAxes) -> BlockForm:
         """The memory form of this process's part of a value of this (global) shape and layout."""

@@ -1,8 +1,9 @@
 """Ownership: the coordinates that each process owns in a device grid over several processes.
 
-In: the ordered devices and the shape of their grid. Out: the coordinates that each process owns per axis. A process's
-devices must form a sub-grid (the product of one set of coordinates per axis), because it keeps its part of every array as
-one block.
+In: the ordered devices and the shape of their grid. Out: the coordinates that each process owns per axis. Where processes form a grid
+themselves (each owns the product of one set of coordinates per axis, and along an axis two processes have the same set or nothing in
+common) a process keeps its part of every array as one block, and a collective is one exchange. Devices in any other order work, too: then
+each process keeps all of every array, and computes what one process of all devices would.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ Coordinates = tuple[Shape, ...]  # per axis, ascending
 
 @dataclass(frozen=True)
 class Ownership:
-    """The owners of a grid's parts: `owned[p]` holds the coordinates of process p per axis; processes without devices are absent."""
+    """The owners of a grid's parts: `owned[p]` holds the coordinates of process p per axis; processes without devices are absent.
+
+    `kept_whole`: the processes form no grid, so that every one of them has all coordinates.
+    """
 
     shape: Shape
     me: int
     owned: dict[int, Coordinates]
+    kept_whole: bool = False
 
     @property
     def coordinates(self) -> Coordinates:
@@ -69,26 +74,31 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
     """The owners of the grid of `shape` over `devices` (row-major).
 
     Raises:
-        ValueError: this process owns none of the devices, or some process's devices form no sub-grid.
+        ValueError: this process owns none of the devices.
     """
-    me = devices[0].client.process_index_
-    processes = np.array([d.process_index for d in devices]).reshape(shape)
-    owned = {}
-    for p in np.unique(processes).tolist():
-        coords = _sub_grid(processes == p)
-        if coords is None:
-            raise ValueError(
-                f"the devices of process {p} form no sub-grid of the device grid of shape {shape}: it owns the devices at "
-                f"{[tuple(at) for at in np.argwhere(processes == p).tolist()[:8]]}. Order the mesh's devices so that each process owns "
-                "the product of one set of coordinates per axis, as make_mesh does."
-            )
-        owned[p] = coords
+    me, (owned, kept_whole) = devices[0].client.process_index_, _owned(devices, shape)
     if me not in owned:
         raise ValueError(
             f"process {me} owns none of the {len(devices)} devices, which belong to the processes {list(owned)}, and so has no part "
             "to give or to keep. Use a mesh with devices of every process, or let only those processes take part."
         )
-    return Ownership(shape, me, owned)
+    return Ownership(shape, me, owned, kept_whole)
+
+
+def is_kept_whole(devices: tuple[Device, ...], shape: Shape) -> bool:
+    """Whether the processes that own the devices keep all of every array over the grid; this one need not own any."""
+    return _owned(devices, shape)[1]
+
+
+@recent(4096)
+def _owned(devices: tuple[Device, ...], shape: Shape) -> tuple[dict[int, Coordinates], bool]:
+    """The coordinates per axis of each process, and whether they are all, as the processes form no grid."""
+    processes = np.array([d.process_index for d in devices]).reshape(shape)
+    owned = {p: _sub_grid(processes == p) for p in np.unique(processes).tolist()}
+    found = {p: coords for p, coords in owned.items() if coords is not None}
+    sets = [{coords[axis] for coords in found.values()} for axis in range(len(shape))]
+    in_grid = len(found) == len(owned) and all(sum(map(len, of)) == n for of, n in zip(sets, shape, strict=True))
+    return (found, False) if in_grid else (dict.fromkeys(owned, tuple(tuple(range(n)) for n in shape)), True)
 
 
 def own_coordinates(devices: Sequence[Device], shape: Shape) -> Coordinates:

@@ -93,6 +93,14 @@ assert {s.replica_id for s in x.global_shards} == {0, 1}
 assert np.array_equal(multihost_utils.process_allgather(np.array([me, 7])), [[p, 7] for p in range(count)])
 assert np.array_equal(multihost_utils.process_allgather(part, tiled=True), np.arange(8))
 assert np.array_equal(multihost_utils.process_allgather(x, tiled=True), np.arange(8))
+scalars = multihost_utils.process_allgather({"a": me, "b": 1.5, "c": np.float16(2), "d": None}, tiled=True)
+assert count == 1 or {k: (v.shape, v.dtype.name) for k, v in scalars.items() if v is not None} == {
+    "a": ((count,), "int32"),
+    "b": ((count,), "float32"),
+    "c": ((count,), "float16"),
+}
+sent = multihost_utils.broadcast_one_to_all({"a": 2.5, "b": np.arange(3)})
+assert count == 1 or [(v.shape, v.dtype.name) for v in sent.values()] == [((), "float32"), ((3,), "int32")]
 assert multihost_utils.broadcast_one_to_all({"a": np.array(me + 5)})["a"] == 5
 assert multihost_utils.broadcast_one_to_all(me, is_source=me == count - 1) == count - 1
 with jax.debug.count_traffic() as traffic:

@@ -46,14 +46,7 @@ class Line:
         own = owners.coordinates
         ranks, members = [], []
         for rank, coords in owners.owned.items():
-            meets = all(set(coords[d]) & set(own[d]) for d in rest)
-            if meets and any(coords[d] != own[d] for d in rest):
-                raise ValueError(
-                    f"the processes {owners.me} and {rank} share some but not all of their devices' lines along the mesh axes "
-                    f"{axes}, so that a collective over {axes} cannot be one call between processes. Order the mesh's devices so "
-                    "that processes form a grid themselves."
-                )
-            if meets:
+            if all(coords[d] == own[d] for d in rest):  # processes form a grid: else they have nothing in common there
                 position = np.zeros(1, np.int64)
                 for a, d in zip(axes, dims, strict=True):
                     position = (position[:, None] * env.size(a) + np.array(coords[d])).ravel()

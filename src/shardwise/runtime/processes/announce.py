@@ -67,7 +67,7 @@ def crossing_axes(env: Env) -> frozenset[str]:
 
 
 class Announced:
-    """A program of several processes that tells the others what it is.
+    """A program of several processes, those of `ranks`, that tells the others what it is.
 
     `labels` are the names of its arguments, of which the first `constants` never change; those in `hosts` (positions) each process
     brings itself, and they must be equal. `layouts` says how the results lie.
@@ -76,6 +76,7 @@ class Announced:
     def __init__(
         self,
         plan: Any,
+        ranks: tuple[int, ...],
         program: Program,
         name: str,
         labels: Sequence[str],
@@ -88,8 +89,6 @@ class Announced:
                 "stepped execution runs the devices of one process one after the other; with several processes switch "
                 "shardwise_stepped off, or run the program as one process with as many virtual devices."
             )
-        owners = plan.env.processes
-        assert owners is not None
         self._program = program
         self._name = name
         self._crossing = crossing_axes(plan.env)
@@ -105,18 +104,18 @@ class Announced:
         digest = ProgramDigest(program, self._exchanges)
         found = list(collectives(plan.program, self._crossing))
         order = _order(plan.program, digest, self._exchanges)
-        parts = [config.dialect.name, str(owners.shape), digest.whole.hex(), layouts, *order]
+        parts = [config.dialect.name, str(plan.env.axis_sizes), digest.whole.hex(), layouts, *order]
         self.number = number_of("\n".join(parts))
         line = next((source_text(e.source) for e in program.equations if e.source), "")
-        self.told = Told(owners.ranks, name, self.number, line)
+        self.told = Told(ranks, name, self.number, line)
         self.run: Run = plan.run
         self.meeting: Meeting | None = None  # what does not exchange needs none
         if found:
             texts = [f"{text} from {source}" if source else text for text, source in found[:_SHOWN]]
             more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
             words = f"{name} with {'; '.join(texts)}{more}"
-            early = _begins_with_all(plan, owners.ranks, self._crossing)
-            self.meeting = Meeting(the_world(), owners.ranks, 0, lambda: words, early, self._evidence)
+            early = _begins_with_all(plan, ranks, self._crossing)
+            self.meeting = Meeting(the_world(), ranks, 0, lambda: words, early, self._evidence)
             self.run = self._met(self.meeting, plan.run)
 
     def _exchanges(self, eqn: Equation) -> bool:

@@ -174,8 +174,8 @@ class World:
 
     def allgather(self, ranks: tuple[int, ...], send: Ndarray) -> Ndarray:
         """Everybody's array of one shape, stacked along a new dim 0 in rank order."""
-        send = np.ascontiguousarray(send)
         out = np.empty((len(ranks), *send.shape), send.dtype)
+        send = np.ascontiguousarray(send)  # which gives a scalar a dim
         if send.nbytes:
             self.group(ranks).Allgather(as_bytes(send), as_bytes(out))
         return out

@@ -149,6 +149,11 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
 
 def _between(executable: Executable) -> list[str]:
     """The bytes that this process sends to other processes."""
+    if executable.grid.kept_whole:
+        return [
+            "",
+            "between processes: nothing is sent; each keeps and computes all, as they form no grid among the mesh's devices",
+        ]
     if executable.grid.processes is None:
         return []
     env = executable.plan.env
