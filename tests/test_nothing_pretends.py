@@ -18,8 +18,7 @@ import shardwise
 # Parameters that nothing reads, by module and function. The docstring of each names them and says why.
 UNREAD: dict[str, set[str]] = {
     "api_util.debug_info": {"args", "kwargs", "more"},
-    "distributed.initialize": {"cluster_detection_method", "coordinator_address", "coordinator_bind_address", "partition_index",
-                               "slice_index"},
+    "distributed.initialize": {"cluster_detection_method", "partition_index", "slice_index"},
     "experimental.mesh_utils.create_device_mesh": {"allow_split_physical_axes", "contiguous_submeshes"},
     "experimental.mesh_utils.create_hybrid_device_mesh": {"allow_split_physical_axes", "process_is_granule"},
     "experimental.xla_metadata.set_xla_metadata": {"notes"},
@@ -170,8 +169,6 @@ HOOKS = {
     "sharding.sharding.Sharding.check_compatible_aval",
 }
 SHELLS = {
-    "experimental.hijax.HiType",
-    "experimental.hijax.MutableHiType",
     "extend.core.Effect",
     "lax.composite.Token",
     "profiler.StepTraceAnnotation",

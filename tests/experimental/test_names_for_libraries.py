@@ -75,10 +75,51 @@ def test_references_have_one_memory():
         jax.new_ref(jnp.ones(2), kind="no_grad_no_remat")
 
 
-def test_kinds_of_values_are_declared_but_not_used():
-    primitive = hijax.HiPrimitive("mine")
-    with pytest.raises(NotImplementedError, match="register_pytree_node"):
-        primitive.bind(1.0)
+class Cell:
+    """A value of a declared type, which its primitives write."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def cur_qdd(self):
+        return jax.typeof(self.held)
+
+
+class CellType(hijax.MutableHiType):
+    pass
+
+
+class Fill(hijax.HiPrimitive):
+    def to_lojax(self, cell, x, *, times):
+        cell.held = x * times
+        return []
+
+
+class Look(hijax.HiPrimitive):
+    def to_lojax(self, cell):
+        return cell.held
+
+
+hijax.register_hitype(Cell, lambda cell: CellType())
+
+
+def test_primitives_of_declared_kinds_run_on_concrete_values():
+    cell = Cell(jnp.ones(2))
+    fill, look = Fill("fill"), Look("look")
+    assert fill.bind(cell, jnp.arange(3.0), times=2) == []
+    np.testing.assert_array_equal(look.bind(cell), [0, 2, 4])
+    assert jax.experimental.cur_qdd(cell).shape == (3,)
+    assert jax.grad(lambda x: x * look.bind(cell)[2])(1.0) == 4
+    with pytest.raises(NotImplementedError, match="traced values"):
+        jax.grad(lambda x: fill.bind(cell, x, times=2) or x)(1.0)
+    with pytest.raises(NotImplementedError, match="in a program"):
+        jax.jit(lambda x: x * look.bind(cell))(1.0)
+    np.testing.assert_array_equal(look.bind(cell), [0, 2, 4])
+
+
+def test_kinds_of_values_are_declared_but_no_operands():
+    with pytest.raises(NotImplementedError, match="to_lojax"):
+        hijax.HiPrimitive("mine").bind(1.0)
     with pytest.raises(NotImplementedError, match="make_plugin_program"):
         ifrt_programs.make_plugin_program("")
     assert not hasattr(ifrt_programs, "other")

@@ -12,13 +12,19 @@ from shardwise.passes.epilogues import with_epilogues
 from shardwise.passes.schedule import schedule
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.products import blas
+from shardwise.runtime.products import blas, panels
 
 pytestmark = pytest.mark.skipif(
     not available() or blas.library() is None, reason="no compiler, or no products of our own"
 )
 TALL, WIDE = (ShapedArray(shape, np.dtype("float32")) for shape in ((2048, 64), (64, 2048)))
 SMALL = ShapedArray((16, 16), np.dtype("float32"))
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch):
+    """What pays follows from the cache; here it is that of every machine."""
+    monkeypatch.setattr(panels, "BYTES", 1 << 20)
 
 
 def joined(f, *types):

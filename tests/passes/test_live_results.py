@@ -175,4 +175,4 @@ def test_a_residual_that_only_a_named_copy_reads_is_not_kept(policy):
     # The named value, with everything saved the layer's result too, and the gradients.
     assert stacked.count((8, 300, 300)) == (2 if policy == "name" else 3)
     plain = sw.grad(lambda x, s: lax.scan(layer, x, s)[0].sum(), 1)(x, stack)
-    assert np.array_equal(sw.jit(sw.grad(loss, 1))(x, stack), plain)
+    np.testing.assert_allclose(sw.jit(sw.grad(loss, 1))(x, stack), plain, rtol=1e-4, atol=1e-5 * np.abs(plain).max())

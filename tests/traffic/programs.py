@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.traffic import language, layers, models, numerics, solvers, steps, tables, training
+from tests.traffic import language, layers, models, numerics, pieces, solvers, steps, tables, training
 from tests.traffic.table import TABLE
 
-__all__ = ["TABLE", "language", "layers", "models", "numerics", "solvers", "steps", "tables", "training"]
+__all__ = ["TABLE", "language", "layers", "models", "numerics", "pieces", "solvers", "steps", "tables", "training"]

@@ -17,14 +17,6 @@ from tests.traffic.programs import TABLE
 
 RECORD = json.loads(xla.RECORD.read_text())
 
-# Programs that send more, at most so many times as much, and why.
-MORE = {
-    "moving_statistics": 2,  # two windows of one value with different fills are two exchanges of 16 bytes, XLA's one
-    "permuted_rows": 1.12,  # keys are sorted where they lie, as XLA sorts all of them on every device
-    "ranked_and_paired": 1.2,  # four sorts where the values lie, of which XLA gathers two and sorts each on every device
-}
-
-
 # We keep dims whole that the axes do not divide, and say so; JAX pads them.
 UNEVEN = pytest.mark.filterwarnings("ignore:with_sharding_constraint")
 
@@ -33,12 +25,12 @@ MEANINGLESS = {
     "conjugate_gradients": "the matrix is not positive definite",
     "resampled_particles": "weights are negative",
     "search_in_split": "the table is not sorted",
+    "windows_with_three_fills": "JAX's extrema are wrong at the borders between devices, where it fills windows with 0",
 }
 
 
 def test_every_program_is_recorded():
     assert TABLE.keys() == RECORD.keys()
-    assert MORE.keys() <= TABLE.keys()
 
 
 @UNEVEN
@@ -46,7 +38,7 @@ def test_every_program_is_recorded():
 def test_no_program_sends_more_than_xla(name):
     with use_dialect("latest"):
         transfers = TABLE[name].compiled("shardwise").runtime_executable().transfers
-    assert sum(t.total for t in transfers) <= sum(RECORD[name].values()) * MORE.get(name, 1)
+    assert sum(t.total for t in transfers) <= sum(RECORD[name].values())
 
 
 @pytest.mark.slow

@@ -93,6 +93,11 @@ class Program:
         """The program as messages name it."""
         return {"code": "-c", "stdin": "the program on standard input"}.get(self.kind, self.text)
 
+    def words(self) -> list[str]:
+        """The words of a command line that name the program and its arguments."""
+        flag = {"module": ["-m"], "code": ["-c"]}.get(self.kind, [])
+        return [*flag, self.text, "--", *self.arguments]
+
     def execute(self) -> None:
         """Run the program as ``__main__``. Its exceptions pass through.
 
@@ -164,16 +169,18 @@ def add_program(parser: argparse.ArgumentParser) -> None:
 
 def add_devices(parser: argparse.ArgumentParser) -> None:
     """Add the option --devices."""
-    parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual CPU devices")
+    count = functools.partial(positive, "devices")
+    parser.add_argument("--devices", type=count, metavar="N", help="number of virtual CPU devices (of each process)")
 
 
-def _device_count(text: str) -> int:
+def positive(what: str, text: str) -> int:
+    """The value of an option that counts `what`."""
     try:
         count = int(text)
     except ValueError:
         count = 0
     if count < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of devices; give an integer of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of {what}; give an integer of at least 1")
     return count
 
 

@@ -25,12 +25,14 @@ from shardwise.ops.devices.layout import spec_axes
 from shardwise.passes import (
     DEVICE_PROGRAM,
     PARTITIONING,
+    PLACING,
     Context,
     DimAxes,
     Grid,
     MeshKey,
     Module,
     Transfer,
+    finer_mesh,
     inline_calls,
     make_grid,
     run_passes,
@@ -79,27 +81,29 @@ def compile_program(
     inner = [s for s in _inner_shardings(program) if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
-    grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, default_mesh))
-    fixed = [
-        None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
-        for s, v in zip(out_shardings, program.outputs, strict=True)
-    ]
-    free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
-    context = Context(grid, tuple(free), tuple(fixed))
+    meshes = _meshes(program, devices, in_sigs, out_shardings, default_mesh)
     seconds["inline"] = time.perf_counter() - start
     inlined = program
-    module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
+    module, context = _laid_out(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
     without_data = recorder() is not None or devices[0].client.stands_for_all
-    module = run_passes(DEVICE_PROGRAM if without_data else PARTITIONING, module, context, seconds)
+    passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
+    finer = finer_mesh(module.program, module.layouts, context.grid)
+    module = run_passes(passes, module, context, seconds)
+    if finer is not None:
+        other, cut = _laid_out(program, in_sigs, out_shardings, make_grid(devices, [*meshes, finer]), seconds)
+        other = run_passes(passes, other, cut, seconds)
+        if _bytes_sent(other, cut.grid) < _bytes_sent(module, context.grid):
+            module, context = other, cut
+    grid, fixed = context.grid, context.results
     program = module.global_program
     if config.shardwise_on_reshard == "raise":
         _refuse_reshards(program.name, transfers_of(module.device_program, grid.axis_sizes))
 
     named = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
-    meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
+    own_meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
     own: dict[Any, tuple[Signature]] = {  # an argument returned unchanged keeps its mesh
-        v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, meshes, strict=True) if its is not meshes[0]
+        v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, own_meshes, strict=True) if its is not own_meshes[0]
     }
     out_sigs = []
     for atom, dims, wanted, spec in zip(program.outputs, module.out_dims, out_shardings, fixed, strict=True):
@@ -140,6 +144,29 @@ def observed(observer: Observer) -> Generator[None]:
         yield
     finally:
         _observers.remove(observer)
+
+
+def _laid_out(
+    program: Program,
+    in_sigs: Sequence[Signature],
+    out_shardings: Sequence[Sharding | None],
+    grid: Grid,
+    seconds: dict[str, float],
+) -> tuple[Module, Context]:
+    """An inlined program with the layouts that its values get on this grid."""
+    fixed = [
+        None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
+        for s, v in zip(out_shardings, program.outputs, strict=True)
+    ]
+    free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
+    context = Context(grid, tuple(free), tuple(fixed))
+    module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
+    return run_passes(PLACING, module, context, seconds), context
+
+
+def _bytes_sent(module: Module, grid: Grid) -> int:
+    """The bytes that a device sends in a program."""
+    return sum(t.total for t in transfers_of(module.device_program, grid.axis_sizes))
 
 
 def _verified(program: Program, after: str) -> Program:

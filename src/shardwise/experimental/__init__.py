@@ -42,4 +42,6 @@ _MODULES = (
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
         return _importlib.import_module(f"{__name__}.{name}")
+    if name == "cur_qdd":
+        return _importlib.import_module(f"{__name__}.hijax").cur_qdd
     raise _no_attribute(__name__, name)

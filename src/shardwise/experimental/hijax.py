@@ -1,7 +1,8 @@
 """`shardwise.experimental.hijax`: declarations of new kinds of values and their primitives.
 
-In: such declarations, which load. Out: NotImplementedError once one of them is to be used in a program; a value that a program
-should know is registered as a pytree of arrays instead.
+In: such declarations. Out: primitives that run on concrete values, by the functions on arrays that their `to_lojax` calls.
+Operands that are traced, and values that a program would have to read or write while it runs, raise NotImplementedError: programs
+take arrays only, and a value that one should know is registered as a pytree of arrays.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, NoReturn
 from shardwise.base.listing import listing as _listing
 from shardwise.core import AbstractValue as AbstractValue
 from shardwise.core import ShapedArray as ShapedArray
+from shardwise.core import Tracer as _Tracer
 from shardwise.extend.core import control_flow_allowed_effects as control_flow_allowed_effects
 from shardwise.interpreters.ad import Zero as Zero
 from shardwise.interpreters.ad import instantiate_zeros as instantiate_zeros
 from shardwise.interpreters.ad import is_undefined_primal as is_undefined_primal
 from shardwise.ref import AbstractRef as AbstractRef
+from shardwise.sharding.context import tracing as _in_program
 
 
 def _unsupported(what: str) -> NoReturn:
@@ -29,9 +32,13 @@ def _unsupported(what: str) -> NoReturn:
 class HiType:
     """Base of types of values that are made of arrays."""
 
+    has_qdd = False
+
 
 class MutableHiType(HiType):
     """Base of such types whose values are written in place."""
+
+    has_qdd = True
 
 
 class AvalQDD:
@@ -58,9 +65,20 @@ class HiPrimitive:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def bind(self, *args: Any, **params: Any) -> NoReturn:
-        """Raises NotImplementedError."""
-        _unsupported(f"the primitive {self.name}")
+    def to_lojax(self, *args: Any, **params: Any) -> Any:
+        """What the primitive gives of concrete values, computed by functions on arrays."""
+        raise NotImplementedError(f"the primitive {self.name} has no rule to_lojax. Define the method")
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """The primitive's results of concrete values.
+
+        Raises NotImplementedError for traced operands, and in a program for values that may change between its calls.
+        """
+        if any(isinstance(x, _Tracer) for x in args):
+            _unsupported(f"the primitive {self.name} of traced values")
+        if _in_program.get() and any(map(_may_change, args)):
+            _unsupported(f"the primitive {self.name}, which reads or writes a value that may change, in a program")
+        return self.to_lojax(*args, **params)
 
 
 class aval_property:
@@ -83,6 +101,16 @@ _declared: dict[type, Callable[[Any], Any]] = {}
 def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
     """Declare how the type of values of that class is found. `tree_util` is what makes arguments of them."""
     _declared[val_cls] = typeof_fn
+
+
+def cur_qdd(x: Any) -> Any:
+    """What is known now of a value that may change: what its method of that name gives."""
+    return x.cur_qdd()
+
+
+def _may_change(x: Any) -> bool:
+    typeof = _declared.get(type(x))
+    return typeof is not None and bool(getattr(typeof(x), "has_qdd", False))
 
 
 __dir__ = _listing(__name__)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
+    from shardwise.passes.finer_axes import finer_mesh as finer_mesh
     from shardwise.passes.grid import DimAxes as DimAxes
     from shardwise.passes.grid import Grid as Grid
     from shardwise.passes.grid import MeshKey as MeshKey
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shardwise.passes.key_reuse import key_uses as key_uses
     from shardwise.passes.pipeline import DEVICE_PROGRAM as DEVICE_PROGRAM
     from shardwise.passes.pipeline import PARTITIONING as PARTITIONING
+    from shardwise.passes.pipeline import PLACING as PLACING
     from shardwise.passes.pipeline import Context as Context
     from shardwise.passes.pipeline import Module as Module
     from shardwise.passes.pipeline import run_passes as run_passes
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
+    finer_axes="finer_mesh",
     grid="DimAxes Grid MeshKey PartForm make_grid",
     inline="inline_calls",
     key_reuse="key_uses",
-    pipeline="Context DEVICE_PROGRAM Module PARTITIONING run_passes scheduled",
+    pipeline="Context DEVICE_PROGRAM Module PARTITIONING PLACING run_passes scheduled",
     simplify="common_subexpressions",
     transfers="Transfer transfers_of",
 )

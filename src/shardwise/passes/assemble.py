@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.ir import Atom, Literal, ShapedArray, literal
-from shardwise.ops.devices.halo_exchange import Piece, halo_exchange
+from shardwise.ops.devices.halo_exchange import Piece
 from shardwise.ops.elementwise.binary import and_p
 from shardwise.ops.elementwise.comparison import ge_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
@@ -23,6 +23,7 @@ from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import local_shape, ways
+from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.views import Part, Stored, View
 
 if TYPE_CHECKING:
@@ -205,9 +206,8 @@ class Assembler:
             "pieces": tuple(pieces),
             "split": tuple(bool(o.axes) for o in operands),
         }
-        atoms = [*(o.atom for o in operands), fill]
         moved = self._type(operands[0].view.shape)
-        return self.region.collective(halo_exchange, atoms, over, moved, params)
+        return exchanged_windows(self.region, [o.atom for o in operands], fill, over, moved, params)
 
     def _joined_here(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
         """The same along a dim that is whole on each device."""

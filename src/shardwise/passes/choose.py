@@ -45,10 +45,12 @@ def choose_factors(
     sizes: Mapping[str, int],
     windows: Mapping[int, int] | None = None,
     first: int | None = None,
+    move: bool = True,
 ) -> FactorAxes:
     """The axes for each factor. If tensors disagree, the layout held by the most elements wins, or the layout of tensor `first`.
 
-    `windows` maps the PERMUTE factors that may stay split to the size of the result's dim.
+    `windows` maps the PERMUTE factors that may stay split to the size of the result's dim. `move`: whether axes of factors that must
+    be whole go to batch factors; else they split nothing.
     """
     parts = [decompose(rule, t, d, sizes) if any(d) else {} for t, d in zip(rule.tensors, dims, strict=True)]
     factors: FactorAxes = {}
@@ -59,7 +61,8 @@ def choose_factors(
             agreed = _by_weight(rule, own, [shapes[t] for t in group], sizes, parts[first] if first in group else {})
         factors |= agreed
     split = {f for f, n in (windows or {}).items() if n % math.prod(sizes[a] for a in factors.get(f, ())) == 0}
-    _move_off_whole_dims(rule, factors, sizes, split)
+    whole = [f for f in factors if rule.kinds[f] in (Kind.REPLICATE, Kind.PERMUTE) and f not in split]
+    _free_whole_dims(rule, factors, sizes, whole, move)
     _drop_inexpressible(rule, factors, sizes)
     return factors
 
@@ -158,12 +161,13 @@ def _by_weight(
     return factors
 
 
-def _move_off_whole_dims(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int], split: set[int]) -> None:
-    """Move the axes of factors that must be whole (all of those kinds except `split`) to a batch factor that every tensor
-    has and that they divide."""
-    for f in [f for f in factors if rule.kinds[f] in (Kind.REPLICATE, Kind.PERMUTE) and f not in split]:
+def _free_whole_dims(
+    rule: Rule, factors: FactorAxes, sizes: Mapping[str, int], whole: Sequence[int], move: bool
+) -> None:
+    """Take the axes off the factors `whole`, and `move` them to a batch factor that every tensor has and that they divide."""
+    for f in whole:
         for a in factors.pop(f):
-            for g, kind in enumerate(rule.kinds):
+            for g, kind in enumerate(rule.kinds) if move else ():
                 ways = math.prod(sizes[b] for b in factors.get(g, ()))
                 if kind is Kind.PASS and rule.sizes[g] % (ways * sizes[a]) == 0 and _everywhere(rule, g):
                     factors[g] = (*factors.get(g, ()), a)

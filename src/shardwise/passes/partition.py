@@ -22,7 +22,6 @@ from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.first_replica import first_replica
-from shardwise.ops.devices.halo_exchange import halo_exchange
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.relayout import device_bytes, layout_axes, relayout_op, route
@@ -31,7 +30,9 @@ from shardwise.passes.fills import moved_fills, on_scalars
 from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reduction import plan_reduction
-from shardwise.passes.reshard import Step, plan_reshard, sends_blocks_twice, takes_detours
+from shardwise.passes.remade import remade
+from shardwise.passes.reshard import Step, plan_reshard, resharding_bytes, sends_blocks_twice, takes_detours
+from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.split import (
     Known,
     Split,
@@ -71,6 +72,12 @@ class Region:
     steady: set[Atom] = field(
         default_factory=set
     )  # local values that are the same in all rounds: they are exchanged once
+    sliced: dict[Atom, tuple[Atom, DimAxes]] = field(default_factory=dict)  # by slice of a local value: that value
+    moves: dict[tuple[Atom, DimAxes], Atom] = field(default_factory=dict)  # local values in other layouts
+    windows: dict[Any, tuple[Atom, Atom]] = field(default_factory=dict)  # exchanged ones and their fill values
+    refills: dict[Atom, Any] = field(
+        default_factory=dict
+    )  # windows with another fill value: those that they were made of
 
     def __post_init__(self) -> None:
         self.sizes = tuple(self.grid.axis_sizes.items())
@@ -89,6 +96,16 @@ class Region:
     def readers(self) -> Counter[Atom]:
         """The number of equations that read each value."""
         return Counter(a for e in self.partitioned for a in e.inputs if isinstance(a, Var))
+
+    @cached_property
+    def makers(self) -> dict[Atom, Equation]:
+        """The equation that makes each value."""
+        return {v: e for e in self.partitioned for v in e.outputs}
+
+    @cached_property
+    def users(self) -> dict[Atom, Equation]:
+        """The last equation that reads each value."""
+        return {a: e for e in self.partitioned for a in e.inputs if isinstance(a, Var)}
 
     # -- reading and defining values -------------------------------------------------------------------------------------------
 
@@ -156,7 +173,7 @@ class Region:
     def _changed(self, **fields: Any) -> Region:
         """This region with some fields replaced, for equations of the same program."""
         other = replace(self, **fields)
-        other.readers = self.readers
+        other.readers, other.makers, other.users = self.readers, self.makers, self.users
         return other
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
@@ -206,15 +223,27 @@ class Region:
             return ways[0](self)
         trials: list[tuple[int, Region]] = []
         for way in ways:
-            own = {"values": dict(self.values), "views": dict(self.views), "steady": set(self.steady)}
+            own = {
+                "values": dict(self.values),
+                "views": dict(self.views),
+                "steady": set(self.steady),
+                "windows": dict(self.windows),
+                "moves": dict(self.moves),
+            }
             trial = self._changed(equations=[], **own)
             way(trial)
             trials.append((trial.bytes_sent(), trial))
-        _, best = min(trials, key=lambda sent_by: sent_by[0])
+        trials.sort(key=lambda sent_by: sent_by[0])
+        (least, best), (more, other), *_ = trials
+        if least < more <= costs.CLOSE_CALL * least:
+            self.known.close_calls += 1
+            best = other if self.known.takes_seconds else best
         self.equations += best.equations
         self.values.update(best.values)
         self.views.update(best.views)
         self.steady.update(best.steady)
+        self.windows.update(best.windows)
+        self.moves.update(best.moves)
 
     def bytes_sent(self) -> int:
         """The bytes that a device sends in the equations made so far, in all rounds; `passes.hoist` takes steady ones out of the loop."""
@@ -230,7 +259,7 @@ class Region:
         local, have = self.read(var)
         assert isinstance(var, Var)
         whole = tuple(() if d in dims else axes for d, axes in enumerate(have))
-        self.define(var, self.reshard(local, have, whole, var.aval), whole)
+        self.define(var, self.moved(var, local, have, whole), whole)
         self.generic(eqn)
         self.define(var, local, have)
 
@@ -245,21 +274,42 @@ class Region:
         sizes = self.grid.axis_sizes
         steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
         sent = sum(s.bytes_sent for s in steps)
+        if sent and atom in self.sliced:
+            source, before = self.sliced[atom]
+            if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent:
+                return self.reshard(source, before, want, aval)
+        if sent and (atom, want) in self.moves:
+            return self.moves[atom, want]
         direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
         across = self.across
         direct = direct or (across is not None and takes_detours(steps, across[1]))
         if direct and (across is None or route(across[0], have, want) is not None):
-            return self._relayout(atom, have, want, aval)
-        for step in steps:
-            atom = self._step(atom, step, aval)
-        return atom
+            moved = self._relayout(atom, have, want, aval)
+        else:
+            moved = atom
+            for step in steps:
+                moved = self._step(moved, step, aval)
+        if sent:
+            self.moves[atom, want] = moved
+        else:
+            self.sliced[moved] = atom, have
+        return moved
 
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
-        """A value of layout `have` in layout `want`: resharded, or made there if all its elements are equal."""
+        """A value of layout `have` in layout `want`: resharded, or made there if it follows from no value that is split."""
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
             return Assembler(self, atom.aval).assemble(view, want)
+        if isinstance(atom, Var) and have != want and local not in self.sliced and self._sends(atom, have, want):
+            made = remade(self, atom, want)
+            if made is not None:
+                return made
         return self.reshard(local, have, want, atom.aval)
+
+    def _sends(self, atom: Atom, have: DimAxes, want: DimAxes) -> bool:
+        """Whether devices exchange anything to change the layout of a value."""
+        aval = atom.aval
+        return resharding_bytes(have, want, aval.shape, aval.itemsize, self.grid.axis_sizes) > 0
 
     def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
         """`reshard` as a single exchange."""
@@ -317,10 +367,16 @@ class Region:
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view
-            if len(view.parts) > MAX_PARTS or (len(of) > 1 and not view.fills and self._divides(view)):
+            if len(view.parts) > MAX_PARTS or (
+                len(of) > 1 and not view.fills and self._divides(view) and not self._moves_on(var)
+            ):
                 self._lay_out(var)
                 del self.views[var]
         return True
+
+    def _moves_on(self, var: Var) -> bool:
+        """Whether one equation alone reads a value, and moves its elements on."""
+        return self.readers[var] == 1 and self.users[var].op.boxes is not None
 
     def _divides(self, view: View) -> bool:
         """Whether a view can take the layout of its parts."""
@@ -412,8 +468,7 @@ class Region:
         fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
         window = {"sizes": self.sizes_of(axes), "dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
         window |= {"pieces": ((0, 0, 0, aval.shape[d]),), "split": (True,)}
-        out = self.collective(halo_exchange, [atoms[0], fill], axes, aval, window)
-        return [out, *atoms[1:]], dict(halo.params)
+        return [exchanged_windows(self, [atoms[0]], fill, axes, aval, window), *atoms[1:]], dict(halo.params)
 
     def _local(
         self,
@@ -491,8 +546,23 @@ def partition(
     in_dims: Sequence[DimAxes],
     out_dims: Sequence[DimAxes | None],
 ) -> tuple[Program, tuple[DimAxes, ...]]:
-    """The per-device program, and the layouts of its outputs. An output whose `out_dims` is None keeps its computed layout."""
-    region = Region(grid, placements)
+    """The per-device program, and the layouts of its outputs. An output whose `out_dims` is None keeps its computed layout.
+
+    An equation takes the way that sends the fewest bytes. Where another way sends hardly more, it may leave values where later equations
+    need them, so the program is partitioned a second time, with those ways, and the better one of the two is taken.
+    """
+    known = Known()
+    first = _partitioned(program, Region(grid, placements, known=known), in_dims, out_dims)
+    if not known.close_calls:
+        return first
+    second = _partitioned(program, Region(grid, placements, known=Known(takes_seconds=True)), in_dims, out_dims)
+    sent = [sum(t.total for t in transfers_of(found, grid.axis_sizes)) for found, _ in (first, second)]
+    return second if sent[1] < sent[0] else first
+
+
+def _partitioned(
+    program: Program, region: Region, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes | None]
+) -> tuple[Program, tuple[DimAxes, ...]]:
     inputs = []
     for var, dims in zip(program.inputs, in_dims, strict=True):
         local = Var(region.local_type(var.aval, dims))

@@ -232,6 +232,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("collective_matmul", _collective_matmul),
     ("fold_reductions", _fold_reductions),
 )
+PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products"),

@@ -49,11 +49,15 @@ class Known:
         splits: the split per op, params, types and layouts.
         forms: per op, params, local types and layouts: the local params, the result types, and the reason of the collective.
         bodies: the local programs of bodies.
+        close_calls: how often the second best way to partition an equation sends hardly more than the best.
+        takes_seconds: whether it is taken then.
     """
 
     splits: dict[Any, tuple[Any, ExactParams, Split]] = field(default_factory=dict)
     forms: dict[Any, tuple[Any, Mapping[str, Any], tuple[ShapedArray, ...], Need | None]] = field(default_factory=dict)
     bodies: dict[Any, tuple[Any, Program]] = field(default_factory=dict)
+    close_calls: int = 0
+    takes_seconds: bool = False
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,18 +79,28 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dims: Dims, sizes: Items) -> Split:
     """The split of an op whose operands and results have the layouts `dims`, over axes of these sizes.
 
-    If tensors disagree, the layout held by the most elements wins.
+    If tensors disagree, the layout held by the most elements wins. Axes that split a factor that must be whole go to batch factors,
+    unless gathering the operands sends less, as it does where results are wanted whole.
     """
     ways = dict(sizes)
     rule = op.sharding_rule(in_types, out_types, params)
     shapes = [t.shape for t in in_types + out_types]
-    factors = choose_factors(rule, dims, shapes, ways, _windows(op, in_types, out_types, params, rule))
+    windows = _windows(op, in_types, out_types, params, rule)
+    factors = choose_factors(rule, dims, shapes, ways, windows)
     split = _split(op, in_types, params, rule, factors)
-    if split.partial or split.operands + split.results != dims:
-        sums = op.reduction_of(params) == "sum"
-        sent = _bytes_moved(split, in_types + out_types, dims, ways, (1,) * len(dims), sums)
-        return replace(split, moves_much=sent >= costs.RESHARD_WORTH)
-    return split
+    if not split.partial and split.operands + split.results == dims:
+        return split
+    sums = op.reduction_of(params) == "sum"
+
+    def sent(split: Split) -> float:
+        return _bytes_moved(split, in_types + out_types, dims, ways, (1,) * len(dims), sums)
+
+    least = sent(split)
+    if Kind.REPLICATE in rule.kinds or Kind.PERMUTE in rule.kinds:
+        gathering = _split(op, in_types, params, rule, choose_factors(rule, dims, shapes, ways, windows, move=False))
+        if gathering.factors != factors and (less := sent(gathering)) < least:
+            split, least = gathering, less
+    return replace(split, moves_much=least >= costs.RESHARD_WORTH)
 
 
 @remembered

@@ -56,6 +56,8 @@ SMALL_GATHERED: Final = 8
 # Cost, relative to an addition, from which an op that occurs three times or more becomes a function of its own, so that
 # its text stands there once.
 SMALL_OUTLINED: Final = 10
+# Boxes of elements that move alike, of which a collective's result is put together: each is a loop of its own in the text.
+SMALL_BOXES: Final = 64
 # Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
 SMALL_STACK: Final = 1 << 15
 # Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes
@@ -211,5 +213,9 @@ RING_OPERATIONS_PER_BYTE: Final = 32
 HOISTED_BYTES: Final = 1 << 26
 # Rounds that a loop is taken to run if only the run decides.
 LOOP_ROUNDS: Final = 16
+# How many times as much the second best way to partition an equation may send for the whole program to be tried with it too: of a sort
+# along a split dim of 4,096 float32 on 8 devices, 13 KB of elements and samples, and a gather, 14 KB, after which later equations may
+# find the whole row. Partitioning takes up to twice as long then.
+CLOSE_CALL: Final = 1.5
 # How many times fewer bytes another split must move: XLA's partitioner and ours then choose alike where little is at stake.
 RESHARD_GAIN: Final = 2

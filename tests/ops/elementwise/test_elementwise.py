@@ -230,8 +230,12 @@ def test_signs_of_zeros():
     for op in (unary.sign_p, transcendental.sin_p, unary.floor_p, transcendental.sqrt_p, transcendental.cbrt_p):
         np.testing.assert_array_equal(np.signbit(run(op, zeros)), [False, True], op.name)
     np.testing.assert_array_equal(run(transcendental.rsqrt_p, zeros), [np.inf, -np.inf])
-    of_zeros = run(transcendental.expm1_p, np.array([complex(a, b) for a in zeros for b in zeros], np.complex64))
-    assert not np.signbit(of_zeros.real).any() and not np.signbit(of_zeros.imag).any()
+    for dtype in (np.complex64, np.complex128):
+        less_one = run(
+            transcendental.expm1_p, np.array([complex(0.0, 0.0), complex(-0.0, 0.0), complex(-0.0, -0.0)], dtype)
+        )
+        assert not np.signbit(less_one.real).any()
+        np.testing.assert_array_equal(np.signbit(less_one.imag), [False, False, True])
 
 
 def test_logistic_is_stable():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Collective, Equation, ShapedArray, Shown
+from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, shifted
@@ -27,7 +27,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
-from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
@@ -176,4 +176,5 @@ all_gather_op = define_collective(
         hidden=frozenset({"sizes", "invariant", "groups"}),
         change=_shown,
     ),
+    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
 )

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Collective, ShapedArray
+from shardwise.ir import Collective, ShapedArray, SmallForm
 from shardwise.ir.op import Params
 from shardwise.ops.devices.batching import Batched, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.lines import own_entries
 from shardwise.ops.devices.rules import moved_dim_rule
-from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
@@ -75,4 +75,5 @@ all_slice = define_collective(
     transpose=_transpose,
     batch=_batch,
     collective=Collective("slice", alone=_alone),
+    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Collective, Equation, ShapedArray, Shown
+from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
@@ -26,7 +26,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
-from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
@@ -189,4 +189,5 @@ all_to_all_op = define_collective(
         hidden=frozenset({"sizes", "groups"}),
         change=_shown,
     ),
+    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
 )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import Box, Collective, Equation, ShapedArray
+from shardwise.ir import Box, Collective, Equation, ShapedArray, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
@@ -36,6 +36,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.ops.rules.derivative import later
 from shardwise.runtime import copies
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
@@ -357,4 +358,5 @@ halo_exchange = define_collective(
     rule=_keeps_dim,
     across=_across,
     collective=Collective("permute", sent_of=_sent, moves=True, exchange=_exchange, told=("dim",), boxes=_boxes),
+    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
 )

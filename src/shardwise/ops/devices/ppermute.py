@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Collective, ShapedArray, Shown, literal
+from shardwise.ir import Collective, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, require_single_axis
 from shardwise.ops.devices.declare import define_collective
@@ -26,7 +26,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import same_dims
-from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import chosen
 from shardwise.runtime.env import Env
@@ -144,4 +144,5 @@ ppermute_op = define_collective(
     across=_across,
     collective=Collective("permute", sent=lambda nbytes, n: nbytes, moves=True, exchange=_exchange, told=("perm",)),
     shown=Shown(renamed={"axes": "axis_name"}),
+    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown
+from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis, unmerged
@@ -27,7 +27,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
-from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
@@ -170,5 +170,8 @@ psum_scatter_op = define_collective(
         renamed={"dim": "scatter_dimension", "axes": "axis_name"},
         hidden=frozenset({"sizes", "kind", "groups"}),
         change=_shown,
+    ),
+    small=SmallForm(
+        later("shardwise.ops.devices.small_scatter", "scattered"), later("shardwise.ops.devices.small_scatter", "fits")
     ),
 )

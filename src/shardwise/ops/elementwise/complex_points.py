@@ -58,10 +58,10 @@ _less_one = _defined(np.expm1, _second_is_finite)
 
 
 def expm1(x: Block) -> Block:
-    """``e**x - 1``; real for real numbers, including infinities. No zero of the result is negative where `x` has one."""
+    """``e**x - 1``; real for real numbers, including infinities. The real part is a difference, so that its zeros are positive."""
     out = _less_one(x)
-    out.imag[x.imag == 0] = 0
-    out.real += 0.0  # of -0.0 makes 0.0
+    out.real += 0
+    np.copyto(out.imag, x.imag, where=x.imag == 0)
     return out
 
 

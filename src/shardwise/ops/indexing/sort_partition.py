@@ -18,6 +18,7 @@ from shardwise.ops.indexing.along_dims import along_params, as_indices
 from shardwise.ops.indexing.gather import gather_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.even_parts import missing_rows, with_rows_behind
+from shardwise.ops.shapes.iota import iota_p
 
 _INT32 = np.dtype(np.int32)
 
@@ -35,14 +36,26 @@ def sort_partition(region: Any, eqn: Equation) -> None:
 
     def along(region: Any) -> None:
         axes, aval = lay[dim], eqn.inputs[0].aval
-        atoms = [region.reshard(*region.read(a), lay, a.aval) for a in eqn.inputs]
+        atoms = [region.moved(a, *region.read(a), lay) for a in eqn.inputs]
         params = {"axes": axes, "sizes": region.sizes_of(axes), **eqn.params}
+        if _is_permutation(region, eqn):
+            params["places"] = True
         outs = region.collectives(split_sort, atoms, axes, aval, params)
         for var, out in zip(eqn.outputs, outs, strict=True):
             placed = region.placements.get(var, lay)
             region.define(var, region.reshard(out, lay, placed, var.aval), placed)
 
     region.cheapest(along, lambda region: region.generic(eqn))
+
+
+def _is_permutation(region: Any, eqn: Equation) -> bool:
+    """Whether the only key is a row of positions in some order: those that another sort has moved."""
+    key, dim = eqn.inputs[0], eqn.params["dimension"]
+    mover = region.makers.get(key)
+    if eqn.params["num_keys"] != 1 or mover is None or mover.op is not eqn.op or mover.params["dimension"] != dim:
+        return False
+    places = region.makers.get(mover.inputs[mover.outputs.index(key)])
+    return places is not None and places.op is iota_p and places.params["dimension"] == dim
 
 
 def _last_ones(eqn: Equation) -> list[Any] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from shardwise.ir import Array, Equation, Halo, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
+from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import int_tuple
@@ -49,12 +51,25 @@ def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo
 
 
 def _rev_partition(region: Any, eqn: Equation) -> None:
-    """Rows of a view that the axes do not divide are reversed with extra rows at the end, which then come first."""
+    """Rows of a view that the axes do not divide are reversed with extra rows at the end, which then come first.
+
+    Devices that split several dims send their parts to the opposite corner at once.
+    """
     turned = [d for d in eqn.params["dimensions"] if missing_rows(region, eqn, d)]
-    if len(turned) != 1:
+    if len(turned) == 1:
+        (dim,) = turned
+        missing = missing_rows(region, eqn, dim)
+        return with_rows_behind(region, eqn, dim, (0,), missing, lambda region, eqn: region.usual(eqn))
+    layout = region.layout(eqn.inputs[0])
+    axes = tuple(a for d in eqn.params["dimensions"] for a in layout[d]) if layout else ()
+    if sum(bool(layout and layout[d]) for d in eqn.params["dimensions"]) < 2:
         return region.usual(eqn)
-    (dim,) = turned
-    with_rows_behind(region, eqn, dim, (0,), missing_rows(region, eqn, dim), lambda region, eqn: region.usual(eqn))
+    (operand,), (out,), n = eqn.inputs, eqn.outputs, math.prod(region.sizes_of(axes))
+    perm = tuple((i, n - 1 - i) for i in range(n))
+    atom = region.collective(ppermute_op, [region.read(operand)[0]], axes, operand.aval, {"perm": perm})
+    (turned_part,) = region.emit(eqn.op, [atom], eqn.params)
+    placed = region.placements.get(out, layout)
+    region.define(out, region.reshard(turned_part, layout, placed, out.aval), placed)
 
 
 rev_p = define_op(

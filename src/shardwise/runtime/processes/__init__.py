@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from shardwise.runtime.processes.comm import number_of as number_of
     from shardwise.runtime.processes.comm import the_world as the_world
     from shardwise.runtime.processes.comm import world as world
+    from shardwise.runtime.processes.gather import Gathered as Gathered
+    from shardwise.runtime.processes.gather import launched_by_mpi as launched_by_mpi
+    from shardwise.runtime.processes.gather import split_address as split_address
     from shardwise.runtime.processes.origin import FEW as FEW
     from shardwise.runtime.processes.origin import MASK as MASK
     from shardwise.runtime.processes.origin import history as history
     from shardwise.runtime.processes.routes import Message as Message
     from shardwise.runtime.processes.routes import Route as Route
+    from shardwise.runtime.processes.shared import processors as processors
+    from shardwise.runtime.processes.start import check_gathers as check_gathers
     from shardwise.runtime.processes.start import launched_rank as launched_rank
     from shardwise.runtime.processes.traffic import Traffic as Traffic
     from shardwise.runtime.processes.traffic import count_traffic as count_traffic
@@ -32,9 +37,11 @@ __getattr__ = open_door(
     __name__,
     announce="Announced exchanges",
     comm="DivergenceError Meeting as_bytes number_of the_world world",
+    gather="Gathered launched_by_mpi split_address",
     origin="FEW MASK history",
     routes="Message Route",
-    start="launched_rank",
+    shared="processors",
+    start="check_gathers launched_rank",
     traffic="Traffic count_traffic total_traffic",
     vouch="checksum compare_value",
 )

@@ -24,6 +24,7 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes import divergence
 from shardwise.runtime.processes.divergence import Evidence
+from shardwise.runtime.processes.gather import Gathered
 from shardwise.runtime.processes.interrupts import Interrupts
 from shardwise.runtime.processes.link import Link, Ndarray
 from shardwise.runtime.processes.link import as_bytes as as_bytes
@@ -31,7 +32,7 @@ from shardwise.runtime.processes.network import NetworkLink
 from shardwise.runtime.processes.origin import history
 from shardwise.runtime.processes.sentinel import Sentinel
 from shardwise.runtime.processes.shared import SharedLink, crowd, processors
-from shardwise.runtime.processes.start import Watch, check_room, start_mpi, unlink_segments
+from shardwise.runtime.processes.start import Watch, check_room, library_name, start_mpi, unlink_segments
 
 _GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
 _ASK, _ANSWER = 1, 2  # tags between the watching threads
@@ -48,8 +49,9 @@ class World:
     job; after `patience` seconds it no longer waits for one that is busy either.
     """
 
-    def __init__(self, mpi: Any, limit: float, patience: float) -> None:
+    def __init__(self, mpi: Any, limit: float, patience: float, gathered: Gathered | None = None) -> None:
         self.mpi = mpi
+        self._gathered = gathered  # where no launcher looks after the processes
         self.limit = limit
         self.patience = max(limit, patience)
         self.comm = mpi.COMM_WORLD.Dup()
@@ -199,6 +201,7 @@ class World:
 
     def abort_after(self, kind: Any, error: Any, text: str = "") -> None:
         """End the job after an error that nobody caught; `text` is its traceback, if nobody has shown it yet."""
+        self._fall_silent()
         sys.stdout.flush()
         what = f"{kind.__name__}: {error}".splitlines()[0][:300]
         if not self._sentinel.report(text, what):
@@ -224,8 +227,14 @@ class World:
 
         os._exit = meet_and_leave
 
+    def _fall_silent(self) -> None:
+        """What others learn of this process's end is all that they need to be told."""
+        if self._gathered is not None:
+            self._gathered.leave()
+
     def _abort(self) -> None:
         self._ended.set()
+        self._fall_silent()
         self._sentinel.leave()
         self.mpi.COMM_WORLD.Abort(1)
 
@@ -255,6 +264,7 @@ class World:
             self._grace(self.comm, 2.0)
             self._abort()
         self._ended.set()
+        self._fall_silent()
         self._sentinel.leave()
         self._watcher.join(1.0)  # MPI may be finalized next
 
@@ -460,18 +470,28 @@ def the_world() -> World:
     return _world
 
 
-def join(limit: float = 100.0, patience: float = 300.0, start: float = 300.0) -> World | None:
-    """Become one of the processes that the MPI launcher started; None if it started one only.
+def join(
+    count: int, limit: float = 100.0, patience: float = 300.0, start: float = 300.0, gathered: Gathered | None = None
+) -> World:
+    """Become one of the `count` processes that the MPI launcher started, or that are `gathered`.
 
     The job ends if they have not all come after `start` seconds.
+
+    Raises:
+        RuntimeError: MPI knows of this process only.
     """
     global _world
     check_room()
     with Watch(start):
         mpi = start_mpi()
         if mpi.COMM_WORLD.Get_size() == 1:
-            return None
-        _world = World(mpi, limit, patience)
+            name = library_name(mpi.Get_library_version())
+            raise RuntimeError(
+                f"this is one of {count} processes, but the MPI library that mpi4py loads ({name}) knows of none of the others: what "
+                "started them belongs to another MPI. Use the mpiexec beside that library, shardwise run --processes, or srun with the "
+                "--mpi that it understands."
+            )
+        _world = World(mpi, limit, patience, gathered)
     _world.start()
     return _world
 

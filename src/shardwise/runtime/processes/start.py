@@ -32,6 +32,7 @@ _LAUNCHERS = ("hydra_pmi_proxy", "orted", "prted", "slurmstepd")
 _MARK = b"shardwise-start"  # the name of a thread, for others to see
 _PR_SET_NAME = 15
 _SHARED = "/dev/shm"
+_VERSION = 1 << 14  # more bytes than MPI takes to tell its version
 
 
 def number_in(names: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> int | None:
@@ -246,6 +247,34 @@ def start_mpi() -> Any:
     if not MPI.Is_initialized():
         MPI.Init_thread()
     return MPI
+
+
+def library_name(version: str) -> str:
+    """The MPI library, in a few of the words in which it tells its version."""
+    return " ".join(version.replace("Version:", "").replace(",", "\n").split("\n")[0].split())
+
+
+def check_gathers() -> None:
+    """See to it that MPI can start processes that no launcher has started, by asking for what it needs as of a launcher's (PMI).
+
+    Raises:
+        ImportError: mpi4py, or the MPI library that it needs, is missing.
+        NotImplementedError: it is Open MPI, which asks for another thing.
+    """
+    spec = importlib.util.find_spec("mpi4py.MPI")
+    if spec is None or spec.origin is None:
+        raise ImportError("there is no mpi4py.MPI")
+    text, length = ctypes.create_string_buffer(_VERSION), ctypes.c_int(0)
+    try:
+        ctypes.CDLL(spec.origin).MPI_Get_library_version(text, ctypes.byref(length))  # before MPI is started
+    except (OSError, AttributeError) as error:
+        raise ImportError(str(error)) from None
+    name = library_name(text.value.decode(errors="replace"))
+    if "Open MPI" in name:
+        raise NotImplementedError(
+            f"{name} starts processes by its own launcher only: start the program with `mpiexec -n N python program.py`, where "
+            "coordinator_address, num_processes and process_id may stay, or use MPICH (pip install mpich), which needs none."
+        )
 
 
 def _initialize(extension: str, rc: Any) -> None:

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.control import mapped as mapped
     from shardwise.runtime.small.devices import all_reduce_fits as all_reduce_fits
     from shardwise.runtime.small.devices import all_reduced as all_reduced
+    from shardwise.runtime.small.devices import moved as moved
+    from shardwise.runtime.small.devices import moved_fits as moved_fits
+    from shardwise.runtime.small.devices import over_devices as over_devices
+    from shardwise.runtime.small.devices import reduction_fits as reduction_fits
+    from shardwise.runtime.small.devices import relocated as relocated
     from shardwise.runtime.small.forms import mapped_fits as mapped_fits
     from shardwise.runtime.small.forms import writable as writable
     from shardwise.runtime.small.kernel import available as available
@@ -47,7 +52,7 @@ __getattr__ = open_door(
     body="Body",
     code="Code Shape Value",
     control="mapped",
-    devices="all_reduce_fits all_reduced",
+    devices="all_reduce_fits all_reduced moved moved_fits over_devices reduction_fits relocated",
     forms="mapped_fits writable",
     kernel="available small",
     loops="dense pointwise running running_fits store",

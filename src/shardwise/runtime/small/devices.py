@@ -1,7 +1,8 @@
-"""Reductions over devices in small programs: over leading dims of a block, which then have extent 1.
+"""What devices tell each other, in small programs: reductions over leading dims of a block, and moves of elements between devices.
 
-Comes in: a collective that reduces, or an op whose kernel reduces over mesh axes as well (the param `sum_axes`). Goes out: loops in a
-`Code`. A value that is the same along an axis counts once for each device there.
+Comes in: a collective, or an op whose kernel reduces over mesh axes as well (the param `sum_axes`). Goes out: loops in a `Code`. In a
+reduction a value that is the same along an axis counts once for each device there. A collective that only moves elements is what its
+kernel does to the elements' numbers: copies of boxes.
 """
 
 from __future__ import annotations
@@ -9,16 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from shardwise.ir import Equation
+import numpy as np
+
+from shardwise.base.dtypes import physical
+from shardwise.ir import Equation, Var
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import Reduction, dtype_name
 from shardwise.runtime.monoids import MONOIDS, Monoid
+from shardwise.runtime.small.boxes import Even, even_boxes, numbered
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
 from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
-from shardwise.runtime.small.loops import pointwise, reduce_lanes
+from shardwise.runtime.small.loops import dense, pointwise, reduce_lanes
+from shardwise.runtime.small.moves import Kernel, apart, joined, kernel_of
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
@@ -26,9 +34,12 @@ if TYPE_CHECKING:
 
 def all_reduce_fits(eqn: Equation, devices: int) -> bool:
     """Whether the reduction has vector code for the dtype. On one device each group has one member, whose value is the result."""
-    return devices == 1 or (
-        eqn.params.get("groups") is None and fits(eqn.inputs[0].aval, MONOIDS[eqn.params["kind"]].fold.kinds)
-    )
+    return devices == 1 or reduction_fits(eqn, eqn.params["kind"])
+
+
+def reduction_fits(eqn: Equation, kind: str) -> bool:
+    """Whether there is vector code for this reduction of the operand over all devices of the axes."""
+    return eqn.params.get("groups") is None and fits(eqn.inputs[0].aval, MONOIDS[kind].fold.kinds)
 
 
 def all_reduced(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
@@ -71,3 +82,46 @@ def over_devices(
     if not monoid.linear:
         raise Unwritable(f"{monoid.name} of values that are the same on several devices")
     return pointwise(code, [x], lambda lanes: code.mul(lanes[0], code.constant(copies, lanes[0].dtype)), dtype, wanted)
+
+
+def moved(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
+    """The result of a collective that moves elements."""
+    return [relocated(body.code, eqn.outputs[0], values, kernel_of(body.code, eqn), wanted[0])]
+
+
+def moved_fits(eqn: Equation, devices: int) -> bool:
+    """Whether the result has few enough boxes of elements that move alike."""
+    params = eqn.params
+    if params.get("groups") is not None:
+        return False
+    if "perm" in params:
+        apart = [target - source for source, target in sorted(params["perm"])]
+        return len(params["axes"]) == 1 and sum(a != b for a, b in pairwise(apart)) + 1 <= costs.SMALL_BOXES // 2
+    return len(params.get("pieces", ())) + math.prod(params["sizes"]) <= costs.SMALL_BOXES
+
+
+def relocated(code: Code, out: Var, values: Sequence[Value], kernel: Kernel, wanted: Value | None) -> Value:
+    """What `kernel` makes of values by moving elements and filling in zeros."""
+    dtype = dtype_name(out.aval)
+    numbers = kernel(*[numbered(k, v.shape) for k, v in enumerate(values)])
+    boxes = even_boxes(numbers, costs.SMALL_BOXES)
+    if boxes is None:
+        raise Unwritable(f"more than {costs.SMALL_BOXES} boxes of elements that move alike")
+    sources = {b.source: values[b.source] for b in boxes if b.source is not None}
+    sources = {k: v if v.even else dense(code, v) for k, v in sources.items()}
+    parts = [
+        code.known(np.zeros((1,) * numbers.ndim, physical(out.aval.dtype)), dtype)
+        if b.source is None
+        else _box_of(code, sources[b.source], b)
+        for b in boxes
+    ]
+    if len(boxes) == 1 and boxes[0].source is not None:
+        return apart(code, sources[boxes[0].source], parts[0])
+    return joined(code, numbers.shape, dtype, parts, [itemgetter(b.index) for b in boxes], wanted)
+
+
+def _box_of(code: Code, x: Value, box: Even) -> Value:
+    if x.even:
+        return replace(x, shape=box.shape)
+    place = code.moved(x.place, "1", box.first * x.itemsize)
+    return code.settled(replace(x, shape=box.shape, steps=tuple(s * x.itemsize for s in box.steps), place=place))

@@ -40,9 +40,10 @@ def _leads_through(eqn: Equation, given: list[Shape], env: Env) -> list[Shape]:
         return [*carry, *out_leads(region.body, [*consts, *carry, *rows], env)[len(carry) :]]
     if eqn.op.hands_on:
         return given
-    if eqn.op.collective is not None and not given:
+    if eqn.op.collective is not None:
         assert eqn.op.kernel is not None
-        return [eqn.op.kernel(env, **eqn.params).shape[: env.lead]]
+        like = [np.broadcast_to(np.int8(0), ext + a.aval.shape) for ext, a in zip(given, eqn.inputs, strict=True)]
+        return [eqn.op.kernel(env, *like, **eqn.params).shape[: env.lead]]
     whole = list(np.broadcast_shapes((1,) * env.lead, *given))
     for axis in axes_reduced(eqn):
         whole[env.dim(axis)] = 1

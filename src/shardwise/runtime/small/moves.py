@@ -28,7 +28,7 @@ Kernel = Callable[..., Any]
 Wanted = Sequence[Value | None]  # the memory where results are wanted
 
 
-def _kernel(code: Code, eqn: Equation) -> Kernel:
+def kernel_of(code: Code, eqn: Equation) -> Kernel:
     """The op's kernel on arrays with the leading dims at hand."""
     kernel = eqn.op.kernel
     assert kernel is not None
@@ -38,10 +38,10 @@ def _kernel(code: Code, eqn: Equation) -> Kernel:
 def view(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Results of an op whose kernel gives views of its operand."""
     x, code = values[0], body.code
-    return [_apart(code, x, v) for v in viewed(code, x, _kernel(code, eqn))]
+    return [apart(code, x, v) for v in viewed(code, x, kernel_of(code, eqn))]
 
 
-def _apart(code: Code, x: Value, part: Value) -> Value:
+def apart(code: Code, x: Value, part: Value) -> Value:
     """`part` of `x`, out of reach of updates of `x`."""
     if not (x.updated and part.place):
         return part
@@ -52,7 +52,7 @@ def _apart(code: Code, x: Value, part: Value) -> Value:
 
 def constant(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The result of an op without operands."""
-    return [body.code.known(_kernel(body.code, eqn)(), dtype_name(eqn.outputs[0].aval))]
+    return [body.code.known(kernel_of(body.code, eqn)(), dtype_name(eqn.outputs[0].aval))]
 
 
 def recast(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -214,7 +214,7 @@ def dynamic_slice(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wa
     """A window that begins where scalars say, moved so that it fits."""
     code, (x, *starts) = body.code, values
     sizes = x.shape[: code.lead] + tuple(eqn.params["slice_sizes"])
-    return [_apart(code, x, code.settled(_window(code, x, starts, sizes, eqn.params["wrap"])))]
+    return [apart(code, x, code.settled(_window(code, x, starts, sizes, eqn.params["wrap"])))]
 
 
 def dynamic_update(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:

@@ -1,0 +1,31 @@
+"""`reduce_scatter` in small programs: a reduction over devices, of which each takes its part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwise.ir import Equation
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.loops import dtype_name
+from shardwise.runtime.monoids import MONOIDS
+from shardwise.runtime.small import Body, Value, Wanted, moved_fits, over_devices, reduction_fits, relocated
+
+
+def fits(eqn: Equation, devices: int) -> bool:
+    """Whether both can be written."""
+    return reduction_fits(eqn, eqn.params.get("kind", "sum")) and moved_fits(eqn, devices)
+
+
+def scattered(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """The devices' parts."""
+    params, code, (out,) = eqn.params, body.code, eqn.outputs
+    axes, sizes, dim = params["axes"], params["sizes"], params["dim"]
+
+    def parts(total: Ndarray) -> Ndarray:
+        assert all_slice.kernel is not None
+        taken = all_slice.kernel(code.env, total, axes=axes, sizes=sizes, dim=dim)
+        return taken if params["tiled"] else taken.squeeze(code.lead + dim)
+
+    total = over_devices(code, MONOIDS[params.get("kind", "sum")], values[0], axes, (), dtype_name(out.aval))
+    return [relocated(code, out, [total], parts, wanted[0])]

@@ -1,0 +1,69 @@
+"""Mesh axes that reshapes cut in two: a finer grid, on which the parts of an axis split the parts of a dim.
+
+    8 heads over an axis of 4, reshaped to 2 groups of 4 heads     the axis is a grid of (2, 2): the major part splits the groups, the
+                                                                   minor one the heads of a group, and nothing moves
+
+Comes in: a program and the layouts of its values. Goes out: the sizes of a finer grid if a reshape needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from shardwise.ir import Equation, ExactParams, Program, Var, subprograms
+from shardwise.passes.grid import Axes, DimAxes, Grid, MeshKey
+from shardwise.sharding.rule import Kind, Rule
+
+
+def finer_mesh(program: Program, layouts: Mapping[Var, DimAxes], grid: Grid) -> MeshKey | None:
+    """A mesh with each axis cut where a reshape of a value split by it needs a cut; None if none does."""
+    sizes = grid.axis_sizes
+    cuts: dict[str, int] = {}  # axis -> size of its major part
+    for eqn in _equations(program):
+        for axis, major in _cuts(eqn, layouts, sizes):
+            cuts.setdefault(axis, major)
+    if not cuts:
+        return None
+    parts = [p for n, size in sizes.items() for p in ((cuts[n], size // cuts[n]) if n in cuts else (size,))]
+    return tuple(f"_{i}" for i in range(len(parts))), tuple(parts)
+
+
+def _equations(program: Program) -> Iterator[Equation]:
+    for eqn in program.equations:
+        yield eqn
+        for _, inner in subprograms(eqn.params):
+            yield from _equations(inner)
+
+
+def _cuts(eqn: Equation, layouts: Mapping[Var, DimAxes], sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The axes that split a dim made of several factors and that the first of these does not take whole."""
+    atoms = (*eqn.inputs, *eqn.outputs)
+    if eqn.op.rule is None or len(eqn.inputs) != 1 or not any(any(_layout(a, layouts)) for a in atoms):
+        return
+    types = (eqn.inputs[0].aval,), tuple([v.aval for v in eqn.outputs])
+    rule = eqn.op.sharding_rule(*types, ExactParams(eqn.params))
+    for tensor, atom in zip(rule.tensors, atoms, strict=True):
+        for factors, axes in zip(tensor, _layout(atom, layouts), strict=False):
+            if len(factors) > 1 and axes:
+                yield from _cut_of(rule, factors, axes, sizes)
+
+
+def _layout(atom: object, layouts: Mapping[Var, DimAxes]) -> DimAxes:
+    return layouts.get(atom, ()) if isinstance(atom, Var) else ()
+
+
+def _cut_of(rule: Rule, factors: tuple[int, ...], axes: Axes, sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The first axis that does not fit into what is left of its factor, and the part of it that fills the factor."""
+    rest = list(axes)
+    for i, f in enumerate(factors):
+        room = rule.sizes[f]
+        while rest and room % sizes[rest[0]] == 0:
+            room //= sizes[rest.pop(0)]
+        if not rest or rule.kinds[f] is not Kind.PASS:
+            return
+        if room > 1:
+            size, following = sizes[rest[0]], factors[i + 1 : i + 2]
+            fits = [g for g in following if rule.kinds[g] is Kind.PASS and rule.sizes[g] * room % size == 0]
+            if size % room == 0 and fits:
+                yield rest[0], room
+            return

@@ -1,0 +1,90 @@
+"""Windows that several ops need of one value are exchanged once, also if each op wants another value beyond the ends.
+
+    mean and maximum over windows of x     the neighbours' rows of x come once; the second op replaces 0 by -inf where x ends
+
+Comes in: the operands and params of a `halo_exchange`. Goes out: its result, made now or before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardwise.ir import Atom, ShapedArray, literal
+from shardwise.ops.devices.axis_index import axis_index_op
+from shardwise.ops.devices.halo_exchange import halo_exchange
+from shardwise.ops.elementwise.binary import add_p, and_p, mul_p
+from shardwise.ops.elementwise.comparison import ge_p, lt_p
+from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
+from shardwise.ops.shapes.iota import iota_p
+from shardwise.passes.grid import Axes
+from shardwise.passes.views import Stored
+
+if TYPE_CHECKING:
+    from shardwise.passes.partition import Region
+
+_INDEX = np.dtype(np.int32)
+
+
+def exchanged_windows(
+    region: Region, sources: Sequence[Atom], fill: Atom, axes: Axes, aval: ShapedArray, params: dict[str, Any]
+) -> Atom:
+    """The devices' windows of `sources`, values of global type `aval`; positions outside of these hold `fill`."""
+    ends = _ends(params)
+    key = tuple(sources), axes, tuple(params.items())
+    if ends is not None and key in region.windows:
+        known, filled = region.windows[key]
+        same = Stored(filled, (), ()).is_same(Stored(fill, (), ()))
+        return known if same or _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
+    if (
+        ends is not None and sources[0] in region.refills
+    ):  # along another dim the ends changed, and the rows here are known
+        earlier, value, its_axes, its_params, its_ends = region.refills[sources[0]]
+        key_before = (earlier,), axes, key[2]
+        if its_params["dim"] != params["dim"] and key_before in region.windows and len(sources) == 1:
+            known = _refilled(region, region.windows[key_before][0], value, its_axes, its_params, its_ends)
+            return known if _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
+    out = region.collective(halo_exchange, [*sources, fill], axes, aval, params)
+    region.windows[key] = out, fill
+    return out
+
+
+def _ends(params: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The first position of the dim that sources cover and the one behind the last; None if there are gaps between."""
+    pieces = params["pieces"]
+    low = end = pieces[0][2]
+    for _, _, place, length in pieces:
+        if place != end:
+            return None
+        end += length
+    return low, end
+
+
+def _reach_no_end(params: Mapping[str, Any], ends: tuple[int, int]) -> bool:
+    """Whether all positions of all windows are covered."""
+    last = params["step"] * (math.prod(params["sizes"]) - 1) + params["start"] + params["width"]
+    return params["start"] >= ends[0] and last <= ends[1]
+
+
+def _refilled(
+    region: Region, known: Atom, fill: Atom, axes: Axes, params: Mapping[str, Any], ends: tuple[int, int]
+) -> Atom:
+    """Windows with `fill` at the positions outside of the `ends`."""
+    emit, shape = region.emit, known.aval.shape
+    line = {"dtype": _INDEX, "shape": (params["width"],), "dimension": 0, "out_sharding": None}
+    (place,) = emit(iota_p, [], line)
+    (device,) = emit(axis_index_op, [], {"axes": axes})
+    (start,) = emit(mul_p, [device, literal(params["step"], _INDEX)], {})
+    (place,) = emit(add_p, [place, start], {})
+    low, high = (literal(end - params["start"], _INDEX) for end in ends)
+    (inside,) = emit(and_p, [*emit(ge_p, [place, low], {}), *emit(lt_p, [place, high], {})], {})
+    spread = {"shape": shape, "out_sharding": None}
+    (inside,) = emit(broadcast_in_dim_p, [inside], {**spread, "broadcast_dimensions": (params["dim"],)})
+    (ground,) = emit(broadcast_in_dim_p, [fill], {**spread, "broadcast_dimensions": ()})
+    (out,) = emit(select_n_p, [inside, ground, known], {})
+    region.refills[out] = known, fill, axes, params, ends
+    return out

@@ -1,0 +1,61 @@
+"""What is made of whole values alone is computed where it is needed; nothing of it is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+MESH = Mesh(np.array(sw.devices()[:8]), ("x",))
+SPLIT, WHOLE = NamedSharding(MESH, P("x")), NamedSharding(MESH, P())
+
+
+def transfers(f, *args, outs=None):
+    return sw.jit(f, out_shardings=outs).lower(*args).compile().runtime_executable().transfers
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda key: jnp.sort(sw.random.bits(key, (64,))),
+        lambda key: jnp.argsort(sw.random.uniform(key, (64,))) * 2,
+    ],
+)
+def test_sorts_of_numbers_that_follow_from_a_key(f):
+    key = sw.device_put(sw.random.PRNGKey(3), WHOLE)
+    assert sum(t.total for t in transfers(f, key, outs=SPLIT)) == 0
+    np.testing.assert_array_equal(sw.jit(f, out_shardings=SPLIT)(key), f(sw.random.PRNGKey(3)))
+
+
+def test_shuffled_rows():
+    x = np.arange(64 * 4, dtype=np.float32).reshape(64, 4)
+    f = lambda key, x: sw.random.permutation(key, x)  # noqa: E731
+    key = sw.device_put(sw.random.PRNGKey(3), WHOLE)
+    split = sw.device_put(x, SPLIT)
+    assert {t.cause for t in transfers(f, key, split, outs=SPLIT)} == {"gather"}
+    np.testing.assert_array_equal(sw.jit(f, out_shardings=SPLIT)(key, split), f(sw.random.PRNGKey(3), x))
+
+
+def test_a_slice_of_a_whole_value_is_that_value_again():
+    def f(x):
+        part = lax.with_sharding_constraint(x, SPLIT)
+        return part * 2, jnp.sort(part)
+
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    whole = sw.device_put(x, WHOLE)
+    np.testing.assert_array_equal(sw.jit(f, out_shardings=(SPLIT, WHOLE))(whole)[1], np.sort(x))
+    assert sum(t.total for t in transfers(f, whole, outs=(SPLIT, WHOLE))) == 0
+
+
+def test_ranks_exchange_no_samples():
+    x = np.random.default_rng(0).standard_normal(8192).astype(np.float32)
+    split = sw.device_put(x, SPLIT)
+    f = lambda x: jnp.argsort(jnp.argsort(x))  # noqa: E731
+    first, second = transfers(f, split, outs=SPLIT)
+    assert second.bytes < first.bytes
+    np.testing.assert_array_equal(sw.jit(f, out_shardings=SPLIT)(split), np.argsort(np.argsort(x, kind="stable")))
