@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.caches import recent
 from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, Var, bind, eval_program, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
@@ -17,7 +18,7 @@ from shardwise.ops.control.bodies import interned, separate
 from shardwise.ops.control.cond import cond_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.random.random_bits import shared
-from shardwise.ops.rules.derivative import filled
+from shardwise.ops.rules.derivative import do, filled, scalar
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.bodies.derived_bodies import (
     alive,
@@ -30,7 +31,8 @@ from shardwise.transforms.bodies.derived_bodies import (
     transposed_body,
     with_tangents,
 )
-from shardwise.transforms.bodies.jit_rules import Mask, remembered
+from shardwise.transforms.bodies.held_updates import exchanges, held_back, updated_input
+from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
 from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed
 
@@ -214,12 +216,64 @@ def cond_batch(
         both = _unified([(m.program, m.consts) for m in made], ())
         return _bind(index, both, args), out_dims
     which = move_to_front(index, index_dim)
+    updated = _updated(branches)
+    if any(i is not None for i in updated) and not any(
+        a.aval.mesh is not None or exchanges(b, axis_name) for a in args for b in branches
+    ):
+        return _one_after_the_other(size, axis_name, which, args, dims[1:], branches, updated), out_dims
     cases = [eval_program(m.program, [*m.consts, *(map(shared, args) if i else args)]) for i, m in enumerate(made)]
-    outs = [
-        selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in column])
-        for column in zip(*cases, strict=True)
+    return [_selected_whole(size, which, column) for column in zip(*cases, strict=True)], out_dims
+
+
+def _selected_whole(size: int, which: Any, cases: Sequence[Any]) -> Any:
+    return selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in cases])
+
+
+@recent(1024)
+def _updated(branches: Programs) -> tuple[int | None, ...]:
+    """Per result the operand of which it is an update in some branches, and which it is in the others.
+
+    None if there is no such operand, or if it is that of another result, too.
+    """
+    found: list[int | None] = []
+    for column in zip(*[b.outputs for b in branches], strict=True):
+        ways = [updated_input(b, out) for b, out in zip(branches, column, strict=True)]
+        same = len({place for place, _ in ways}) == 1 and any(holds for _, holds in ways)
+        found.append(ways[0][0] if same else None)
+    return tuple(None if i is None or found.count(i) > 1 else i for i in found)
+
+
+def _one_after_the_other(
+    size: int,
+    axis_name: Any,
+    which: Any,
+    args: Sequence[Any],
+    dims: Sequence[int | None],
+    branches: Programs,
+    updated: tuple[int | None, ...],
+) -> list[Any]:
+    """Each branch writes its elements' updates into what those before it have left; other results are selected."""
+    current, places = list(args), list(dims)
+    for i in updated:
+        if i is not None:
+            current[i], places[i] = in_front(size, args[i], dims[i]), 0
+    cases: list[list[Any]] = []
+    for number, branch in enumerate(branches):
+        held: Made = held_back(branch, updated)
+        going = do.eq(which, scalar(number, which.dtype))
+        types = (*[c.aval for c in held.consts], going.aval, *[a.aval for a in current])
+        mapped = (*[None] * len(held.consts), 0, *places)
+        step: Made = batched_body(held.program, size, axis_name, mapped, types, SPMD_AXES.get(), (True,) * len(updated))
+        given = [shared(a) if number and a is old else a for a, old in zip(current, args, strict=True)]
+        outs = eval_program(step.program, [*step.consts, *held.consts, going, *given])
+        cases.append(outs)
+        for out, i in zip(outs, updated, strict=True):
+            if i is not None:
+                current[i] = out
+    return [
+        _selected_whole(size, which, column) if i is None else current[i]
+        for column, i in zip(zip(*cases, strict=True), updated, strict=True)
     ]
-    return outs, out_dims
 
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from shardwise.ir import Equation, Program, ShapedArray, Var, bind, eval_program, is_update, subprograms, tracing
+from shardwise.ir import Program, ShapedArray, Var, bind, eval_program, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
 from shardwise.ops.control.bodies import interned, separate
@@ -25,6 +23,7 @@ from shardwise.transforms.bodies.derived_bodies import (
     traced,
     with_tangents,
 )
+from shardwise.transforms.bodies.held_updates import exchanges, held_back
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
 from shardwise.transforms.bodies.scan_rules import carry_joined, carry_with_dim
 from shardwise.transforms.interpreters.batch_trace import move_to_front
@@ -178,8 +177,8 @@ def while_batch(
         return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), list(
             after_dims(batched)
         )
-    held: Made = held_back(body, n)
-    apart = not any(t.mesh is not None for t in types) and not _exchanges(body, axis_name)
+    held: Made = held_back(body, (*range(n, n + len(init)),))
+    apart = not any(t.mesh is not None for t in types) and not exchanges(body, axis_name)
     if apart and any(held.results):
         going = test.program.out_types[0]
         step = batched_body(
@@ -253,44 +252,3 @@ def _frozen(
 
     steady = [t for i, t in enumerate(step.in_types[: -len(types)]) if held is None or i != num_captured]
     return traced(run, [*test.in_types[:num_test], *steady, *types], step.name)
-
-
-def _exchanges(program: Program, axis_name: Any) -> bool:
-    """Whether elements get values of others, by collectives over the mapped axis."""
-    return axis_name is not None and any(
-        axis_name in e.op.exchange_axes(e.params) or any(_exchanges(p, axis_name) for _, p in subprograms(e.params))
-        for e in program.equations
-    )
-
-
-@remembered
-def held_back(body: Program, num_consts: int) -> Made:
-    """The body with a bool scalar in front of its inputs: where it is false, `results` says of which carries the old value is kept.
-
-    These are carries that are only updated, ``x.at[i].set(v)`` or the like: windows are held back, so that the next value can lie
-    where the old one lies. What else the body computes of such a value is of no use where the scalar is false.
-    """
-    made = {v: e for e in body.equations for v in e.outputs}
-    chosen: dict[Equation, Any] = {}
-    results: list[bool] = []
-    for before, after in zip(body.inputs[num_consts:], body.outputs, strict=True):
-        chain: dict[Equation, Any] = {}
-        value: Any = after
-        while value is not before and value in made and is_update(made[value]):
-            eqn = made[value]
-            hold = None if eqn.op.hold is None else eqn.op.hold(eqn.params, tuple([a.aval for a in eqn.inputs]))
-            if hold is None:
-                break
-            chain[eqn], value = hold, eqn.inputs[0]
-        results.append(value is before)
-        if value is before:
-            chosen |= chain
-
-    def run(going: Any, *values: Any) -> list[Any]:
-        def bound(eqn: Equation, inputs: Sequence[Any]) -> Any:
-            hold = chosen.get(eqn)
-            return bind(eqn.op, *inputs, **eqn.params) if hold is None else hold(going, *inputs)
-
-        return eval_program(body, values, bound)
-
-    return traced(run, [ShapedArray((), np.dtype(np.bool_)), *body.in_types], body.name, results)
