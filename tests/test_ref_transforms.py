@@ -23,6 +23,28 @@ def closed_over_by_jit(lib: Any) -> Any:
     return f(1.0), f(2.0), r[...]
 
 
+def closed_over_again_and_again(lib: Any) -> Any:
+    r, q = lib.new_ref(lib.numpy.zeros(3)), lib.new_ref(lib.numpy.zeros(3))
+
+    @lib.jit
+    def counted() -> None:
+        r[0] += 1
+
+    @lib.jit
+    def both(a: Any, x: Any) -> Any:
+        a[...] += x
+        r[1] += x
+        return a[0]
+
+    found = []
+    for x in (1.0, 2.0, 3.0):
+        counted()
+        found += [r[...], both(q, x), q[...]]
+    r[...] = found[0]  # which the next call may not write over
+    counted()
+    return found, found[0], r[...], q[...]
+
+
 def read_by_jit(lib: Any) -> Any:
     r = lib.new_ref(lib.numpy.zeros(3))
     f = lib.jit(lambda x: r[...] + x)
@@ -245,7 +267,8 @@ def linearize(lib: Any) -> Any:
 
 
 PROGRAMS = [
-    closed_over_by_jit, read_by_jit, jits_in_jits, scan, scan_over_rows, while_loop, fori_loops_in_jit, branches, cond_in_jit,
+    closed_over_by_jit, closed_over_again_and_again,
+    read_by_jit, jits_in_jits, scan, scan_over_rows, while_loop, fori_loops_in_jit, branches, cond_in_jit,
     inside_derivatives, around_derivatives, scan_in_grad, cotangents_by_custom_vjp, custom_vjp_that_writes, checkpoint, vmap_inside,
     vmap_of_rows, vmap_that_returns, vmap_reads, ahead_of_time, linearize,
 ]  # fmt: skip
@@ -380,6 +403,16 @@ def test_a_failed_trace_leaves_refs_as_they_were() -> None:
         with pytest.raises(KeyError):
             call(1.0)
         assert r[...] == 1
+
+
+def test_a_ref_closed_over_and_passed_to_a_compiled_function() -> None:
+    r, q = sw.new_ref(1.0), sw.new_ref(2.0)
+    f = sw.jit(lambda a: r.__setitem__(..., r[...] + a[...]))
+    for _ in range(2):
+        f(q)
+    with pytest.raises(ValueError, match="the same Ref is passed twice"):
+        f(r)
+    assert r[...] == 5
 
 
 def test_a_ref_of_an_ended_trace() -> None:

@@ -176,6 +176,8 @@ class Op:
     numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
                     op whose params take what users give; found out otherwise.
     updates         the result is operand 0 with something written into it; the kernel may write there where nobody else sees it.
+    hold            ``(params, in_types) -> f | None`` for such an op: ``f(going, *operands)`` is the result where the bool scalar `going`
+                    is true, else operand 0, and reads and writes no more of it than the op does.
     extracts        small programs take elements out of operand 0: "copies" of their own, or a "window" that is copied where it is small.
     view            the kernel gives a view of operand 0: the result takes no memory.
     hands_on        its results are its operands.
@@ -250,6 +252,7 @@ class Op:
     workspace: Callable[..., int | tuple[int, ...]] | None = None
     numeric: bool = False
     updates: bool = False
+    hold: Callable[..., Any] | None = None
     extracts: str | None = None
     view: bool = False
     hands_on: bool = False

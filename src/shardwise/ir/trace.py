@@ -450,14 +450,20 @@ def _holder(x: Tracer, known: list[Any]) -> str:
     return ""
 
 
-def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
-    """Re-bind a program's equations on `values` (captured values first) under the current trace."""
+def _bound(eqn: Equation, inputs: Sequence[Any]) -> Any:
+    return bind(eqn.op, *inputs, **eqn.params)
+
+
+def eval_program(
+    program: Program, values: Sequence[Any], bound: Callable[[Equation, Sequence[Any]], Any] = _bound
+) -> list[Any]:
+    """Re-bind a program's equations on `values` (captured values first) under the current trace. `bound` binds one of them."""
     env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
     read = lambda a: a if isinstance(a, Literal) else env[a]  # noqa: E731
     with Replay() as replay:
         for eqn in program.equations:
             replay.source = eqn.source
-            outs = bind(eqn.op, *[read(a) for a in eqn.inputs], **eqn.params)
+            outs = bound(eqn, [read(a) for a in eqn.inputs])
             env.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
     return [read(a) for a in program.outputs]
 

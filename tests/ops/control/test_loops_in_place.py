@@ -48,6 +48,7 @@ STEPS_OF = {
     "reads after": (lambda i, c: c.at[i].set(1.0).at[i + 1].set(c[i + 1] + c[0] + 3), 1),
     "twice": (lambda i, c: c.at[i].set(1.0).at[i + 1].add(2.0), 1),
     "two carries": (_two, 2),
+    "by a number": (lambda i, c: c * 0.5 + i, 1),
     "inner loop": (lambda i, c: lax.fori_loop(0, 3, lambda j, d: d.at[i + j].add(1.0), c), 1),
     "branch": (lambda i, c: lax.cond(i % 2 == 0, lambda d: d.at[i].set(1.0), lambda d: d, c), None),
     "sees both": (lambda i, c: c.at[i].set(1.0) + c * 0.5, None),
@@ -97,7 +98,9 @@ def test_loops_are_their_steps(name):
         assert most is None or made <= most, (kind, made)
 
 
-@pytest.mark.parametrize("name", ["set", "add", "slice", "reads before", "two carries", "keeps the old", "swap"])
+@pytest.mark.parametrize(
+    "name", ["set", "add", "slice", "by a number", "reads before", "two carries", "keeps the old", "swap"]
+)
 def test_mapped_loops_are_their_steps(name):
     step, most = STEPS_OF[name]
     xs = jax.tree.map(lambda v: jnp.stack([v, v * 2, v * 3]), _given(name))
@@ -115,13 +118,55 @@ def test_mapped_loops_are_their_steps(name):
         assert most is None or made <= 3 * most, (kind, made)
 
 
-def test_elements_that_stop_at_different_times():
-    def loop(n, x):
-        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1].at[c[0]].set(5.0)), (0, x))[1]
+UNTIL = [9, 0, STEPS]  # the steps of each element
+HELD = {name: STEPS_OF[name] for name in ("set", "add", "max", "slice", "several", "reads before", "twice", "two carries", "keeps the old",
+                                          "same twice", "swap", "a view", "through", "sees both")} | {
+    "inner loop": (STEPS_OF["inner loop"][0], None),
+    "promised": (lambda i, c: c.at[i].add(2.0, mode="promise_in_bounds"), 1),
+    "clipped": (lambda i, c: c.at[N - 5 + i].set(i * 1.0, mode="clip"), None),
+    "dropped": (lambda i, c: c.at[N - 5 + i].mul(3.0), 1),
+    "negative": (lambda i, c: c.at[-i].set(c[i]), 1),
+    "narrow indices": (lambda i, c: c.at[i.astype(jnp.int8)].set(1.0), None),
+    "no indices": (lambda i, c: c.at[...].set(i * 1.0), None),
+    "numbers": (lambda i, c: c.at[i].set(jnp.nan).at[i + 1].set(-0.0), 1),
+}  # fmt: skip
 
-    x, counts = jnp.zeros((3, 8)), jnp.array([2, 0, 7])
-    want = np.where(np.arange(8) < np.asarray(counts)[:, None], 5.0, 0.0)
-    np.testing.assert_array_equal(jax.jit(jax.vmap(loop))(counts, x), want)
+
+@pytest.mark.parametrize("name", list(HELD))
+def test_elements_that_stop_at_different_times(name):
+    step, most = HELD[name]
+    one = _given("swap" if name in PAIRS else "set")
+    xs = jax.tree.map(lambda v: jnp.stack([v, v * 2, v * 3]), one)
+
+    def loop(n, x):
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, step(c[0], c[1])), (0, x))[1]
+
+    f, counts = jax.jit(jax.vmap(loop)), jnp.array(UNTIL)
+    f(counts, xs)
+    gc.collect()
+    made = pool.stats()["num_allocs"]
+    out = f(counts, xs)
+    made = pool.stats()["num_allocs"] - made
+    alone = jax.jit(loop)
+    for r, n in enumerate(UNTIL):
+        want = alone(n, jax.tree.map(lambda v, r=r: v[r], xs))
+        _check_equal(jax.tree.map(lambda v, r=r: v[r], out), want, f"{r}")
+    assert most is None or made <= 3 * most, made
+
+
+def test_elements_that_have_stopped_take_part_in_collectives():
+    def loop(n, x):
+        def step(c):
+            i, x, total = c
+            x = x.at[i].set(n * 1.0)
+            return i + 1, x, total + lax.psum(x[i], "rows")
+
+        return lax.while_loop(lambda c: c[0] < n, step, (0, x, jnp.float32(0)))
+
+    found = jax.vmap(loop, axis_name="rows")(jnp.array([3, 1]), jnp.zeros((2, 4)))
+    np.testing.assert_array_equal(found[1], [[3, 3, 3, 0], [1, 0, 0, 0]])
+    # The second element stays at its second step, whose update it computes and drops.
+    np.testing.assert_array_equal(found[2], [12, 4])
 
 
 @pytest.mark.parametrize("outer", [False, True])

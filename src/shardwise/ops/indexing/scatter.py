@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Equation, Op, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
@@ -35,7 +37,7 @@ from shardwise.ops.indexing.window_numbers import (
     scatter_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import full_in_front, later, linear_jvp, moved_to_front
+from shardwise.ops.rules.derivative import do, filled, full_in_front, later, linear_jvp, moved_to_front
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = [
@@ -234,6 +236,22 @@ def scatter_indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
 
 
+def _hold(params: Params, in_types: Types) -> Any:
+    """Windows that are held back go beyond the operand, where they are dropped."""
+    operand, indices, _ = in_types
+    numbers, beyond = params["dimension_numbers"], np.iinfo(indices.dtype).max
+    reached = any(operand.shape[d] <= beyond for d in numbers.scatter_dims_to_operand_dims)
+    if params["mode"] is GatherScatterMode.CLIP or not reached:
+        return None
+    dropping = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
+
+    def held(going: Any, operand: Any, indices: Any, updates: Any) -> Any:
+        places = do.select_n(going, filled(indices.aval, beyond), indices)
+        return bind(_OPS[params["combine"]], operand, places, updates, **dropping)
+
+    return held
+
+
 _small_scatter = later("shardwise.runtime.small", "scatter")
 
 
@@ -252,6 +270,7 @@ def _define(combine: str, **derivative: Any) -> Op:
         kernel=scatter_kernel,
         compile=scatter_compile,
         updates=True,
+        hold=_hold,
         across=summing(scatter_kernel, scatter_compile, REDUCTIONS[combine]) if combine else None,
         absorbs=all_reduce if combine else None,
         rule=_scatter_rule,

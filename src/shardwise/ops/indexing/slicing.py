@@ -306,10 +306,21 @@ def _update_indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(2, False, range(len(sizes)), sizes, params["wrap"])
 
 
+def _update_hold(params: Params, in_types: Types) -> Any:
+    shape = in_types[1].shape
+
+    def held(going: Any, operand: Any, update: Any, *starts: Any) -> Any:
+        before = do.dynamic_slice(operand, *starts, slice_sizes=shape, wrap=params["wrap"])
+        return do.dynamic_update_slice(operand, do.select_n(going, before, update), *starts, **params)
+
+    return held
+
+
 dynamic_update_slice_p = define_op(
     "dynamic_update_slice",
     forward_first=True,
     updates=True,
+    hold=_update_hold,
     additive=(0, 2),
     jvp=linear_jvp("dynamic_update_slice", (0, 1)),
     transpose=_update_transpose,

@@ -158,14 +158,29 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[.
         general = functools.partial(kernel, env, **params)
         x, dims = in_types[0], _block_dims(env, params["axes"])
         dtype = x.dtype
-        if not dims or not x.size or params.get("sum_axes") or dtype.kind not in "iuf" or dtype.itemsize < 4:
+        loops = tuple([env.dim(a) for a in params.get("sum_axes", ())])
+        if not (dims or loops) or not x.size or dtype.kind not in "iuf" or dtype.itemsize < 4:
             return general
         reduce = monoid.reducer(dtype)
 
         def small_first(x: Block) -> Block:
             return reduce(x, dims, dtype) if x.size < SMALL else general(x)
 
-        return small_first
+        if not loops:
+            return small_first
+        every, kept = loops + dims, out_types[0].shape
+        others = [d for d in range(env.lead) if d not in loops]
+        alone = (1,) * env.lead + kept
+
+        def small_over_devices_first(x: Block) -> Block:
+            shape = x.shape
+            if x.size >= SMALL or 1 in [shape[d] for d in loops]:  # equal on all devices of an axis
+                return general(x)
+            if not others:
+                return reduce(x, every, dtype).reshape(alone)
+            return reduce(x, every, dtype).reshape([1 if d in loops else shape[d] for d in range(env.lead)] + [*kept])
+
+        return small_over_devices_first
 
     return prepare
 

@@ -156,7 +156,10 @@ class LayoutKernel:
 
     def _run(self, blocks: Sequence[Ndarray], free: Sequence[int]) -> tuple[Ndarray, ...]:
         if self._scalars:
-            blocks = [np.asarray(b) for b in blocks]
+            if isinstance(blocks, list):  # which stays the only one that refers to what it holds
+                blocks[:] = map(np.asarray, blocks)
+            else:
+                blocks = [np.asarray(b) for b in blocks]
         key = tuple([(b.shape, b.strides) for b in blocks])
         try:
             layout = self._layouts[key]

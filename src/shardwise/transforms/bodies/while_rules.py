@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Program, ShapedArray, Var, bind, eval_program, tracing
+import numpy as np
+
+from shardwise.ir import Equation, Program, ShapedArray, Var, bind, eval_program, is_update, subprograms, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
 from shardwise.ops.control.bodies import interned, separate
@@ -176,7 +178,24 @@ def while_batch(
         return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), list(
             after_dims(batched)
         )
-    frozen = _frozen(test.program, step.program, k, len(body_values), carry_types)
+    held: Made = held_back(body, n)
+    apart = not any(t.mesh is not None for t in types) and not _exchanges(body, axis_name)
+    if apart and any(held.results):
+        going = test.program.out_types[0]
+        step = batched_body(
+            held.program,
+            size,
+            axis_name,
+            (*[None] * len(held.consts), 0, *body_dims, *carry_dims),
+            (*[c.aval for c in held.consts], going, *[v.aval for v in body_args], *types),
+            spmd,
+            batched,
+        )
+        captured = [*step.consts, *held.consts]
+        frozen = _frozen(test.program, step.program, k, len(captured), n, carry_types, held.results)
+        body_values = [*captured, *body_args]
+    else:
+        frozen = _frozen(test.program, step.program, k, 0, len(body_values), carry_types, None)
     outs = _bind(
         some.program, frozen.program, [*some.consts, *cond_values], [*frozen.consts, *cond_values, *body_values], carry
     )
@@ -205,13 +224,73 @@ def _any(test: Program, num_consts: int, types: tuple[ShapedArray, ...], const_t
 
 
 @remembered
-def _frozen(test: Program, step: Program, num_test: int, num_step: int, types: tuple[ShapedArray, ...]) -> Made:
-    """A step of the elements that continue; inputs: the values captured by `test` and by `step`, the carry."""
+def _frozen(
+    test: Program,
+    step: Program,
+    num_test: int,
+    num_captured: int,
+    num_step: int,
+    types: tuple[ShapedArray, ...],
+    held: Mask | None,
+) -> Made:
+    """A step of the elements that continue; inputs: the values captured by `test` and by `step`, the carry.
+
+    `held`: `step` takes which elements continue, behind `num_captured` of its values, and keeps these carries of the others itself.
+    """
+    first = num_test + num_captured
+    end = first + num_step
 
     def run(*values: Any) -> list[Any]:
-        known, steady, carry = values[:num_test], values[num_test : num_test + num_step], values[num_test + num_step :]
+        known, carry = values[:num_test], values[end:]
         (going,) = eval_program(test, [*known, *carry])
-        new = eval_program(step, [*steady, *carry])
-        return [conformed(selected(going, [o, n]), t) for o, n, t in zip(carry, new, types, strict=True)]
+        told = [] if held is None else [going]
+        new = eval_program(step, [*values[num_test:first], *told, *values[first:]])
+        kept = held or (False,) * len(types)
+        return [
+            conformed(n if done else selected(going, [o, n]), t)
+            for o, n, t, done in zip(carry, new, types, kept, strict=True)
+        ]
 
-    return traced(run, [*test.in_types[:num_test], *step.in_types[:num_step], *types], step.name)
+    steady = [t for i, t in enumerate(step.in_types[: -len(types)]) if held is None or i != num_captured]
+    return traced(run, [*test.in_types[:num_test], *steady, *types], step.name)
+
+
+def _exchanges(program: Program, axis_name: Any) -> bool:
+    """Whether elements get values of others, by collectives over the mapped axis."""
+    return axis_name is not None and any(
+        axis_name in e.op.exchange_axes(e.params) or any(_exchanges(p, axis_name) for _, p in subprograms(e.params))
+        for e in program.equations
+    )
+
+
+@remembered
+def held_back(body: Program, num_consts: int) -> Made:
+    """The body with a bool scalar in front of its inputs: where it is false, `results` says of which carries the old value is kept.
+
+    These are carries that are only updated, ``x.at[i].set(v)`` or the like: windows are held back, so that the next value can lie
+    where the old one lies. What else the body computes of such a value is of no use where the scalar is false.
+    """
+    made = {v: e for e in body.equations for v in e.outputs}
+    chosen: dict[Equation, Any] = {}
+    results: list[bool] = []
+    for before, after in zip(body.inputs[num_consts:], body.outputs, strict=True):
+        chain: dict[Equation, Any] = {}
+        value: Any = after
+        while value is not before and value in made and is_update(made[value]):
+            eqn = made[value]
+            hold = None if eqn.op.hold is None else eqn.op.hold(eqn.params, tuple([a.aval for a in eqn.inputs]))
+            if hold is None:
+                break
+            chain[eqn], value = hold, eqn.inputs[0]
+        results.append(value is before)
+        if value is before:
+            chosen |= chain
+
+    def run(going: Any, *values: Any) -> list[Any]:
+        def bound(eqn: Equation, inputs: Sequence[Any]) -> Any:
+            hold = chosen.get(eqn)
+            return bind(eqn.op, *inputs, **eqn.params) if hold is None else hold(going, *inputs)
+
+        return eval_program(body, values, bound)
+
+    return traced(run, [ShapedArray((), np.dtype(np.bool_)), *body.in_types], body.name, results)

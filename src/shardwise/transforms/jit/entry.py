@@ -29,6 +29,7 @@ class Entry:
         "_given",
         "_hostly",
         "_plain",
+        "_several",
         "_unflatten",
         "call",
         "consts",
@@ -73,7 +74,8 @@ class Entry:
         if orders is not None:
             unflatten = _in_orders(unflatten, orders)
         self._unflatten = unflatten
-        self._plain = not (consts or placed or donated) and kept == list(range(leaves))
+        self._plain = not (consts or placed or self._elsewhere) and kept == list(range(leaves))
+        self._several = leaves > 1
         self.call: Callable[[Sequence[Any]], Any] = self._first_call
 
     def _first_call(self, leaves: Sequence[Any]) -> Any:
@@ -94,10 +96,12 @@ class Entry:
         run = executable.call
         if not self._plain:
             self.call = self._general
-        elif treedef_is_leaf(self.out_tree) and self.out_tree.num_leaves and not self._hostly and self.orders is None:
-            self.call = executable.single()
+            return
+        if treedef_is_leaf(self.out_tree) and self.out_tree.num_leaves and not self._hostly and self.orders is None:
+            call = executable.single()
         else:
-            self.call = lambda leaves: unflatten(run(leaves))
+            call = lambda leaves: unflatten(run(leaves))  # noqa: E731
+        self.call = _checking_donation(call, self._given) if self._given and self._several else call
 
     def _general(self, leaves: Sequence[Any]) -> Any:
         donated = self._given
@@ -118,6 +122,17 @@ class Entry:
         """
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
         return [i for i, usable in self.donated if usable and i not in direct]
+
+
+def _checking_donation(call: Callable[[Sequence[Any]], Any], given: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
+    """`call` of several leaves, preceded by a check that no array of those `given` away occurs twice."""
+
+    def checked(leaves: Sequence[Any]) -> Any:
+        if len({*map(id, leaves)}) != len(leaves):
+            check_donation(leaves, given)
+        return call(leaves)
+
+    return checked
 
 
 def _in_orders(

@@ -134,7 +134,7 @@ def over_values(fun: Callable[..., Any], chosen: ArgSelection, closed: Sequence[
 
 def _positional_key(args: Sequence[Any], leaves: Sequence[Any]) -> tuple[Any, ...] | None:
     """The key of a call of arrays and references, whose arrays are `leaves`; None if there are other arguments."""
-    if {*map(type, leaves)} != {ArrayImpl}:
+    if not {*map(type, leaves)} <= {ArrayImpl}:
         return None
     return (context_token(), *[None if type(x) is ArrayImpl else type(x) for x in args], *[x._sig for x in leaves])
 
@@ -154,6 +154,7 @@ class OverValues:
         self._compiled = compiled
         self._forms: Bounded[Any, Any] = Bounded(64)
         self._entries: Bounded[Any, Any] = Bounded(1024)  # compiled calls of arrays and references by position
+        self._closed: Bounded[Any, Sequence[Reference]] = Bounded(1024)  # the references that they close over
 
     def bound(
         self,
@@ -195,11 +196,19 @@ class OverValues:
         if not self._entries:
             return None
         references = [x for x in args if isinstance(x, Reference)]
-        if len(references) > 1:
-            check_distinct(references)
         leaves = [x.taken() if isinstance(x, Reference) else x for x in args]
         key = _positional_key(args, leaves)
-        entry = None if key is None else self._entries.get(key)
+        if key is None:
+            return None
+        closed = self._closed.get(key, ())
+        references += closed
+        if len(references) > 1:
+            check_distinct(references)
+        if closed:
+            held: list[Any] = [r.taken() for r in closed]
+            leaves += held
+            key = (*key, *[x._sig for x in held])
+        entry = self._entries.get(key)
         if entry is None:
             return None
         result, last = entry.call(leaves)
@@ -218,10 +227,14 @@ class OverValues:
         """Pass the arrays of the references, and write their last values back."""
         form, positional, keywords, references = self.bound(args, kwargs, static, dynamic, closed)
         result, last = form(*positional, **keywords)
-        if not (closed or kwargs or static) and is_eager():
-            key = _positional_key(args, [x.value if isinstance(x, _Passed) else x for x in positional])
+        if not (kwargs or static) and is_eager():
+            own = positional[: len(args)]
+            key = _positional_key(args, [x.value if isinstance(x, _Passed) else x for x in own])
             entry = None if key is None else form.entry_of(positional)
-            if entry is not None:
+            if key is not None and entry is not None:
+                if closed:
+                    self._closed[key] = closed
+                    key = (*key, *[x._sig for x in positional[-1]])
                 self._entries[key] = entry
         for reference, value in zip(references, last, strict=True):
             reference.replace(value)
