@@ -38,7 +38,10 @@ def _equations(program: Program) -> Iterator[Equation]:
 def _cuts(eqn: Equation, layouts: Mapping[Var, DimAxes], sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The axes that split a dim made of several factors and that the first of these does not take whole."""
     atoms = (*eqn.inputs, *eqn.outputs)
-    if eqn.op.rule is None or len(eqn.inputs) != 1 or not any(any(_layout(a, layouts)) for a in atoms):
+    if len(atoms) != 2 or len(eqn.inputs) != 1 or eqn.op.rule is None:
+        return
+    x, out = (a.aval for a in atoms)
+    if x.shape == out.shape or x.size != out.size or not any(any(_layout(a, layouts)) for a in atoms):
         return
     types = (eqn.inputs[0].aval,), tuple([v.aval for v in eqn.outputs])
     rule = eqn.op.sharding_rule(*types, ExactParams(eqn.params))
