@@ -17,21 +17,16 @@ from shardwise.base.config import context_token
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user, literal, unwrapped
 from shardwise.ir.op import Op
 from shardwise.ir.program import NOWHERE, Need
-from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
-from shardwise.ops.devices.all_slice import all_slice
-from shardwise.ops.devices.all_to_all import all_to_all_op
-from shardwise.ops.devices.first_replica import first_replica
-from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
-from shardwise.ops.devices.relayout import device_bytes, layout_axes, relayout_op, route
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.fills import moved_fills, on_scalars
 from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
+from shardwise.passes.moves import resharded
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.remade import remade
-from shardwise.passes.reshard import Step, plan_reshard, resharding_bytes, sends_blocks_twice, takes_detours
+from shardwise.passes.reshard import resharding_bytes
 from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.split import (
     Known,
@@ -46,6 +41,7 @@ from shardwise.passes.split import (
 )
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfers_of
+from shardwise.passes.trials import take_cheapest
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.passes.windows import with_windows
 from shardwise.runtime import costs
@@ -169,13 +165,7 @@ class Region:
     def placing(self, placements: Mapping[Var, DimAxes]) -> Region:
         """This region with the layouts of more values."""
         known = cast("dict[Var, DimAxes]", self.placements)  # nothing writes to it
-        return self._changed(placements=ChainMap(dict(placements), known))
-
-    def _changed(self, **fields: Any) -> Region:
-        """This region with some fields replaced, for equations of the same program."""
-        other = replace(self, **fields)
-        other.readers, other.makers, other.users = self.readers, self.makers, self.users
-        return other
+        return self.changed(placements=ChainMap(dict(placements), known))
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
@@ -220,39 +210,13 @@ class Region:
 
     def cheapest(self, *ways: Callable[[Region], None]) -> None:
         """Partition the current equation in the way that sends the fewest bytes; the first way wins ties."""
-        if len(ways) == 1:
-            return ways[0](self)
-        trials: list[tuple[int, Region]] = []
-        for way in ways:
-            own = {
-                "values": dict(self.values),
-                "views": dict(self.views),
-                "steady": set(self.steady),
-                "windows": dict(self.windows),
-                "moves": dict(self.moves),
-            }
-            trial = self._changed(equations=[], **own)
-            way(trial)
-            trials.append((trial.bytes_sent(), trial))
-        trials.sort(key=lambda sent_by: sent_by[0])
-        (least, best), (more, other), *_ = trials
-        if least < more <= costs.CLOSE_CALL * least:
-            self.known.close_calls += 1
-            best = other if self.known.takes_seconds else best
-        self.equations += best.equations
-        self.values.update(best.values)
-        self.views.update(best.views)
-        self.steady.update(best.steady)
-        self.windows.update(best.windows)
-        self.moves.update(best.moves)
+        take_cheapest(self, ways)
 
-    def bytes_sent(self) -> int:
-        """The bytes that a device sends in the equations made so far, in all rounds; `passes.hoist` takes steady ones out of the loop."""
-        total = 0
-        for eqn in self.equations:
-            sent = sum(t.total for t in transfers_of(Program((), (eqn,), ()), self.grid.axis_sizes))
-            total += sent if sent and self.steady.issuperset(eqn.outputs) else sent * self.rounds
-        return total
+    def changed(self, **fields: Any) -> Region:
+        """This region with some fields replaced, for equations of the same program."""
+        other = replace(self, **fields)
+        other.readers, other.makers, other.users = self.readers, self.makers, self.users
+        return other
 
     def with_whole(self, eqn: Equation, operand: int, dims: Sequence[int]) -> None:
         """`generic` with one operand gathered along `dims` first."""
@@ -273,29 +237,7 @@ class Region:
         if have == want or isinstance(atom, Literal):
             return atom
         self.known.moves += 1
-        sizes = self.grid.axis_sizes
-        steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
-        sent = sum(s.bytes_sent for s in steps)
-        if sent and atom in self.sliced:
-            source, before = self.sliced[atom]
-            if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent:
-                return self.reshard(source, before, want, aval)
-        if sent and (atom, want) in self.moves:
-            return self.moves[atom, want]
-        direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
-        across = self.across
-        direct = direct or (across is not None and takes_detours(steps, across[1]))
-        if direct and (across is None or route(across[0], have, want) is not None):
-            moved = self._relayout(atom, have, want, aval)
-        else:
-            moved = atom
-            for step in steps:
-                moved = self._step(moved, step, aval)
-        if sent:
-            self.moves[atom, want] = moved
-        else:
-            self.sliced[moved] = atom, have
-        return moved
+        return resharded(self, atom, have, want, aval)
 
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
         """A value of layout `have` in layout `want`: resharded, or made there if it follows from no value that is split."""
@@ -313,27 +255,6 @@ class Region:
         """Whether devices exchange anything to change the layout of a value."""
         aval = atom.aval
         return resharding_bytes(have, want, aval.shape, aval.itemsize, self.grid.axis_sizes) > 0
-
-    def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
-        """`reshard` as a single exchange."""
-        axes = layout_axes(have, want)
-        params = {"source": have, "target": want, "sizes": self.sizes_of(axes)}
-        return self.collective(relayout_op, [atom], axes, aval, params)
-
-    def _step(self, atom: Atom, step: Step, aval: ShapedArray) -> Atom:
-        sizes = self.sizes_of(step.axes)
-        if step.op is all_slice:
-            return self.emit(all_slice, [atom], {"axes": step.axes, "sizes": sizes, "dim": step.dim})[0]
-        if step.op is all_gather_op:
-            params = {"sizes": sizes, "dim": step.dim, "tiled": True, "invariant": True}
-            return self.collective(all_gather_op, [atom], step.axes, aval, params)
-        if step.op is all_to_all_op:
-            params = {"sizes": sizes, "split": step.target_dim, "concat": step.dim, "tiled": True}
-            return self.collective(all_to_all_op, [atom], step.axes, aval, params)
-        out = self.collective(ppermute_op, [atom], step.axes, aval, {"perm": tuple(step.perm)})
-        varying = {a for axes in step.result for a in axes}
-        same = tuple(a for a in step.axes if a not in varying)  # the permute freed these axes: all replicas are equal
-        return self.emit(first_replica, [out], {"axes": same})[0] if same else out
 
     # -- equations ---------------------------------------------------------------------------------------------------------------
 

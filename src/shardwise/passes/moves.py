@@ -1,0 +1,67 @@
+"""A local value in another layout: the steps of its plan as collectives, or a single exchange where that sends less.
+
+Comes in: an atom of a region with the layouts that it has and shall have. Goes out: the moved atom. The region remembers it: a value
+that is moved twice in the same way is moved once, and a slice of a value gets what it lacks from that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardwise.ir import Atom, ShapedArray
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.first_replica import first_replica
+from shardwise.ops.devices.ppermute import ppermute_op
+from shardwise.ops.devices.relayout import device_bytes, layout_axes, relayout_op, route
+from shardwise.passes.grid import DimAxes
+from shardwise.passes.reshard import Step, plan_reshard, resharding_bytes, sends_blocks_twice, takes_detours
+
+if TYPE_CHECKING:
+    from shardwise.passes.partition import Region
+
+
+def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
+    """`atom`, of global type `aval`, in layout `want`, which is not the one that it has."""
+    sizes = region.grid.axis_sizes
+    steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
+    sent = sum(s.bytes_sent for s in steps)
+    if sent and atom in region.sliced:
+        source, before = region.sliced[atom]
+        if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent:
+            return region.reshard(source, before, want, aval)
+    if sent and (atom, want) in region.moves:
+        return region.moves[atom, want]
+    direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
+    across = region.across
+    direct = direct or (across is not None and takes_detours(steps, across[1]))
+    if direct and (across is None or route(across[0], have, want) is not None):
+        axes = layout_axes(have, want)
+        params = {"source": have, "target": want, "sizes": region.sizes_of(axes)}
+        moved: Atom = region.collective(relayout_op, [atom], axes, aval, params)
+    else:
+        moved = atom
+        for step in steps:
+            moved = _step(region, moved, step, aval)
+    if sent:
+        region.moves[atom, want] = moved
+    else:
+        region.sliced[moved] = atom, have
+    return moved
+
+
+def _step(region: Region, atom: Atom, step: Step, aval: ShapedArray) -> Atom:
+    sizes = region.sizes_of(step.axes)
+    if step.op is all_slice:
+        return region.emit(all_slice, [atom], {"axes": step.axes, "sizes": sizes, "dim": step.dim})[0]
+    if step.op is all_gather_op:
+        params = {"sizes": sizes, "dim": step.dim, "tiled": True, "invariant": True}
+        return region.collective(all_gather_op, [atom], step.axes, aval, params)
+    if step.op is all_to_all_op:
+        params = {"sizes": sizes, "split": step.target_dim, "concat": step.dim, "tiled": True}
+        return region.collective(all_to_all_op, [atom], step.axes, aval, params)
+    out = region.collective(ppermute_op, [atom], step.axes, aval, {"perm": tuple(step.perm)})
+    varying = {a for axes in step.result for a in axes}
+    same = tuple(a for a in step.axes if a not in varying)  # the permute freed these axes: all replicas are equal
+    return region.emit(first_replica, [out], {"axes": same})[0] if same else out
