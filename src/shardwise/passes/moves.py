@@ -1,7 +1,8 @@
 """A local value in another layout: the steps of its plan as collectives, or a single exchange where that sends less.
 
 Comes in: an atom of a region with the layouts that it has and shall have. Goes out: the moved atom. The region remembers it: a value
-that is moved twice in the same way is moved once, and a slice of a value gets what it lacks from that.
+that is moved twice in the same way is moved once, and a slice of a value gets what it lacks from that. Layouts are those of a value of the
+global shape: ops that treat the rows of one device as a whole move the same atom as a value of another shape.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: Sh
     sizes = region.grid.axis_sizes
     steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
     sent = sum(s.bytes_sent for s in steps)
-    if sent and atom in region.sliced:
-        source, before = region.sliced[atom]
+    if sent and (atom, aval.shape) in region.sliced:
+        source, before = region.sliced[atom, aval.shape]
         if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent:
             return region.reshard(source, before, want, aval)
-    if sent and (atom, want) in region.moves:
-        return region.moves[atom, want]
+    if sent and (atom, want, aval.shape) in region.moves:
+        return region.moves[atom, want, aval.shape]
     direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
     across = region.across
     direct = direct or (across is not None and takes_detours(steps, across[1]))
@@ -45,9 +46,9 @@ def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: Sh
         for step in steps:
             moved = _step(region, moved, step, aval)
     if sent:
-        region.moves[atom, want] = moved
+        region.moves[atom, want, aval.shape] = moved
     else:
-        region.sliced[moved] = atom, have
+        region.sliced[moved, aval.shape] = atom, have
     return moved
 
 

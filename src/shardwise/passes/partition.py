@@ -48,6 +48,8 @@ from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
+Shape = tuple[int, ...]
+
 MAX_PARTS = 16  # a view with more parts is laid out at once
 
 
@@ -69,8 +71,9 @@ class Region:
     steady: set[Atom] = field(
         default_factory=set
     )  # local values that are the same in all rounds: they are exchanged once
-    sliced: dict[Atom, tuple[Atom, DimAxes]] = field(default_factory=dict)  # by slice of a local value: that value
-    moves: dict[tuple[Atom, DimAxes], Atom] = field(default_factory=dict)  # local values in other layouts
+    # By slice of a local value, and the global shape: that value and its layout. Then: local values in other layouts.
+    sliced: dict[tuple[Atom, Shape], tuple[Atom, DimAxes]] = field(default_factory=dict)
+    moves: dict[tuple[Atom, DimAxes, Shape], Atom] = field(default_factory=dict)
     windows: dict[Any, tuple[Atom, Atom]] = field(default_factory=dict)  # exchanged ones and their fill values
     refills: dict[Atom, Any] = field(
         default_factory=dict
@@ -245,7 +248,12 @@ class Region:
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
             return Assembler(self, atom.aval).assemble(view, want)
-        if isinstance(atom, Var) and have != want and local not in self.sliced and self._sends(atom, have, want):
+        if (
+            isinstance(atom, Var)
+            and have != want
+            and (local, atom.aval.shape) not in self.sliced
+            and self._sends(atom, have, want)
+        ):
             made = remade(self, atom, want)
             if made is not None:
                 return made
