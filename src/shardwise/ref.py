@@ -146,9 +146,9 @@ class _Place:
         self[idx] = value
         return before
 
-    def addupdate(self, value: Any, idx: Any = None) -> None:
-        """``ref[idx] += value``; elements that occur twice in `idx` get both."""
-        self.update(idx, value, "add")
+    def addupdate(self, x: Any, idx: Any = ()) -> None:
+        """``ref[idx] += x``; elements that occur twice in `idx` get both."""
+        self.update(idx, x, "add")
 
     def reshape(self, *shape: Any) -> RefView:
         """A view with another shape of the same number of elements."""

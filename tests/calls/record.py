@@ -77,6 +77,7 @@ EXCUSED = {
         | scipy.stats.geom.logpmf | scipy.stats.geom.pmf | scipy.stats.nbinom.logpmf | scipy.stats.nbinom.pmf
         | scipy.stats.poisson.logpmf(i, w, loc=0.25) | scipy.stats.poisson.pmf(i, w, loc=0.25)""",
 }  # fmt: skip
+ON_SOME_PROCESSORS = {"below the diagonal stands what rounding leaves of 0": "lax.linalg.schur(s)"}
 
 
 def answer(library: Library, call: Call, form: str = "arrays") -> Any:
@@ -149,9 +150,10 @@ def _short(given: Any) -> str:
     return str(given)[:200]
 
 
-def excused() -> set[str]:
-    """The functions and calls that differ for a reason."""
-    return {entry.strip() for entries in EXCUSED.values() for entry in entries.split("|")}
+def excused(everywhere: bool = False) -> set[str]:
+    """The functions and calls that differ for a reason; `everywhere`: on all processors."""
+    reasons = EXCUSED if everywhere else EXCUSED | ON_SOME_PROCESSORS
+    return {entry.strip() for entries in reasons.values() for entry in entries.split("|")}
 
 
 def excuse(call: Call, entries: set[str]) -> str | None:

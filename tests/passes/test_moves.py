@@ -20,7 +20,7 @@ def checked(f, *args):
     """The transfers of a function, whose results are those without any layout."""
     compiled = sw.jit(f).lower(*args).compile()
     for got, plain in zip(compiled(*args), f(*map(np.asarray, args)), strict=True):
-        np.testing.assert_allclose(got, plain, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(got, plain, rtol=1e-6)
     return compiled.runtime_executable().transfers
 
 

@@ -24,7 +24,6 @@ from shardwise.ir.digest import encoded
 from shardwise.ir.program import source_text
 from shardwise.passes import (
     Context,
-    Grid,
     Module,
     PartForm,
     Transfer,
@@ -80,7 +79,12 @@ class Executable:
         forms: list[BlockForm | PartForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
             if grid.kept_whole and sig.spans and not sig.kept_whole:
-                raise NotImplementedError(_apart(grid, sig))
+                sizes = dict(zip(grid.names, grid.sizes, strict=True))
+                raise NotImplementedError(
+                    f"each process keeps its part of an argument of type {sig.aval.str_short()} under {sig.sharding}, but the computation "
+                    f"is one over the mesh {sizes}, among whose devices the processes form no grid, so that each keeps all parts. Put the "
+                    "argument on that mesh first, with device_put, or order the mesh's devices as make_mesh does."
+                )
             forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
         # None: the argument's own block already has the form that the program needs.
         self._forms: list[BlockForm | PartForm | None] = [
@@ -283,15 +287,6 @@ class Executable:
 def _cutting(form: BlockForm, sig: Signature) -> Callable[[Ndarray], Ndarray]:
     """A function from the block of a whole value to this process's part."""
     return lambda block: sig.part_of(form.to_dense(block))
-
-
-def _apart(grid: Grid, sig: Signature) -> str:
-    sizes = dict(zip(grid.names, grid.sizes, strict=True))
-    return (
-        f"each process keeps its part of an argument of type {sig.aval.str_short()} under {sig.sharding}, but the computation is one over "
-        f"the mesh {sizes}, among whose devices the processes form no grid, so that each keeps all parts. Put the argument on that mesh "
-        "first, with device_put, or order the mesh's devices as make_mesh does."
-    )
 
 
 def _layouts(sigs: Sequence[Signature]) -> str:

@@ -25,7 +25,8 @@ def _legendre(highest: int, cosine: Any, sine: Any, normalized: bool = True) -> 
     """
     orders = np.arange(highest + 1).reshape(-1, *(1,) * cosine.ndim)
     corner = jnp.ones_like(cosine) * (sqrt(1 / (4 * pi)) if normalized else 1.0)
-    before = jnp.zeros((highest + 1, *cosine.shape), cosine.dtype)
+    cosine, sine, corner = cosine[None], sine[None], corner[None]  # of one rank with all orders
+    before = jnp.zeros((highest + 1, *cosine.shape[1:]), cosine.dtype)
     rows = [jnp.where(orders == 0, corner, before)]
     for n in range(1, highest + 1):
         m = np.minimum(orders, n - 1)
