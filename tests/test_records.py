@@ -6,6 +6,7 @@ CI asks about one entry in `SHARE`, always the same ones; ``SHARE=1 pytest -m re
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable
@@ -35,6 +36,15 @@ def share(keys: Iterable[str]) -> list[str]:
     return chosen
 
 
+def alike(kept: Any, live: Any) -> bool:
+    """Whether answers are the same, but for the rounding of another processor."""
+    if isinstance(kept, (list, tuple)) and isinstance(live, (list, tuple)):
+        return len(kept) == len(live) and all(map(alike, kept, live))
+    if isinstance(kept, float) and isinstance(live, float) and math.isfinite(kept):
+        return math.isclose(kept, live, rel_tol=1e-6, abs_tol=1e-7)
+    return repr(kept) == repr(live)  # NaN equals NaN
+
+
 def test_every_expression_is_recorded():
     assert set(face.all_expressions()) <= face.recorded().keys()
 
@@ -47,7 +57,7 @@ def test_every_derivative_is_recorded():
 def test_expressions():
     core_record.use()
     for expression in share(face.recorded()):
-        assert repr(face.recorded()[expression]) == repr(face.live_answer(expression)), expression  # NaN equals NaN
+        assert alike(face.recorded()[expression], face.live_answer(expression)), expression
 
 
 @pytest.mark.record
