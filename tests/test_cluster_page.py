@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,25 +24,49 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.S | re.M)
 
 
-FIT, LOOK, DIFFER = blocks("python")
+FIT, BY_HAND, LOOK, DIFFER = blocks("python")
 FITTED, LOOKED, DIFFERED, FAILED = blocks("text")
+
+
+def environment(devices: int) -> dict[str, str]:
+    dropped = ("JAX_", "SHARDWISE_", "PYTHONUNBUFFERED")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+    return kept | {"PYTHONPATH": str(ROOT / "src"), "JAX_NUM_CPU_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
 
 
 def run(folder: Path, name: str, text: str, *launch: str, devices: int = 1) -> subprocess.CompletedProcess[str]:
     (folder / name).write_text(text, encoding="utf-8")
-    dropped = ("JAX_", "SHARDWISE_", "PYTHONUNBUFFERED")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-    settings = {"PYTHONPATH": str(ROOT / "src"), "JAX_NUM_CPU_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
     command = [*([str(LAUNCHER), *launch] if launch else []), sys.executable, str(folder / name)]
     return subprocess.run(
         command,
-        env=kept | settings,
+        env=environment(devices),
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
         timeout=120,
     )
+
+
+def start(folder: Path, command: list[str], **settings: str) -> subprocess.Popen[str]:
+    """A process with two devices, which may be one of several."""
+    return subprocess.Popen(
+        command,
+        env=environment(2) | settings,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def wait_for(job: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = job.communicate(timeout=120)
+    finally:
+        job.kill()
+    return job.returncode, out, err
 
 
 def test_one_process(tmp_path):
@@ -55,6 +80,32 @@ def test_many_processes(tmp_path, launch, devices):
     (tmp_path / "hosts").write_text("localhost:4\n", encoding="utf-8")
     done = run(tmp_path, "fit.py", FIT, *launch, devices=devices)
     assert (done.returncode, done.stdout) == (0, FITTED), done.stderr
+
+
+@needs_mpi
+def test_processes_without_mpiexec_on_the_command_line(tmp_path):
+    (command,) = re.findall(r"^    shardwise (run --processes .*) prog\.py$", PAGE, re.M)
+    (tmp_path / "prog.py").write_text(FIT, encoding="utf-8")
+    words = [sys.executable, "-m", "shardwise", *command.split(), "prog.py"]
+    done = wait_for(start(tmp_path, words))
+    assert done == (0, FITTED, "")
+
+
+@needs_mpi
+def test_without_a_launcher(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    by_hand = BY_HAND.strip().replace("node1:1234", f"localhost:{port}")
+    (variables,) = re.findall(r"`(JAX_COORDINATOR_ADDRESS=node1:1234 .*?)`", PAGE)
+    own = dict(word.split("=") for word in variables.replace("node1:1234", f"localhost:{port}").split())
+    assert "process_id=2" in by_hand and own["JAX_PROCESS_ID"] == "2"
+    jobs = []
+    for rank in range(4):  # half of them are told by the call, half by the environment
+        call = "jax.distributed.initialize()" if rank % 2 else by_hand.replace("process_id=2", f"process_id={rank}")
+        (tmp_path / f"fit{rank}.py").write_text(FIT.replace("jax.distributed.initialize()", call), encoding="utf-8")
+        settings = own | {"JAX_PROCESS_ID": str(rank)} if rank % 2 else {}
+        jobs.append(start(tmp_path, [sys.executable, f"fit{rank}.py"], **settings))
+    assert [wait_for(job) for job in jobs] == [(0, FITTED if rank == 0 else "", "") for rank in range(4)]
 
 
 @needs_mpi
