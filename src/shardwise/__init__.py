@@ -8,7 +8,6 @@ import typing as _typing
 
 from shardwise import sharding as _sharding
 from shardwise.base import config as config
-from shardwise.base import errors as errors
 from shardwise.base import uncaught as _uncaught
 from shardwise.base.config import check_tracer_leaks as check_tracer_leaks
 from shardwise.base.config import checking_leaks as checking_leaks
@@ -78,6 +77,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise import distributed as distributed
     from shardwise import dlpack as dlpack
     from shardwise import dtypes as dtypes
+    from shardwise import errors as errors
     from shardwise import example_libraries as example_libraries
     from shardwise import experimental as experimental
     from shardwise import export as export

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 
 import pytest
 
@@ -33,6 +34,16 @@ def test_modules_below():
         with pytest.raises(NotImplementedError, match="is not supported"):
             call()
     assert repr(ir.Context) == "<jax._src.lib.mlir.ir.Context, not supported>"
+
+
+def test_modules_below_have_specs_and_are_not_shown():
+    package = importlib.import_module("shardwise.experimental.pallas")
+    before = dir(package)
+    for name in ("pallas.mosaic_gpu", "pallas.ops.tpu", "mosaic.gpu.core"):
+        spec = importlib.util.find_spec(f"shardwise.experimental.{name}")
+        assert spec is not None and spec.name.endswith(name) and spec.submodule_search_locations == []
+    assert package.some_name is package.some_name
+    assert dir(package) == before and {"pallas_call", "tpu"} <= set(before) and not {"ops", "some_name"} & set(before)
 
 
 def test_descriptions_hold_what_they_are_given():

@@ -8,8 +8,10 @@ Calling any other, which is a function (``pallas_call``), raises `NotImplemented
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
@@ -89,13 +91,13 @@ def refusing(module: str, reason: str | None = None) -> Callable[[str], Any]:
     inside = module.partition(".")[2]
     path = f"jax.{inside}"
     said = reason or why_absent(inside) or "it has no counterpart; use the documented names"
+    # Kept here rather than in the module, whose `dir` would show what was asked for.
+    named = functools.cache(lambda name: refused(f"{path}.{name}", said))
 
     def __getattr__(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}: {said}.")
-        found = refused(f"{path}.{name}", said)
-        setattr(sys.modules[module], name, found)
-        return found
+        return named(name)
 
     return __getattr__
 
@@ -105,6 +107,7 @@ def refuse_below(package: str, submodules: Iterable[str], reason: str | None = N
     for below in submodules:
         name = f"{package}.{below}"
         module = ModuleType(name, "Names that are refused when they are used.")
+        module.__spec__ = ModuleSpec(name, None, is_package=True)  # `importlib.util.find_spec` raises without one
         module.__path__ = []  # any of them may have others below
         vars(module)["__getattr__"] = refusing(name, reason)
         sys.modules[name] = module

@@ -9,6 +9,7 @@ import typing as _typing
 from shardwise.base.config import disable_x64 as disable_x64
 from shardwise.base.config import enable_x64 as enable_x64
 from shardwise.base.gone import no_attribute as _no_attribute
+from shardwise.base.listing import package_listing as _package_listing
 from shardwise.ops.control.callback import io_callback as io_callback
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
@@ -74,3 +75,6 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
         if name == "cur_qdd":
             return _importlib.import_module(f"{__name__}.hijax").cur_qdd
         raise _no_attribute(__name__, name)
+
+
+__dir__ = _package_listing(__name__, *_MODULES, "cur_qdd")

@@ -16,7 +16,7 @@ from shardwise.base.dtypes import KeyDtype, canonicalize, physical, scalar_dtype
 from shardwise.ir.types import ShapedArray
 
 if TYPE_CHECKING:
-    from shardwise.numpy.array_methods import ArrayMethods
+    from shardwise.numpy._array_methods import ArrayMethods
 else:
     ArrayMethods = object
 

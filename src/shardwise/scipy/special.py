@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from math import inf, nan, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,10 @@ from shardwise.scipy import harmonics as _harmonics
 from shardwise.scipy.gamma_functions import *  # noqa: F403
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 from shardwise.scipy.special_operands import as_arrays, choose, float_operand, inexact_operands, real_operands
+
+if TYPE_CHECKING:  # what `__getattr__` gives
+    from shardwise.scipy.harmonics import lpmn as lpmn
+    from shardwise.scipy.harmonics import lpmn_values as lpmn_values
 
 __all__ = ["bessel_jn", "boxcox", "boxcox1p", "dawsn", "entr", "erf", "erfc", "erfcx", "erfinv", "exp1", "expi",
            "expit", "expn", "fresnel", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr",
@@ -360,11 +364,13 @@ def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array, Array]:
     return terms, spread(lax.reduce_sum(terms, dims)), shifted
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("lpmn", "lpmn_values"):
-        warnings.warn(f"scipy.special.{name} is deprecated; there is no other.", DeprecationWarning, stacklevel=2)
-        return getattr(_harmonics, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> Any:
+        if name in ("lpmn", "lpmn_values"):
+            warnings.warn(f"scipy.special.{name} is deprecated; there is no other.", DeprecationWarning, stacklevel=2)
+            return getattr(_harmonics, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __dir__ = _listing(__name__)

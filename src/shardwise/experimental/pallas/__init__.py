@@ -7,6 +7,7 @@ that only a GPU or a TPU gives a meaning to can be imported; its functions refus
 import importlib as _importlib
 from typing import Any as _Any
 
+from shardwise.base.listing import package_listing as _package_listing
 from shardwise.base.refused import refuse_below as _refuse_below
 from shardwise.base.refused import refusing as _refusing
 from shardwise.experimental.pallas.access import atomic_add as atomic_add
@@ -87,6 +88,8 @@ def __getattr__(name: str) -> _Any:
         return _importlib.import_module(f"{__name__}.{name}")
     return _refused(name)
 
+
+__dir__ = _package_listing(__name__, "tpu", "triton")
 
 _refuse_below(
     __name__,

@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.base.refused import refusing
 from shardwise.experimental.pallas.access import load as _load
 from shardwise.experimental.pallas.access import store as _store
@@ -190,3 +191,4 @@ def touch(ref: Any) -> None:
 
 
 __getattr__ = refusing(__name__)
+__dir__ = _listing(__name__)

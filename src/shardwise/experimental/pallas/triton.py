@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.listing import listing as _listing
 from shardwise.base.refused import refusing
 from shardwise.experimental.pallas.access import atomic_add as atomic_add
 from shardwise.experimental.pallas.access import atomic_and as atomic_and
@@ -66,3 +67,4 @@ def debug_barrier() -> None:
 
 
 __getattr__ = refusing(__name__)
+__dir__ = _listing(__name__)

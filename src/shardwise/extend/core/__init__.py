@@ -7,6 +7,7 @@ import numpy as _np
 
 from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from shardwise.base.errors import JaxprTypeError as JaxprTypeError
+from shardwise.base.listing import package_listing as _package_listing
 from shardwise.core import concrete_or_error as concrete_or_error
 from shardwise.core import valid_jaxtype as valid_jaxtype
 from shardwise.ir import Array as _Array
@@ -99,3 +100,6 @@ if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
         if name == "primitives":
             return _importlib.import_module(f"{__name__}.primitives")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__dir__ = _package_listing(__name__, "primitives")
