@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import timeit
 import warnings
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from shardwise.base.config import (
 )
 from shardwise.base.contexts import debug_key_reuse
 from shardwise.base.options import PROCESS_WIDE
+from tests.counting import count_calls
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -335,8 +335,9 @@ def test_global_updates_reach_running_threads(restored):
 
 
 def test_token_is_cheap():
-    best = min(timeit.repeat(context_token, number=20000, repeat=7)) / 20000
-    assert best < 400e-9  # about 60 ns on an idle machine
+    """Each call of a compiled function asks for it."""
+    context_token()
+    assert count_calls(context_token) <= 3
 
 
 def test_environment():
