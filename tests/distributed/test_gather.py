@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.runtime.processes import coordinator
 from shardwise.runtime.processes.coordinator import mapping_of
 from tests.distributed.launching import environment, missing, needs_mpi
 
@@ -114,6 +116,26 @@ def test_a_number_given_twice():
     told = run("meets", [0, 1, 1], 3)
     assert [status for status, _, _ in told] == [1, 1, 1]
     assert all("process_id=1 was given twice: to process 1 (pid " in err for _, _, err in told)
+
+
+def test_who_comes_after_a_refusal_is_told_why():
+    def come(rank: int) -> str:
+        peer = socket.create_connection(("127.0.0.1", port), 60)
+        peer.sendall(json.dumps({"rank": rank, "count": 3, "pid": 7, "host": "here", "machine": ""}).encode() + b"\n")
+        peers.append(peer)
+        return peer.recv(1 << 12).decode() if len(peers) > 1 else ""
+
+    peers: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        helper = subprocess.Popen([sys.executable, "-I", "-S", coordinator.__file__, "3", "60"], stdin=server.fileno())
+    come(1)
+    told = {come(1), come(0), peers[0].recv(1 << 12).decode()}
+    twice = "process_id=1 was given twice: to process 1 (pid 7 on here), and to process 1 (pid 7 on here)"
+    assert told == {json.dumps({"error": twice}) + "\n"}
+    for peer in peers:
+        peer.close()
+    assert helper.wait(60) == 0
 
 
 @needs_mpi

@@ -22,7 +22,7 @@ import time
 from typing import Any
 
 _ANSWER = 10.0  # seconds that a process may take to read what it is sent
-_END = 15.0  # seconds after the job's end in which the last processes have to leave
+_END = 15.0  # seconds after the job's end in which the last processes have to leave, or to come and be told why
 _LONGEST = 1 << 16  # bytes of a line
 _VALUE = 1024  # bytes of a value that a process leaves for others
 _MACHINES = "PMI_process_mapping"  # the value by which MPI knows which processes share memory
@@ -72,12 +72,14 @@ class Coordinator:
         self._values: dict[str, str] = {}
         self._in_barrier: set[int] = set()
         self._ended = False
+        self._refused: str | None = None  # why nothing comes of this program, for those that are still to come
+        self._greeted = 0
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ)
 
     def run(self) -> None:
         """Serve until all processes are gone, or have not come."""
-        while not (self.complete or self._ended) or self.members:
+        while self.members or not (self.complete or self._ended) or (self._refused and self._greeted < self.size):
             waits = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
             events = self._selector.select(waits)
             if self.deadline is not None and time.monotonic() >= self.deadline:
@@ -132,8 +134,13 @@ class Coordinator:
                 self.callers[rank] = peer
             return
         peer.came = came
+        self._greeted += 1
         if self.complete or self._ended:
-            peer.send(json.dumps({"error": f"the {self.size} processes of the program there have come already"}))
+            peer.send(
+                json.dumps(
+                    {"error": self._refused or f"the {self.size} processes of the program there have come already"}
+                )
+            )
             return
         peer.rank = rank
         if count != self.size:
@@ -174,14 +181,14 @@ class Coordinator:
     def _refuse_with(self, peer: Peer, why: str) -> None:
         peer.send(json.dumps({"error": why}))
         self.refuse(why)
-        self.deadline = time.monotonic()
+        self._refused, self.deadline = why, time.monotonic() + _END
 
     def _lose(self, peer: Peer) -> None:
         """A process has closed one of its connections."""
         if peer.rank is None or peer.speaks_pmi or self.members.get(peer.rank) is not peer:
             return
         del self.members[peer.rank]
-        if not self.complete and peer.rank == 0:
+        if not self.complete and not self._ended and peer.rank == 0:
             self.refuse(f"{told(peer)} is gone")
         elif self.complete and (peer.rank not in self.left or peer.rank not in self.finalized):
             self._end(f"{told(peer)} is gone")

@@ -1,9 +1,10 @@
-"""A small process beside those of one machine that says who of them died or failed, and how: `guard.py SIZE RANK:PID...`.
+"""A small process beside those of one machine that says who of them died or failed, and how: `guard.py SIZE POLL RANK:PID:PIDFD...`.
 
 A process that is killed, or that a library ends, says nothing, and the launcher ends the others some milliseconds later. They
 have a connection each to this one, on the listening socket that is its stdin; they send their place in the list, and later one more
-byte as they leave in good order. One that fails sends what it has to say, and those that say the same are shown as one. Run by path,
-with the standard library alone, so that it is there at once.
+byte as they leave in good order. One that fails sends what it has to say, and those that say the same are shown as one. POLL is an
+epoll object that has noted whose PIDFD ended since before the processes went on: on a loaded machine all of them may be gone by the time
+that this one has started. Run by path, with the standard library alone, so that it is there soon.
 """
 
 import contextlib
@@ -70,20 +71,24 @@ def show(reports: list[tuple[int, socket.socket, tuple[str, str]]], size: str) -
             peer.send(b"K")
 
 
+def by_end(events: list[tuple[int, int]], pidfds: dict[int, int]) -> list[tuple[int, int]]:
+    """Events in the order in which the processes ended.
+
+    Connections that were closed before they were watched come in the order in which they were made, which says nothing; the `pidfds`, by
+    connection, were watched before.
+    """
+    order = {descriptor: number for number, (descriptor, _) in enumerate(events) if descriptor not in pidfds}
+    return sorted(events, key=lambda event: order.get(pidfds.get(event[0], event[0]), len(events)))
+
+
 def main():
     """Watch until all are gone."""
-    size, *named = sys.argv[1:]
+    size, waits_at, *named = sys.argv[1:]
     told = [tuple(map(int, text.split(":"))) for text in named]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the others, who then leave
         signal.signal(number, signal.SIG_IGN)
-    poll, peers, ends = select.epoll(), {}, set()  # gives events in the order in which they came, however late we look
-    for _, pid in told:
-        try:
-            ends.add(os.pidfd_open(pid))
-        except OSError:  # it is gone already
-            continue
-    for descriptor in ends:
-        poll.register(descriptor, select.EPOLLIN)
+    poll = select.epoll.fromfd(int(waits_at))  # gives events in the order in which they came, however late we look
+    peers, ends = {}, {descriptor for *_, descriptor in told}
     listening = socket.socket(fileno=0)
     listening.settimeout(_CONNECT)
     left = False
@@ -97,9 +102,10 @@ def main():
         return
     reports: list[tuple[int, socket.socket, tuple[str, str]]] = []
     deadline = None
+    late = by_end(poll.poll(0), {descriptor: told[place][2] for descriptor, (_, place) in peers.items()})
     while ends:
         waits = None if deadline is None else max(0.0, deadline - time.monotonic())
-        events = poll.poll(waits)
+        events, late = late or poll.poll(waits), []
         if deadline is not None and (time.monotonic() >= deadline or len(reports) == len(peers)):
             show(reports, size)
             reports, deadline, left = [], None, True
@@ -120,11 +126,11 @@ def main():
                 poll.unregister(descriptor)
                 in_order = bool(word)
                 if not in_order and not left:
-                    rank, pid = told[place]
+                    rank, pid, _ = told[place]
                     what, code = cause(pid)
                     text = f"shardwise: process {rank} of {size} (pid {pid}) {what} while the others go on; the whole job ends.\n"
                     os.write(2, text.encode())
-                    for other, (_, its) in enumerate(told):
+                    for other, (_, its, _) in enumerate(told):
                         if code == 0 and other != place:  # the launcher would take it for a success
                             os.kill(its, signal.SIGTERM)
                 left = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -58,13 +59,27 @@ def _start(size: int, told: list[tuple[int, int, str]]) -> str | None:
     if len(told) < 2 or len({space for *_, space in told}) > 1 or not hasattr(os, "pidfd_open"):
         return None
     name = f"\0shardwise-{os.getpid()}-{os.urandom(8).hex()}"
-    command = [sys.executable, "-I", "-S", str(_GUARD), str(size), *[f"{rank}:{pid}" for rank, pid, _ in told]]
     try:
-        with socket.socket(socket.AF_UNIX) as listening:
+        with contextlib.ExitStack() as opened:
+            listening = opened.enter_context(socket.socket(socket.AF_UNIX))
             listening.bind(name)
             listening.listen(len(told))
+            poll = opened.enter_context(
+                select.epoll()
+            )  # notes who ends, from now on and in order; the guard takes it over
+            passed, named = [poll.fileno()], [str(size), str(poll.fileno())]
+            for rank, pid, _ in told:
+                descriptor = os.pidfd_open(pid)
+                opened.callback(os.close, descriptor)
+                poll.register(descriptor, select.EPOLLIN)
+                passed.append(descriptor)
+                named.append(f"{rank}:{pid}:{descriptor}")
             guard = subprocess.Popen(
-                command, stdin=listening.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
+                [sys.executable, "-I", "-S", str(_GUARD), *named],
+                stdin=listening.fileno(),
+                stdout=subprocess.DEVNULL,
+                pass_fds=passed,
+                start_new_session=True,
             )
     except (OSError, AttributeError):  # not on every system
         return None
