@@ -120,6 +120,30 @@ def heat_exchanged(jax, jnp, np):
     return lambda: f(x)
 
 
+@case(STENCILS, devices=(1, 8))
+def heat_small(jax, jnp, np):
+    """100 steps of a heat equation of 64 x 64 by padding, in a `fori_loop`."""
+    x = rows(jax, np, normal(np, 64, 64))
+
+    def step(_, u):
+        tall = jnp.pad(u, 1)
+        return u + 0.2 * (tall[:-2, 1:-1] + tall[2:, 1:-1] + tall[1:-1, :-2] + tall[1:-1, 2:] - 4 * u)
+
+    f = jax.jit(lambda u: jax.lax.fori_loop(0, 100, step, u))
+    return lambda: f(x)
+
+
+@case(STENCILS, devices=(1, 8, 64))
+def ring_steps(jax, jnp, np):
+    """100 steps that pass 64 floats per device on to the next one, in a `fori_loop` in `shard_map`."""
+    n, P = jax.device_count(), jax.sharding.PartitionSpec
+    ring = [(i, (i + 1) % n) for i in range(n)]
+    body = lambda x: jax.lax.fori_loop(0, 100, lambda i, c: jax.lax.ppermute(c, "x", ring) * 0.9, x)  # noqa: E731
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=P("x"), out_specs=P("x"), check_vma=False))
+    x = rows(jax, np, normal(np, n, 64))
+    return lambda: f(x)
+
+
 @case(STENCILS, devices=MOST)
 def psum_steps(jax, jnp, np):
     """100 steps with a `psum` of 8 floats each, in a `fori_loop` in `shard_map`."""
