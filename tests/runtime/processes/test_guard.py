@@ -49,32 +49,46 @@ def _watches(process, connections):
     raise AssertionError("the guard does not watch")
 
 
+@pytest.mark.parametrize("started", ["before", "after"])
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_the_first_to_die_is_named_however_late_the_guard_looks(first):
-    name = f"shardwise-test-{os.getpid()}-{first}"
+def test_the_first_to_die_is_named_however_late_the_guard_looks(first, started):
+    """The guard is stopped while they die, or starts when they are dead. Who started it has watched them from the beginning."""
+    name = f"shardwise-test-{os.getpid()}-{first}-{started}"
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.socket(socket.AF_UNIX))
         listening.bind("\0" + name)
         listening.listen(3)
-        members = []
+        poll = stack.enter_context(select.epoll())
+        members, passed, told = [], [poll.fileno()], []
         for i in range(3):
             command = [sys.executable, "-I", "-S", "-c", MEMBER, name, str(i)]
             members.append(stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE)))
             stack.callback(members[i].kill)
+            passed.append(os.pidfd_open(members[i].pid))
+            stack.callback(os.close, passed[-1])
+            poll.register(passed[-1], select.EPOLLIN)
+            told.append(f"{i}:{members[i].pid}:{passed[-1]}")
         for member in members:
             assert member.stdout.readline() == b"connected\n"
-        told = [f"{i}:{member.pid}" for i, member in enumerate(members)]
-        watching = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, "3", *told], stdin=listening.fileno(), stderr=subprocess.PIPE
-        )
-        stack.enter_context(watching)
-        _watches(watching, 3)
-        watching.send_signal(signal.SIGSTOP)
+
+        def watching():
+            command = [sys.executable, "-I", "-S", guard.__file__, "3", str(poll.fileno()), *told]
+            return stack.enter_context(
+                subprocess.Popen(command, stdin=listening.fileno(), stderr=subprocess.PIPE, pass_fds=passed)
+            )
+
+        if started == "before":
+            watcher = watching()
+            _watches(watcher, 3)
+            watcher.send_signal(signal.SIGSTOP)
         for i in (first, *(i for i in range(3) if i != first)):
             members[i].kill()
             _gone(members[i])
-        watching.send_signal(signal.SIGCONT)
-        said = watching.communicate(timeout=30)[1].decode()
+        if started == "after":
+            watcher = watching()
+        else:
+            watcher.send_signal(signal.SIGCONT)
+        said = watcher.communicate(timeout=30)[1].decode()
     assert said.startswith(
         f"shardwise: process {first} of 3 (pid {members[first].pid}) was killed by signal 9 (SIGKILL)"
     )

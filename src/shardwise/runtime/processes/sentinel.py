@@ -64,9 +64,8 @@ def _start(size: int, told: list[tuple[int, int, str]]) -> str | None:
             listening = opened.enter_context(socket.socket(socket.AF_UNIX))
             listening.bind(name)
             listening.listen(len(told))
-            poll = opened.enter_context(
-                select.epoll()
-            )  # notes who ends, from now on and in order; the guard takes it over
+            # It notes who ends, from now on and in order; the guard takes it over.
+            poll = opened.enter_context(select.epoll())
             passed, named = [poll.fileno()], [str(size), str(poll.fileno())]
             for rank, pid, _ in told:
                 descriptor = os.pidfd_open(pid)
