@@ -13,10 +13,8 @@ from shardwise.cli.program import Program, UsageError
 from shardwise.runtime.processes import launched_rank, processors
 
 _THREADS = "OMP_NUM_THREADS"
-_CROWDED = (
-    "PRTE_MCA_rmaps_default_mapping_policy",
-    ":oversubscribe",
-)  # Open MPI's leave to start more processes than there are processors
+# Open MPI's leave to start more processes than there are processors.
+_CROWDED = ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
 
 
 def launch(program: Program, processes: int, options: Sequence[str]) -> NoReturn:

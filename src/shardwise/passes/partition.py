@@ -75,9 +75,8 @@ class Region:
     sliced: dict[tuple[Atom, Shape], tuple[Atom, DimAxes]] = field(default_factory=dict)
     moves: dict[tuple[Atom, DimAxes, Shape], Atom] = field(default_factory=dict)
     windows: dict[Any, tuple[Atom, Atom]] = field(default_factory=dict)  # exchanged ones and their fill values
-    refills: dict[Atom, Any] = field(
-        default_factory=dict
-    )  # windows with another fill value: those that they were made of
+    # By window with another fill value: the one that it was made of.
+    refills: dict[Atom, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sizes = tuple(self.grid.axis_sizes.items())

@@ -27,11 +27,8 @@ _VERDICT = 5.0  # seconds beyond the time limit in which the coordinator says wh
 _SHOWN = 0.5  # seconds in which the launcher of this process, if any, passes a last message on
 _LEAVING = 5.0  # seconds that a process may take to end after another one was lost
 _LONGEST = 1 << 22  # bytes of the coordinator's answer
-_KEEPALIVE = {
-    "TCP_KEEPIDLE": 20,
-    "TCP_KEEPINTVL": 10,
-    "TCP_KEEPCNT": 3,
-}  # a machine without power is noticed in a minute
+# A machine without power is noticed in a minute.
+_KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 _BY_LAUNCHERS = ("PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
 
