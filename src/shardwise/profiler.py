@@ -26,6 +26,7 @@ from typing import Any
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.protobuf import block, number, numbers, text
+from shardwise.base.wrapping import wraps
 from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_index
 from shardwise.transforms.tracing import SCOPES
@@ -215,7 +216,7 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
     """`func` with a `TraceAnnotation` around each call."""
     shown = name or getattr(func, "__qualname__", None) or func.__name__
 
-    @functools.wraps(func)
+    @wraps(func)
     def annotated(*args: Any, **kwargs: Any) -> Any:
         with TraceAnnotation(shown, **decorator_kwargs):
             return func(*args, **kwargs)

@@ -52,9 +52,9 @@ def check_jvp(
     args = tuple(args)
     tangents = tree_map(functools.partial(_random_like, rng), args)
     value, tangent = f_jvp(args, tangents)
-    _check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
+    check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
     expected = _difference(f, args, tangents, eps)
-    _check_close(expected, tree_map(_differentiable, tangent), atol, rtol, err_msg or "the derivative of forward mode")
+    check_close(expected, tree_map(_differentiable, tangent), atol, rtol, err_msg or "the derivative of forward mode")
 
 
 def check_vjp(
@@ -73,12 +73,12 @@ def check_vjp(
     rng = np.random.default_rng(0)
     args = tuple(args)
     value, pull = f_vjp(*args)
-    _check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
+    check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
     tangents = tree_map(functools.partial(_random_like, rng), args)
     cotangents = tree_map(functools.partial(_random_like, rng), value)
     expected = _product(cotangents, _difference(f, args, tangents, eps))
     found = _product(tangents, tree_map(_differentiable, pull(cotangents)))
-    _check_close(expected, found, atol, rtol, err_msg or "the derivative of reverse mode")
+    check_close(expected, found, atol, rtol, err_msg or "the derivative of reverse mode")
 
 
 def check_grads(
@@ -191,7 +191,8 @@ def _real_bytes(dtype: Any) -> int:
     return size // 2 if issubdtype(dtype, np.complexfloating) else size
 
 
-def _check_close(expected: Any, found: Any, atol: Tolerance, rtol: Tolerance, message: str) -> None:
+def check_close(expected: Any, found: Any, atol: Tolerance, rtol: Tolerance, message: str) -> None:
+    """AssertionError with `message` where two trees of arrays are further apart than the tolerances, or those of their dtypes."""
     if tree_structure(expected) != tree_structure(found):
         raise AssertionError(f"{message}: trees differ, {tree_structure(expected)} and {tree_structure(found)}")
     for x, y in zip(tree_flatten(expected)[0], tree_flatten(found)[0], strict=True):

@@ -6,7 +6,6 @@ partitioned by resharding its operands to `in_specs` and splicing the body in.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
@@ -24,6 +23,7 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )
+from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
 from shardwise.ir import Array, Equation, Program, ShapedArray, Shown, bind, define_op, is_eager, trace_program
@@ -178,7 +178,7 @@ class ShardMap:
             specs = self.broadcast(self.in_specs, args, "in_specs")
         kept = [s for s, x in zip(specs, leaves, strict=True) if is_reference(x)]
 
-        @functools.wraps(self.fun)
+        @wraps(self.fun)
         def body(*blocks: Any) -> Any:
             parts = [
                 x.another(as_array(part)) if is_reference(x) else part
@@ -217,7 +217,7 @@ class ShardMap:
             values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
 
-        @functools.wraps(self.fun)
+        @wraps(self.fun)
         def run(*blocks: Any) -> Any:
             own = [entered(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
             given = iter(own)
@@ -440,7 +440,7 @@ def make_shard_map(
         f, mesh, in_specs, out_specs, manual, check, era=era, own_derivatives=own_derivatives, moves=moves
     )
 
-    @functools.wraps(f)
+    @wraps(f)
     def wrapped(*args: Any) -> Any:
         return mapped(*args)
 
