@@ -57,6 +57,10 @@ class Trace:
         """The results of a primitive: one value, or a list if it has multiple results. For traces of libraries to define."""
         raise NotImplementedError(f"{type(self).__name__} defines no process_primitive.")
 
+    def full_raise(self, value: Any) -> Any:
+        """`value`, which needs no lifting: for libraries that ask."""
+        return value
+
     def leave_reference(self, value: Any, reference: Any) -> Any:
         """The value outside of this trace that is written to a reference from there."""
         return value
