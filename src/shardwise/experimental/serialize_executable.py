@@ -244,7 +244,10 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if _may_be_named(module_name, global_name):
-            found = super().find_class(module_name, global_name)
+            try:
+                found = super().find_class(module_name, global_name)
+            except AttributeError:
+                found = None
             # A name that a module of ours imports, or a dotted one, may be another package's.
             if _may_be_named(getattr(found, "__module__", None), global_name):
                 return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,22 +73,6 @@ class Portable(NamedTuple):
     special: tuple[tuple[dict[str, int], Part | str], ...]
 
 
-class Body(Protocol):
-    """What is computed."""
-
-    def program(self, sizes: Sizes) -> tuple[Program, list[Any]]:
-        """The program for these sizes, and the constants that are its first inputs."""
-        ...
-
-    def portable(self) -> Portable:
-        """One program for all sizes.
-
-        Raises:
-            NotImplementedError: there is none.
-        """
-        ...
-
-
 class TracedBody:
     """A function that is traced anew for each size; a template is made of several traces when it is asked for."""
 
@@ -142,7 +126,7 @@ class TracedBody:
             shapes = [[t.str_short() for t in trace._out_avals] for trace in self.traces]
             raise NotImplementedError(
                 f"export: the results of {first.fun_name} have shapes that no expression of its symbolic dims gives: {shapes[:4]}, .... "
-                "Export it for numbers."
+                "Give it shapes of numbers."
             )
         ins, outs = _shardings(first)
         held = (*ins, *outs, *_meshes_of(first._traced.program))
@@ -175,7 +159,11 @@ class TracedBody:
         return _called(self.traces[0] if self._scope is None else self._trace(sizes))
 
     def portable(self) -> Portable:
-        """The template of the traces."""
+        """The template of the traces.
+
+        Raises:
+            NotImplementedError: there is none.
+        """
         try:
             return self._template()
         except Unlike as first:
@@ -247,6 +235,9 @@ class LoadedBody:
     def portable(self) -> Portable:
         """What was loaded."""
         return self._portable
+
+
+Body = TracedBody | LoadedBody
 
 
 def _small(env: Sizes, samples: Samples) -> dict[str, int]:

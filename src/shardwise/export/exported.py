@@ -318,6 +318,9 @@ def export(
     Raises:
         ValueError: `fun_jit` is not jitted; symbolic dims are of several scopes, or no argument determines them.
 
+    >>> import shardwise as jax
+    >>> import shardwise.numpy as jnp
+    >>> from shardwise.export import symbolic_shape
     >>> double = export(jax.jit(lambda x: 2 * x))(jax.ShapeDtypeStruct(symbolic_shape("b, 2"), jnp.float32))
     >>> double.out_avals
     (ShapedArray(float32[b,2]),)

@@ -179,6 +179,7 @@ def symbolic_args_specs(
         constraints: as for `symbolic_shape`.
         scope: the scope of the variables; None makes a new one for all of them.
 
+    >>> import numpy as np
     >>> symbolic_args_specs((1.0, {"x": np.ones((2, 3))}), ("", {"x": "b, _"}))[1]["x"].shape
     (b, 3)
     """
