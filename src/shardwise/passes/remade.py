@@ -93,6 +93,6 @@ def _makes_anywhere(eqn: Equation, whole: bool) -> bool:
         return False
     types = tuple([a.aval for a in eqn.inputs])
     rule = op.sharding_rule(types, tuple([v.aval for v in eqn.outputs]), eqn.params)
-    looks_up = whole and op.indexed is not None and eqn.outputs[0].aval.shape != types[0].shape
+    looks_up = whole and op.indexed is not None and not op.updates
     made = {f for dim in rule.outputs[0] for f in dim} if looks_up else set(range(len(rule.kinds)))
     return all(rule.kinds[f] is Kind.PASS for f in made)
