@@ -97,7 +97,9 @@ def _joined(found: Positions, eqn: Equation) -> list[Shift]:
     for result, of in zip(eqn.outputs, boxes, strict=True):
         for box in of:
             atom = eqn.inputs[box.operand]
-            for d, n in enumerate(atom.aval.shape) if isinstance(atom, Var) else ():
+            if not isinstance(atom, Var):
+                continue
+            for d, n in enumerate(atom.aval.shape):
                 rows = box.first[d] - box.at[d]
                 if rows == 0 and n == result.aval.shape[d]:
                     found.parents[found.band((result, d))] = found.band((atom, d))
@@ -110,11 +112,13 @@ def _in_step(eqn: Equation) -> Iterator[list[Dim]]:
     """The dims of operands and results that consist of the same factor."""
     if eqn.op.sharding_rule is None:
         return
-    types = tuple([tuple([a.aval for a in atoms]) for atoms in (eqn.inputs, eqn.outputs)])
-    rule = eqn.op.sharding_rule(*types, eqn.params)
+    in_types, out_types = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
+    rule = eqn.op.sharding_rule(in_types, out_types, eqn.params)
     by_factor: dict[int, list[Dim]] = {}
     for atom, tensor in zip((*eqn.inputs, *eqn.outputs), rule.tensors, strict=True):
-        for d, factors in enumerate(tensor) if isinstance(atom, Var) else ():
+        if not isinstance(atom, Var):
+            continue
+        for d, factors in enumerate(tensor):
             if len(factors) == 1 and rule.kinds[factors[0]] in (Kind.PASS, Kind.REDUCE):
                 by_factor.setdefault(factors[0], []).append((atom, d))
     yield from by_factor.values()

@@ -85,7 +85,7 @@ def _whole_copy(region: Region, atom: Atom) -> Atom | None:
 
 
 def _makes_anywhere(eqn: Equation, whole: bool) -> bool:
-    """Whether any device can compute any part of an equation's results from whole operands, and soon: all of it, if it is wanted `whole`."""
+    """Whether any device can soon compute any part of an equation's results from whole operands; if it is wanted `whole`, all of it."""
     op = eqn.op
     if op.collective is not None or op.has_effects(eqn.params):
         return False
