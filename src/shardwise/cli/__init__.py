@@ -15,11 +15,11 @@ from types import ModuleType
 from typing import NoReturn
 
 from shardwise import __version__
-from shardwise.cli import bench, completion, explain, info, plan, run, trace
+from shardwise.cli import bench, completion, explain, help, info, plan, run, trace
 from shardwise.cli.info import print_environment_info as print_environment_info
 from shardwise.cli.program import UsageError as UsageError
 
-_COMMANDS: tuple[ModuleType, ...] = (run, explain, bench, trace, plan, info, completion)
+_COMMANDS: tuple[ModuleType, ...] = (run, explain, bench, trace, plan, info, help, completion)
 
 
 class _Parser(argparse.ArgumentParser):

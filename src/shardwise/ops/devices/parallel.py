@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import default_dtype, to_inexact
+from shardwise.base.errors import about
 from shardwise.base.nearest import did_you_mean
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
@@ -56,9 +57,8 @@ def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
                 if scope
                 else "no axes are in scope: call it inside shard_map"
             )
-            raise NameError(
-                f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}.{did_you_mean(name, scope)}"
-            )
+            text = f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}."
+            raise about("unbound-axis", NameError(text + did_you_mean(name, scope)))
     if len(set(names)) != len(names):
         raise ValueError(f"{api} got an axis name twice: {names}. Name each axis once.")
     return names, tuple(scope[n] for n in names)
