@@ -27,8 +27,10 @@ from shardwise.passes import inline_calls
 from shardwise.sharding import Device, Mesh
 from shardwise.sharding import devices as all_devices
 from shardwise.sharding.device import Client
+from shardwise.transforms.jit.compiled import Compiled
 from shardwise.transforms.jit.entry import Entry
-from shardwise.transforms.jit.stages import Compiled, Lowered, Stage
+from shardwise.transforms.jit.stage import Stage
+from shardwise.transforms.jit.stages import Lowered
 from shardwise.version import __version__
 
 __all__ = ["deserialize_and_load", "serialize"]
