@@ -349,3 +349,12 @@ def test_primitives_without_equations_have_names(name):
         primitive.bind(1.0)
     with pytest.raises(NotImplementedError, match=f"{name[:-2]} is here for tables"):
         jax.jit(primitive.bind)(1.0)
+
+
+def test_the_module_of_primitives_lists_what_it_gives_and_tells_what_was_meant():
+    shown = dir(primitives)
+    assert {"sin_p", "dot_general_p", "call_p", "svd_p"} <= set(shown)
+    assert all(isinstance(getattr(primitives, name), Primitive) for name in shown)
+    with pytest.raises(AttributeError, match="no attribute 'sinn_p'") as error:
+        _ = primitives.sinn_p  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    assert error.value.obj is primitives  # where Python looks for what was meant
