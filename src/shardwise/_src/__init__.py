@@ -27,8 +27,6 @@ _MODULES = (
     "literals",
     "mesh",
     "numpy",
-    "pjit",
-    "public_test_util",
     "state",
     "traceback_util",
     "tree_util",
