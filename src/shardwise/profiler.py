@@ -6,7 +6,6 @@ equation; nothing is recorded or slowed down otherwise. Open the file at chrome:
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
 import math
@@ -22,6 +21,7 @@ from typing import Any
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.protobuf import block, number, numbers, text
+from shardwise.base.wrapping import wraps
 from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_count, process_index
 from shardwise.transforms.reports import Timeline, running_timeline
@@ -139,7 +139,7 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
     """`func` with a `TraceAnnotation` around each call."""
     shown = name or getattr(func, "__qualname__", None) or func.__name__
 
-    @functools.wraps(func)
+    @wraps(func)
     def annotated(*args: Any, **kwargs: Any) -> Any:
         with TraceAnnotation(shown, **decorator_kwargs):
             return func(*args, **kwargs)

@@ -52,9 +52,9 @@ def check_jvp(
     args = tuple(args)
     tangents = tree_map(functools.partial(_random_like, rng), args)
     value, tangent = f_jvp(args, tangents)
-    _check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
+    check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
     expected = _difference(f, args, tangents, eps)
-    _check_close(expected, tree_map(_differentiable, tangent), atol, rtol, err_msg or "the derivative of forward mode")
+    check_close(expected, tree_map(_differentiable, tangent), atol, rtol, err_msg or "the derivative of forward mode")
 
 
 def check_vjp(
@@ -73,12 +73,12 @@ def check_vjp(
     rng = np.random.default_rng(0)
     args = tuple(args)
     value, pull = f_vjp(*args)
-    _check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
+    check_close(f(*args), value, atol, rtol, err_msg or "the value beside the derivative")
     tangents = tree_map(functools.partial(_random_like, rng), args)
     cotangents = tree_map(functools.partial(_random_like, rng), value)
     expected = _product(cotangents, _difference(f, args, tangents, eps))
     found = _product(tangents, tree_map(_differentiable, pull(cotangents)))
-    _check_close(expected, found, atol, rtol, err_msg or "the derivative of reverse mode")
+    check_close(expected, found, atol, rtol, err_msg or "the derivative of reverse mode")
 
 
 def check_grads(
@@ -191,15 +191,18 @@ def _real_bytes(dtype: Any) -> int:
     return size // 2 if issubdtype(dtype, np.complexfloating) else size
 
 
-def _check_close(expected: Any, found: Any, atol: Tolerance, rtol: Tolerance, message: str) -> None:
+def check_close(
+    expected: Any, found: Any, atol: Tolerance = None, rtol: Tolerance = None, err_msg: str = "the values"
+) -> None:
+    """AssertionError with `err_msg` where two trees of arrays are further apart than the tolerances, or those of their dtypes."""
     if tree_structure(expected) != tree_structure(found):
-        raise AssertionError(f"{message}: trees differ, {tree_structure(expected)} and {tree_structure(found)}")
+        raise AssertionError(f"{err_msg}: trees differ, {tree_structure(expected)} and {tree_structure(found)}")
     for x, y in zip(tree_flatten(expected)[0], tree_flatten(found)[0], strict=True):
         a, b = np.asarray(x), np.asarray(y)
-        assert a.shape == b.shape, f"{message}: shapes differ, {a.shape} and {b.shape}"
+        assert a.shape == b.shape, f"{err_msg}: shapes differ, {a.shape} and {b.shape}"
         bounds = [max(_tolerance(v.dtype, given) for v in (a, b)) * max(a.size, 1) for given in (atol, rtol)]
         wide = np.complex128 if "c" in a.dtype.kind + b.dtype.kind else np.float64
-        np.testing.assert_allclose(b.astype(wide), a.astype(wide), atol=bounds[0], rtol=bounds[1], err_msg=message)
+        np.testing.assert_allclose(b.astype(wide), a.astype(wide), atol=bounds[0], rtol=bounds[1], err_msg=err_msg)
 
 
 def _tolerance(dtype: Any, given: Tolerance) -> float:

@@ -86,3 +86,23 @@ def test_partial_functions_have_the_name_of_the_function_inside():
             return x
 
     assert name_of(Scale()) == "Scale"
+
+
+class Named:
+    """A callable object under whose special names stand other things than a function has there."""
+
+    def __getattr__(self, name: str) -> int:
+        return 7
+
+    def __call__(self, x):
+        return 2.0 * x
+
+
+@pytest.mark.parametrize("transform", [sw.jit, sw.vmap, sw.checkpoint, sw.named_call, jnp.vectorize])
+def test_objects_whose_name_is_no_string_are_transformed(transform):
+    fun = Named()
+    transformed = transform(fun)
+    np.testing.assert_array_equal(transformed(X), 2 * X)
+    assert transformed.__wrapped__ is fun
+    np.testing.assert_array_equal(sw.vmap(sw.grad(fun))(X), np.full(3, 2.0))
+    assert name_of(fun) == "Named"

@@ -7,7 +7,6 @@ import pytest
 
 import shardwise as sw
 from shardwise import debug, lax
-from shardwise.base.errors import JaxRuntimeError
 from shardwise.ops import control
 from shardwise.sharding import AxisType, NamedSharding, P, make_mesh
 
@@ -128,7 +127,7 @@ def test_callback_gets_arrays_and_other_values():
         (lambda x: debug.print(ordered=True, x=x)("{x}"), TypeError, "two-call form"),
         (lambda x: debug.log(None, x)("{}"), TypeError, "two-call form"),
         (lambda x: debug.callback(None, x)(lambda x: None), TypeError, "two-call form"),
-        (lambda x: debug.callback(lambda x: 1 / 0, x), JaxRuntimeError, "ZeroDivisionError"),
+        (lambda x: debug.callback(lambda x: 1 / 0, x), ZeroDivisionError, "division"),
     ],
 )
 def test_errors(call, error, text):

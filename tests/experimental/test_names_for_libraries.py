@@ -9,7 +9,18 @@ import pytest
 
 import shardwise as jax
 from shardwise import numpy as jnp
-from shardwise._src import api_util, core, distributed, dtypes, traceback_util, tree_util, typing
+from shardwise._src import (
+    api_util,
+    core,
+    distributed,
+    dtypes,
+    literals,
+    pjit,
+    public_test_util,
+    traceback_util,
+    tree_util,
+    typing,
+)
 from shardwise._src.numpy import lax_numpy, ufuncs
 from shardwise.experimental import colocated_python, hijax, layout
 from shardwise.extend.core import Effect, Primitive, control_flow_allowed_effects
@@ -295,3 +306,101 @@ def test_annotations_join_names_of_classes():
     for module in (jax.typing, theirs):
         for union in (module.ArrayLike, module.DTypeLike):
             assert "Later" in str("Later" | union) and "Later" in str(union | "Later")
+
+
+class _Noted(core.Tracer):
+    """A value with a note of the primitives that made it."""
+
+    def __init__(self, trace: Any, value: Any, note: tuple[str, ...]) -> None:
+        self._trace = trace
+        self.value = value
+        self.note = note
+
+    @property
+    def aval(self) -> Any:
+        return jax.typeof(self.value)
+
+
+class _Noting(core.Trace):
+    """A trace as libraries write them: it runs primitives under the trace around it."""
+
+    def __init__(self, around: Any) -> None:
+        super().__init__()
+        self.around = around
+
+    def process_primitive(self, primitive: Primitive, tracers: Any, params: dict[str, Any]) -> Any:
+        values = [t.value if isinstance(t, _Noted) else t for t in tracers]
+        before = tuple(n for t in tracers if isinstance(t, _Noted) for n in t.note)
+        with core.set_current_trace(self.around):
+            out = primitive.bind(*values, **params)
+        note = (*before, primitive.name)
+        return [_Noted(self, o, note) for o in out] if primitive.multiple_results else _Noted(self, out, note)
+
+
+def _noted(fun: Any, *args: Any) -> Any:
+    with core.take_current_trace() as around:
+        trace = _Noting(around)
+        with core.set_current_trace(trace):
+            return fun(*[_Noted(trace, a, ()) for a in args])
+
+
+def _several(x: Any) -> Any:
+    total, _ = jax.lax.scan(lambda c, y: (c + y, c * y), 0.0, x)
+    return jnp.sum(jnp.sin(x) * 2 + jax.jit(jnp.cos)(x)) + total
+
+
+def test_a_trace_of_a_library_gets_primitives():
+    x = jnp.arange(4.0)
+    out = _noted(_several, x)
+    assert {"sin", "mul", "scan"} <= set(out.note)
+    np.testing.assert_allclose(out.value, _several(x), rtol=1e-6)
+    run = lambda x: _noted(_several, x).value  # noqa: E731
+    np.testing.assert_allclose(jax.jit(run)(x), _several(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(run)(x), jax.grad(_several)(x), rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(run)(x[None])[0], _several(x), rtol=1e-6)
+
+
+def test_a_trace_of_a_library_sees_the_programs_of_calls():
+    seen = {}
+
+    class Looking(_Noting):
+        def process_primitive(self, primitive: Primitive, tracers: Any, params: dict[str, Any]) -> Any:
+            seen[primitive] = params
+            return super().process_primitive(primitive, tracers, params)
+
+    with core.take_current_trace() as around, core.set_current_trace(Looking(around)) as trace:
+        jax.jit(lambda x: x + 1)(_Noted(trace, jnp.ones(3), ()))
+    assert len(seen[pjit.jit_p]["jaxpr"].jaxpr.eqns) == 1
+
+
+def test_a_trace_without_rules_says_so():
+    refused = pytest.raises(NotImplementedError, match="Trace defines no process_primitive")
+    with core.take_current_trace(), core.set_current_trace(core.Trace()) as trace, refused:
+        jnp.sin(_Noted(trace, jnp.ones(3), ()))
+
+
+def test_numbers_with_dtypes():
+    for number in (
+        literals.TypedInt(3, np.int8),
+        literals.TypedFloat(1.5, np.float16),
+        literals.TypedComplex(2j, np.complex64),
+    ):
+        assert jnp.asarray(number, number.dtype).dtype == number.dtype
+        assert jnp.asarray(number, number.dtype) == number
+
+
+def test_trees_are_compared():
+    x = np.float32([1, 2])
+    public_test_util.check_close({"a": x}, {"a": x + np.float32(1e-6)})
+    with pytest.raises(AssertionError, match="the values"):
+        public_test_util.check_close({"a": x}, {"a": x + 1})
+    with pytest.raises(AssertionError, match="trees differ"):
+        public_test_util.check_close({"a": x}, {"b": x})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("int32", "complex64"), ("int64", "complex128"), ("float16", "complex64"), ("float64", "complex128")],
+)
+def test_complex_dtypes_of_others(dtype: str, expected: str):
+    assert dtypes.to_complex_dtype(np.dtype(dtype)) == expected

@@ -7,7 +7,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.ir import ShapedArray, trace_program
+from shardwise.ir import ShapedArray, bind, define_op, trace_program
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 
@@ -101,3 +101,25 @@ def test_a_large_value_is_not_copied_for_a_row():
     # As it was where the caller keeps the operand.
     updated, row = plan_of(f, x).run(x)
     assert np.shares_memory(row, x)
+
+
+def test_kernels_get_arrays_where_ufuncs_made_scalars():
+    """A kernel in machine code takes the address of what it gets; NumPy's ufuncs make scalars of 0-d arrays."""
+    seen: list[tuple[type, ...]] = []
+
+    def kernel(env: Env, *blocks: np.ndarray) -> np.ndarray:
+        seen.append(tuple(type(b) for b in blocks))
+        return np.add.reduce(blocks)
+
+    probe = define_op("probe", type_rule=lambda x, y: x, kernel=kernel)
+    scalar = ShapedArray((), np.dtype("float32"))
+    program = trace_program(lambda x: [bind(probe, bind(probe, x, x * 2), x * x + 1)], [scalar])[0]
+    (out,) = Plan(program, Env(())).run(np.array(3, np.float32))
+    assert seen == [(np.ndarray, np.ndarray)] * 2
+    assert out == 19
+
+
+def test_uniform_numbers_between_bounds_that_are_traced():
+    for _ in range(3):
+        slope = jax.jacrev(lambda a: a * jax.random.uniform(jax.random.key(1), minval=0, maxval=0.1))(1.0)
+        assert 0 <= slope < 0.1

@@ -24,6 +24,7 @@ _MODULES = (
     "lax",
     "lib",
     "linear_util",
+    "literals",
     "mesh",
     "numpy",
     "state",

@@ -18,3 +18,9 @@ class ExtendedDType:
 def supports_inf(dtype: Any) -> bool:
     """Whether the float dtype has an infinity."""
     return bool(np.isinf(np.asarray(np.inf).astype(dtype).astype(np.float32)))
+
+
+def to_complex_dtype(dtype: Any) -> np.dtype[Any]:
+    """The complex dtype for numbers of `dtype`: complex128 for those of 64 bits (and complex128 itself), complex64 for others."""
+    wide = (np.float64, np.complex128, np.int64, np.uint64)
+    return np.dtype(np.complex128 if np.dtype(dtype) in wide else np.complex64)

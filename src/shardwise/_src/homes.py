@@ -37,7 +37,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "ops": (),
     "ops.scatter": ("ops",),
     "partition_spec": ("sharding",),
-    "pjit": ("", "experimental.pjit", "sharding", "lax"),
+    "pjit": ("", "experimental.pjit", "sharding", "lax", "extend.core.primitives"),
     "pmap": ("",),
     "profiler": ("profiler",),
     "public_test_util": ("test_util",),

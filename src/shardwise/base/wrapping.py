@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from types import CodeType
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def name_of(fun: Callable[..., Any]) -> str:
     """The name of a function; that of the function inside for a `functools.partial`, that of the class for other objects."""
     while isinstance(fun, functools.partial):
         fun = fun.func
-    return getattr(fun, "__name__", type(fun).__name__)
+    name = getattr(fun, "__name__", None)
+    return name if isinstance(name, str) else type(fun).__name__
+
+
+def code_of(fun: Any) -> CodeType | None:
+    """The code of a function; None of other objects, whatever they have under that name."""
+    code = getattr(fun, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def copy_identity(wrapper: Any, fun: Callable[..., Any]) -> None:
@@ -23,6 +34,22 @@ def copy_identity(wrapper: Any, fun: Callable[..., Any]) -> None:
     for name, value in getattr(fun, "__dict__", {}).items():
         if not hasattr(type(wrapper), name):
             wrapper.__dict__[name] = value
-    functools.update_wrapper(wrapper, fun, updated=())
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        if hasattr(fun, name):
+            with suppress(
+                TypeError
+            ):  # an object may have anything under these names, of which functions take strings and dicts only
+                setattr(wrapper, name, getattr(fun, name))
+    wrapper.__wrapped__ = fun
     if isinstance(fun, functools.partial):
         wrapper.__name__ = wrapper.__qualname__ = name_of(fun)
+
+
+def wraps(fun: Callable[..., Any]) -> Callable[[F], F]:
+    """Decorator of a function that wraps `fun`, which may be any callable object: `copy_identity`."""
+
+    def give(wrapper: F) -> F:
+        copy_identity(wrapper, fun)
+        return wrapper
+
+    return give

@@ -161,7 +161,7 @@ def callback(
 
     Raises:
         TypeError: `callback` is no function.
-        JaxRuntimeError: when it runs, if the function raised.
+        JaxRuntimeError: when the program runs, if the function raised. Outside of programs its own error is raised.
 
     >>> jax.jit(lambda x: jax.debug.callback(lambda x: print('x is', x), x))(3)
     x is 3

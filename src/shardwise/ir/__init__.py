@@ -56,6 +56,7 @@ from shardwise.ir.trace import eagerly as eagerly
 from shardwise.ir.trace import eval_program as eval_program
 from shardwise.ir.trace import infer_types as infer_types
 from shardwise.ir.trace import install_eager as install_eager
+from shardwise.ir.trace import install_primitives as install_primitives
 from shardwise.ir.trace import is_eager as is_eager
 from shardwise.ir.trace import not_concrete as not_concrete
 from shardwise.ir.trace import splice as splice

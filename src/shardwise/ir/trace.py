@@ -37,7 +37,7 @@ from shardwise.sharding.context import tracing as inside_trace
 
 
 class Trace:
-    """Interprets op calls; subclasses are final."""
+    """Interprets op calls; subclasses are final. Those of libraries say by `process_primitive` what becomes of calls of primitives."""
 
     __slots__ = ("__weakref__", "closed")
 
@@ -51,7 +51,15 @@ class Trace:
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results of `op` on `args`: one value, or a list if the op has multiple results."""
-        raise NotImplementedError
+        return _PRIMITIVES[0](self, op, args, params)
+
+    def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
+        """The results of a primitive: one value, or a list if it has multiple results. For traces of libraries to define."""
+        raise NotImplementedError(f"{type(self).__name__} defines no process_primitive.")
+
+    def full_raise(self, value: Any) -> Any:
+        """`value`, which needs no lifting: for libraries that ask."""
+        return value
 
     def leave_reference(self, value: Any, reference: Any) -> Any:
         """The value outside of this trace that is written to a reference from there."""
@@ -70,6 +78,10 @@ class Tracer(Array):
     @property
     def _trace(self) -> Trace:  # under the name that libraries know
         return self.owner
+
+    @_trace.setter
+    def _trace(self, trace: Trace) -> None:
+        self.owner = trace
 
     def describe(self) -> str:
         """Where the value came from, for error messages."""
@@ -172,6 +184,14 @@ def install_eager(trace: Trace) -> None:
     """Install the trace that executes ops eagerly (done by `shardwise.engine.array`'s dispatcher at import)."""
     _EAGER[0] = trace
     _state.trace = trace
+
+
+_PRIMITIVES: list[Callable[[Trace, Op, tuple[Any, ...], dict[str, Any]], Any]] = []
+
+
+def install_primitives(process: Callable[[Trace, Op, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    """Install what shows a call to a library's trace as that of a primitive (done where primitives are defined)."""
+    _PRIMITIVES.append(process)
 
 
 def current_trace() -> Trace:

@@ -5,11 +5,11 @@ In: a traceable function. Out: the function with `vmap` over all other dims.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from shardwise.base.wrapping import wraps
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, as_array, broadcast_shapes, canonical_axis, report_rank_promotion, value
@@ -55,7 +55,7 @@ def vectorize(
     if any(isinstance(x, int) and x < 0 for x in excluded):
         raise ValueError(f"excluded={excluded!r} contains negative numbers")
 
-    @functools.wraps(pyfunc)
+    @wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         fixed = {i: x for i, x in enumerate(args) if i in excluded or x is None}
         missing = {i for i, x in enumerate(args) if x is None and i not in excluded}

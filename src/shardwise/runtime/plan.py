@@ -221,7 +221,10 @@ class Writer:
     def operand(self, atom: Atom) -> str:
         if isinstance(atom, Literal):
             return self.constant(atom.value.reshape((1,) * self.env.lead), "c")
-        return self.names[atom]
+        name = self.names[atom]
+        # Of 0-d arrays ufuncs make NumPy's scalars, which have no memory that a kernel could be pointed to.
+        scalar = not self.env.lead and not atom.aval.ndim and atom not in self.program.inputs and atom not in self.views
+        return f"asarray({name})" if scalar else name
 
     def output(self, atom: Atom) -> str:
         if isinstance(atom, Literal):

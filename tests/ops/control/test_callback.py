@@ -261,3 +261,15 @@ def test_the_users_function_is_called_as_often_as_the_program_says(place, dialec
             np.testing.assert_array_equal(np.asarray(out), want, err_msg=name)
             assert len(_called) == (pure if name.startswith("pure") else impure), name
             assert set(_called) <= {(1,) if place == "inner map" else (3,)}, name
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"partitioned": True}])
+def test_errors_of_debug_callbacks(options):
+    def refuse(x):
+        raise KeyError("no such thing")
+
+    call = lambda x: sw.debug.callback(refuse, x, **options)  # noqa: E731
+    with pytest.raises(KeyError, match="no such thing"):  # outside of programs
+        call(1.0)
+    with pytest.raises(JaxRuntimeError, match="raised KeyError: 'no such thing'"):
+        sw.jit(call)(1.0)

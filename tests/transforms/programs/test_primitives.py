@@ -338,6 +338,19 @@ def test_policies_keep_what_they_say(name):
     np.testing.assert_allclose(jax.grad(wrapped)(*args), jax.grad(network)(*args), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["after_all_p", "reduce_window_p", "rng_uniform_p", "eq_to_p"])
+def test_primitives_without_equations_have_names(name):
+    primitive = getattr(jax.lax, name)
+    assert primitive is getattr(jax.extend.core.primitives, name)
+    assert primitive != jax.lax.add_p
+    table = {primitive: 1, jax.lax.add_p: 2}
+    assert table[primitive] == 1
+    with pytest.raises(NotImplementedError, match=f"{name[:-2]} is here for tables"):
+        primitive.bind(1.0)
+    with pytest.raises(NotImplementedError, match=f"{name[:-2]} is here for tables"):
+        jax.jit(primitive.bind)(1.0)
+
+
 def test_the_module_of_primitives_lists_what_it_gives_and_tells_what_was_meant():
     shown = dir(primitives)
     assert {"sin_p", "dot_general_p", "call_p", "svd_p"} <= set(shown)

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.base.wrapping import wraps
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.experimental.roofline.result import RooflineResult
 from shardwise.experimental.roofline.rules import count_equation
@@ -52,7 +53,7 @@ def roofline(
     ((64, 64), 262144, 4096)
     """
 
-    @functools.wraps(f, updated=())
+    @wraps(f)
     def counted(*args: Any) -> tuple[Any, RooflineResult]:
         function = f
         manual = mesh is not None and in_specs is not None and out_specs is not None
@@ -104,7 +105,7 @@ def roofline_and_grad(
         struct = _struct(x)
         return struct if struct.dtype == int32 else struct.update(dtype=bfloat16, weak_type=False)
 
-    @functools.wraps(f, updated=())
+    @wraps(f)
     def counted(*args: Any) -> tuple[Any, RooflineResult, RooflineResult]:
         structs, forward = roofline(f, mesh, in_specs, out_specs, **options)(*args)
         both = roofline(f, mesh, in_specs, out_specs, vjp=True, **options)(*tree_map(trained, args))[1]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from shardwise.base.tree import tree_leaves
+from shardwise.base.wrapping import wraps
 from shardwise.experimental.sparse.formats import JAXSparse
 
 
@@ -20,7 +20,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     """
     del use_tracer
 
-    @functools.wraps(f)
+    @wraps(f)
     def called(*args: Any, **kwargs: Any) -> Any:
         for leaf in tree_leaves((args, kwargs), is_leaf=lambda x: isinstance(x, JAXSparse)):
             if isinstance(leaf, JAXSparse):

@@ -420,6 +420,9 @@ def debug_callback(
     """Call `callback` for its effects when the program runs. Leaves that are no arrays or scalars are passed as they are.
 
     With `partitioned` it is called per device with the device's part of sharded operands, so that nothing is gathered.
+
+    Raises:
+        JaxRuntimeError: the callback raised, in a program; called eagerly, what it raised itself.
     """
     if not callable(callback):
         raise TypeError(
@@ -438,4 +441,10 @@ def debug_callback(
         except TypeError:
             fixed.append((i, leaf))
     called = Callback(callback, in_tree, tuple(fixed), None, name or f"debug callback {_name(callback)}")
-    _bound(called, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
+    at_once = is_eager()
+    try:
+        _bound(called, values, (), "debug", ordered=bool(ordered), partitioned=bool(partitioned))
+    except JaxRuntimeError as error:
+        if at_once and isinstance(error.__cause__, Exception):  # outside of programs it is a call like any other
+            raise error.__cause__ from None
+        raise

@@ -11,6 +11,7 @@ from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import equality_errors, keystr, tree_leaves_with_path, tree_unflatten
+from shardwise.base.wrapping import code_of, name_of
 from shardwise.ir import Array, Atom, Branches, Equation, Program, ShapedArray, Var, bind, define_op
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params, Types
@@ -152,9 +153,9 @@ def _unified(bodies: Sequence[Body], num_operands: int) -> tuple[tuple[Program, 
 def _names(functions: Sequence[Callable[..., Any]], labels: Sequence[str]) -> str:
     shown = []
     for label, fun in zip(labels, functions, strict=True):
-        code = getattr(fun, "__code__", None)
+        code = code_of(fun)
         at = f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-        shown.append(f"{label} is {getattr(fun, '__name__', fun)}{at}")
+        shown.append(f"{label} is {name_of(fun)}{at}")
     return "; ".join(shown)
 
 

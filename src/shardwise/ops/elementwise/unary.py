@@ -196,7 +196,7 @@ def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
     check_kind("integer_pow", x, "iufc")
     if y < 0 and dtype_kind(x.dtype) in "iu":
         raise TypeError(
-            f"integers have no negative powers, got integer_pow({x.str_short(False)}, {y}). Cast to a float first."
+            f"Integers cannot be raised to negative powers, got integer_pow({x.str_short(False)}, {y}). Cast to a float first."
         )
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 

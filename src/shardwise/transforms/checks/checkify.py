@@ -7,13 +7,13 @@ results; the surrounding program merges that into the error so far.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.base.wrapping import wraps
 from shardwise.ir import (
     Equation,
     Literal,
@@ -85,7 +85,7 @@ def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[.
     """
     enabled = frozenset(errors)
 
-    @functools.wraps(f)
+    @wraps(f)
     @user_facing
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         out_tree: Any = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast, overload
 
@@ -12,6 +11,7 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
+from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, check_leaks, current_trace, tracing
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
@@ -265,7 +265,7 @@ def value_and_grad(
     if not callable(fun):
         raise TypeError(f"grad: Expected a callable value, got {fun!r}")
 
-    @functools.wraps(fun)
+    @wraps(fun)
     @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         nums = _check_argnums(argnums, args, "grad")
@@ -307,7 +307,7 @@ def grad(
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         out, gradient = both(*args, **kwargs)
@@ -351,7 +351,7 @@ def jacfwd(
            [1., 0.]], dtype=float32)
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         nums = _check_argnums(argnums, args, "jacfwd")
@@ -399,7 +399,7 @@ def jacrev(
            [0., 4.]], dtype=float32)
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         nums = _check_argnums(argnums, args, "jacrev")

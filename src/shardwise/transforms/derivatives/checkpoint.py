@@ -7,7 +7,6 @@ the first run.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.base.wrapping import wraps
 from shardwise.ir import (
     Equation,
     Literal,
@@ -92,7 +92,7 @@ def checkpoint(
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     @user_facing
     def remat(*args: Any, **kwargs: Any) -> Any:
         for n in static:

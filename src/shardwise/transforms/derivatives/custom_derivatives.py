@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, register_pytree_node, tree_leaves, tree_unflatten
+from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, Program, Tracer, bind, define_op, eval_program, trace_program
 from shardwise.ir.op import UndefinedPrimal
 from shardwise.ops.rules.convert import as_array, as_value
@@ -47,7 +47,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     Array(1., dtype=float32, weak_type=True)
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def primal(*args: Any, **kwargs: Any) -> Any:
         return fun(*args, **kwargs)[0]
 

@@ -11,6 +11,7 @@ import numpy as np
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.base.wrapping import wraps
 from shardwise.ir import (
     Literal,
     check_leaks,
@@ -75,7 +76,7 @@ def vmap(
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return fun(*args, **kwargs)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     @user_facing
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):

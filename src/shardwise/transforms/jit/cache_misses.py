@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.base.tracebacks import user_frame
 from shardwise.base.tree import equality_errors, keystr, tree_unflatten
+from shardwise.base.wrapping import code_of, name_of
 from shardwise.ir import ShapedArray
 from shardwise.transforms.tracing import BoundCall, argument_names
 
@@ -34,8 +35,8 @@ def explained(fun: Callable[..., Any], call: BoundCall, key: tuple[Any, ...], se
 
 
 def _name(fun: Callable[..., Any]) -> str:
-    code = getattr(fun, "__code__", None)
-    name = getattr(fun, "__name__", repr(fun))
+    code = code_of(fun)
+    name = name_of(fun)
     return name if code is None else f"{name} defined at {code.co_filename}:{code.co_firstlineno}"
 
 

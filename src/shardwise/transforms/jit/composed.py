@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import exact, exact_items, is_eager
 from shardwise.transforms.jit.jit import jit
@@ -30,7 +31,7 @@ def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
     def decorate(fun: F) -> F:
         variants: dict[Any, JitWrapped[..., Any]] = {}
 
-        @functools.wraps(fun)
+        @wraps(fun)
         def call(*args: Any, **kwargs: Any) -> Any:
             given = args[:arrays]
             for x in given:

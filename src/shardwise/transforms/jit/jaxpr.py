@@ -6,14 +6,13 @@ of the results' types.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base import config
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
-from shardwise.base.wrapping import name_of
+from shardwise.base.wrapping import name_of, wraps
 from shardwise.ir import trace_program
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ops.devices.parallel import AXIS_ENV
@@ -52,7 +51,7 @@ def make_jaxpr(
         fun, static_argnums=tuple(static_argnums) if isinstance(static_argnums, (list, tuple)) else static_argnums
     )
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     def make(*args: Any, **kwargs: Any) -> Any:
         call = bind_abstract(wrapped, args, kwargs)
         out_tree: PyTreeDef | None = None

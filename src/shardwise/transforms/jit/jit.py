@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import is_users_code
+from shardwise.base.wrapping import code_of
 from shardwise.sharding import Device, devices
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED, check_leaves
 from shardwise.transforms.jit.wrapped import JitOptions, JitWrapped, wrap
@@ -176,7 +177,7 @@ def make_jit(
     target = _deprecated_target(device, backend, in_shardings, out_shardings)
     chosen = select_arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     # The caller of jit counts too: grad(f), vmap(f), shard_map(f) and functions of numpy are our own code.
-    asked_for = is_users_code(getattr(fun, "__code__", None)) or is_users_code(sys._getframe(2).f_code)
+    asked_for = is_users_code(code_of(fun)) or is_users_code(sys._getframe(2).f_code)
     return wrap(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline, asked_for))
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from shardwise.base import caches
 from shardwise.base.caches import Bounded
+from shardwise.base.wrapping import code_of
 
 
 class Clearable(Protocol):
@@ -29,7 +30,7 @@ _compiled: weakref.WeakSet[Clearable] = weakref.WeakSet()
 
 def shared_caches(fun: Callable[..., Any], options: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """The compiled programs and traces that all jits of one function object with equal options share."""
-    if not hasattr(fun, "__code__"):
+    if code_of(fun) is None:
         return Bounded(), Bounded()
     try:
         return _shared.setdefault(fun, {}).setdefault(options, (Bounded(), Bounded()))

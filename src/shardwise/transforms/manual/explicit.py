@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from shardwise.base import config
 from shardwise.base.config import TODAY
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
+from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import check_placeable, place
 from shardwise.engine.placement import incompatible_devices
@@ -154,7 +154,7 @@ def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: 
     if f is None:
         return lambda g: auto_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"out_sharding": given}))
 
-    @functools.wraps(f)
+    @wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
         spellings = rules.out_sharding_keywords
@@ -213,7 +213,7 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
     if f is None:
         return lambda g: explicit_axes_as(era, g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
 
-    @functools.wraps(f)
+    @wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
         spellings = rules.in_sharding_keywords

@@ -5,7 +5,6 @@ In: a function of blocks, a mesh, specs. The body is traced to a per-device Prog
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
@@ -23,6 +22,7 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )
+from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
 from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
@@ -170,7 +170,7 @@ class ShardMap:
             specs = self.broadcast(self.in_specs, args, "in_specs")
         kept = [s for s, x in zip(specs, leaves, strict=True) if is_reference(x)]
 
-        @functools.wraps(self.fun)
+        @wraps(self.fun)
         def body(*blocks: Any) -> Any:
             parts = [
                 x.another(as_array(part)) if is_reference(x) else part
@@ -209,7 +209,7 @@ class ShardMap:
             values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
 
-        @functools.wraps(self.fun)
+        @wraps(self.fun)
         def run(*blocks: Any) -> Any:
             own = [entered(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
             given = iter(own)
@@ -328,7 +328,7 @@ def make_shard_map(
         f, mesh, in_specs, out_specs, manual, check, era=era, own_derivatives=own_derivatives, moves=moves
     )
 
-    @functools.wraps(f)
+    @wraps(f)
     def wrapped(*args: Any) -> Any:
         return mapped(*args)
 

@@ -10,7 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program, subprograms
+from shardwise.ir import (
+    Array,
+    Atom,
+    Equation,
+    Literal,
+    Op,
+    Program,
+    ShapedArray,
+    Trace,
+    Var,
+    eval_program,
+    install_primitives,
+    subprograms,
+)
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms import reports
 from shardwise.transforms.programs.jaxpr_text import equation_text, jaxpr_text, primitive_name
@@ -98,11 +111,7 @@ class JaxprEqn:
     @property
     def params(self) -> dict[str, Any]:
         """The op's params."""
-        params = EqnParams(self.equation)
-        for key, value in self.equation.params.items():
-            if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-                params[key] = as_jaxpr(value)
-        return params
+        return _shown_params(self.equation)
 
     def replace(
         self,
@@ -124,6 +133,14 @@ class JaxprEqn:
 
     def __repr__(self) -> str:
         return equation_text(self.equation)
+
+
+def _shown_params(eqn: Equation) -> dict[str, Any]:
+    params = EqnParams(eqn)
+    for key, value in eqn.params.items():
+        if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            params[key] = as_jaxpr(value)
+    return params
 
 
 def _shown_primitive(eqn: Equation) -> Primitive:
@@ -301,3 +318,14 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
     """The program as a function of its arguments, giving a flat list."""
     return lambda *args: eval_jaxpr(closed_jaxpr.jaxpr, closed_jaxpr.consts, *args)
+
+
+def _process_primitive(trace: Trace, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Give a call to a library's trace, as the primitive and the params that an equation of it shows."""
+    eqn = Equation(op, args, (), params)
+    values = [as_array(a) if isinstance(a, Literal) else a for a in args]
+    out = trace.process_primitive(_shown_primitive(eqn), values, dict(_shown_params(eqn).items()))
+    return [as_value(o) for o in out] if op.multiple_results else as_value(out)
+
+
+install_primitives(_process_primitive)

@@ -6,6 +6,7 @@ Out: an `Op` made of them. Compiled programs run what the lowering traces (`mlir
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -416,6 +417,28 @@ _DEFINING = (
 )
 
 
+# Primitives of JAX for which the functions here use others, or which only one of its compilers' back ends has. Tables of
+# interpreters name them, and programs of ours have no equation of theirs.
+_WITHOUT_EQUATIONS = frozenset(
+    "after_all approx_top_k create_token dce_sink eq_to le_to lt_to ragged_all_to_all reduce reduce_window rng_uniform "
+    "select_and_gather_add select_and_scatter select_and_scatter_add tile".split()
+)
+
+
+@functools.cache
+def _without_equations(name: str) -> Primitive:
+    primitive = Primitive(name)
+
+    def refuse(*types: ShapedArray, **params: Any) -> Any:
+        raise NotImplementedError(
+            f"the primitive {name} is here for tables of interpreters only, and cannot be bound; use the functions of lax and numpy."
+        )
+
+    primitive.def_impl(refuse)
+    primitive.def_abstract_eval(refuse)
+    return primitive
+
+
 def named_primitive(name: str) -> Primitive | None:
     """The Primitive that JAX calls ``<name>_p``; None if the library has no such op."""
     import importlib
@@ -428,7 +451,7 @@ def named_primitive(name: str) -> Primitive | None:
     ops = all_ops()
     op = next((op for op in ops.values() if stem in op.shown.aliases), None) or ops.get(stem)
     if op is None:
-        return None
+        return _without_equations(stem) if stem in _WITHOUT_EQUATIONS else None
     return primitive_of(op, jax_name(op) if op.shown.name_of is None else stem)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 from shardwise.base.config import Setting
+from shardwise.base.wrapping import name_of, wraps
 
 # This thread's open scopes, outermost first. Not traced: a name changes no program.
 SCOPES: Setting[tuple[str, ...]] = Setting("named_scopes", (), traced=False)
@@ -44,9 +44,9 @@ def named_call(fun: Callable[..., Any], *, name: Any = None) -> Callable[..., An
         raise TypeError(f"named_call: Expected a callable value, got {fun!r}")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"named_call: name argument must be a string, got {name!r} of type {type(name).__name__}.")
-    scope: str = getattr(fun, "__name__", type(fun).__name__) if name is None else name
+    scope: str = name_of(fun) if name is None else name
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def named(*args: Any, **kwargs: Any) -> Any:
         with named_scope(scope):
             return fun(*args, **kwargs)
