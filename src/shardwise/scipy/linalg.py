@@ -54,7 +54,13 @@ def _inexact_like(*xs: Any) -> list[Any]:
 
 
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The upper (or `lower`) Cholesky factor; only that triangle of `a` is read."""
+    """The upper (or `lower`) Cholesky factor; only that triangle of `a` is read.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]), lower=True)
+    Array([[2., 0.],
+           [1., 1.]], dtype=float32)
+    """
     (x,) = _inexact_like(a)
     if not lower and x.ndim < 2:
         raise ValueError(f"cholesky takes matrices: x must be at least two-dimensional, got shape {x.shape}.")
@@ -63,12 +69,23 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """The Cholesky factor and whether it is the lower one, for `cho_solve`."""
+    """The Cholesky factor and whether it is the lower one, for `cho_solve`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 9.0]]), lower=True)
+    (Array([[2., 0.],
+           [0., 3.]], dtype=float32), True)
+    """
     return cholesky(a, lower=lower), lower
 
 
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
-    """x with a x = b, given the Cholesky factor of a."""
+    """x with a x = b, given the Cholesky factor of a.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.cho_solve((jnp.array([[2.0, 0.0], [1.0, 1.0]]), True), jnp.array([4.0, 4.0])).round(3)
+    Array([0., 2.], dtype=float32)
+    """
     factor, lower = c_and_lower
     c, y = _inexact_like(factor, b)
     c, y, vector = _system("cho_solve", c, y)
@@ -99,7 +116,13 @@ def _system(name: str, a: Array, b: Array) -> tuple[Array, Array, bool]:
 
 
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
-    """The packed LU factors and the pivots, for `lu_solve`."""
+    """The packed LU factors and the pivots, for `lu_solve`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.lu_factor(jnp.array([[2.0, 1.0], [4.0, 4.0]]))
+    (Array([[ 4. ,  4. ],
+           [ 0.5, -1. ]], dtype=float32), Array([1, 1], dtype=int32))
+    """
     (x,) = _inexact_like(a)
     factors, pivots, _ = ops.lu(x)
     return factors, pivots
@@ -108,7 +131,12 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
-    """x with op(a) x = b, given the LU factors of a; op transposes for `trans` 1 and takes the adjoint for 2."""
+    """x with op(a) x = b, given the LU factors of a; op transposes for `trans` 1 and takes the adjoint for 2.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.lu_solve(linalg.lu_factor(jnp.array([[2.0, 1.0], [4.0, 4.0]])), jnp.array([3.0, 8.0])).round(3)
+    Array([1., 1.], dtype=float32)
+    """
     if trans not in (0, 1, 2):
         raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
     factors, pivots = lu_and_piv
@@ -143,7 +171,13 @@ def _permutation(order: Array, dtype: Any) -> Array:
 
 
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
-    """p, l, u with a = p l u, or (p l, u) with `permute_l`."""
+    """p, l, u with a = p l u, or (p l, u) with `permute_l`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.lu(jnp.array([[2.0, 1.0], [4.0, 4.0]]))[2]
+    Array([[ 4.,  4.],
+           [ 0., -1.]], dtype=float32)
+    """
     (x,) = _inexact_like(a)
     factors, _, order = ops.lu(x)
     k = min(x.shape[-2:])
@@ -163,7 +197,12 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ) -> tuple[Array, ...]:
-    """q, r and with `pivoting` the order of columns; 'economic' keeps min(m, n) columns of q, 'r' leaves q out."""
+    """q, r and with `pivoting` the order of columns; 'economic' keeps min(m, n) columns of q, 'r' leaves q out.
+
+    >>> from shardwise.scipy import linalg
+    >>> jnp.abs(linalg.qr(jnp.array([[3.0], [4.0]]), mode="economic")[1]).round(3)
+    Array([[5.]], dtype=float32)
+    """
     if mode not in ("full", "economic", "r"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'full', 'economic' or 'r'.")
     (x,) = _inexact_like(a)
@@ -180,7 +219,13 @@ def qr_multiply(
     overwrite_a: bool = False,
     overwrite_c: bool = False,
 ) -> tuple[Array, ...]:
-    """c q (or q c with `mode` 'left') and r, for the economic factors of a; `conjugate` takes those of q."""
+    """c q (or q c with `mode` 'left') and r, for the economic factors of a; `conjugate` takes those of q.
+
+    >>> from shardwise.scipy import linalg
+    >>> jnp.abs(linalg.qr_multiply(jnp.array([[3.0], [4.0]]), jnp.eye(1), mode="left")[0]).round(3)
+    Array([[0.6],
+           [0.8]], dtype=float32)
+    """
     if mode not in ("left", "right"):
         raise ValueError(f"mode must be 'left' or 'right', got {mode!r}.")
     x, y = _inexact_like(a, c)
@@ -202,7 +247,12 @@ def svd(
     check_finite: bool = True,
     lapack_driver: str = "gesdd",
 ) -> Any:
-    """u, s and vh, or s alone without `compute_uv`."""
+    """u, s and vh, or s alone without `compute_uv`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.svd(jnp.array([[3.0, 0.0], [0.0, 2.0]]), compute_uv=False).round(3)
+    Array([3., 2.], dtype=float32)
+    """
     (x,) = _inexact_like(a)
     return spectral.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
 
@@ -219,7 +269,12 @@ def eigh(
     type: int = 1,
     check_finite: bool = True,
 ) -> Any:
-    """Ascending eigenvalues and eigenvectors of Hermitian matrices. NotImplementedError for generalised problems."""
+    """Ascending eigenvalues and eigenvectors of Hermitian matrices. NotImplementedError for generalised problems.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]]), eigvals_only=True).round(3)
+    Array([1., 3.], dtype=float32)
+    """
     if b is not None or type != 1 or eigvals is not None:
         raise NotImplementedError(
             "eigh takes b=None, type=1 and eigvals=None. Reduce a generalised problem by cholesky(b), and "
@@ -244,6 +299,10 @@ def eigh_tridiagonal(
 
     `select` 'i' keeps the indices of `select_range`, both ends included. They are exact up to rounding, closer than any `tol` that
     can be asked for, and no `key` is needed for random vectors to begin with. NotImplementedError for `select` 'v'.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.eigh_tridiagonal(jnp.array([2.0, 2.0]), jnp.array([1.0]), eigvals_only=True).round(3)
+    Array([1., 3.], dtype=float32)
     """
     if select == "v":
         raise NotImplementedError(
@@ -278,7 +337,13 @@ def _diagonals(x: Array) -> Array:
 
 
 def schur(a: Any, output: str = "real") -> list[Array]:
-    """t and z with a = z t z^H; t is triangular for complex `output` and matrices, else with 2 by 2 blocks."""
+    """t and z with a = z t z^H; t is triangular for complex `output` and matrices, else with 2 by 2 blocks.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].round(3)
+    Array([[1., 2.],
+           [0., 3.]], dtype=float32)
+    """
     if output not in ("real", "complex"):
         raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
     (x,) = _inexact("schur", a)
@@ -291,6 +356,11 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
     """A function of a square matrix, from `func` of its eigenvalues: complex [n, n] (Parlett's recurrence).
 
     With `disp` False also an estimate of the relative error, in the 1-norm. ValueError for a matrix that is not square.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.funm(jnp.array([[1.0, 2.0], [0.0, 4.0]]), jnp.sqrt).real.round(3)
+    Array([[1.   , 0.667],
+           [0.   , 2.   ]], dtype=float32)
     """
     (x,) = _inexact_like(A)
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
@@ -326,7 +396,13 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
 
 
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H."""
+    """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.hessenberg(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    Array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
     (x,) = _inexact("hessenberg", a)
     packed, taus = spectral.hessenberg(x)
     h = triu(packed, -1)
@@ -344,7 +420,13 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
 
 
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """The complex Schur form and vectors from the real ones. ValueError unless square and of one size."""
+    """The complex Schur form and vectors from the real ones. ValueError unless square and of one size.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.rsf2csf(jnp.array([[1.0, 2.0], [0.0, 3.0]]), jnp.eye(2))[0].real.round(3)
+    Array([[1., 2.],
+           [0., 3.]], dtype=float32)
+    """
     t, z = _inexact_like(T, Z)
     for name, x in (("T", t), ("Z", z)):
         if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
@@ -367,7 +449,12 @@ def solve(
     check_finite: bool = True,
     assume_a: str = "gen",
 ) -> Array:
-    """x with a x = b. `assume_a` 'pos' uses the Cholesky factor of a and reads one triangle."""
+    """x with a x = b. `assume_a` 'pos' uses the Cholesky factor of a and reads one triangle.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 8.0]))
+    Array([1., 2.], dtype=float32)
+    """
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ValueError(f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
     if assume_a != "pos":
@@ -397,7 +484,12 @@ def solve_triangular(
     debug: Any = None,
     check_finite: bool = True,
 ) -> Array:
-    """x with op(a) x = b for triangular a; op is the identity (0, 'N'), the transpose (1, 'T') or the adjoint (2, 'C')."""
+    """x with op(a) x = b for triangular a; op is the identity (0, 'N'), the transpose (1, 'T') or the adjoint (2, 'C').
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.solve_triangular(jnp.array([[2.0, 0.0], [1.0, 1.0]]), jnp.array([2.0, 3.0]), lower=True)
+    Array([1., 2.], dtype=float32)
+    """
     kinds = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
     if trans not in kinds:
         raise ValueError(f"Invalid 'trans' value {trans}")
@@ -414,6 +506,10 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`.
 
     Both methods of JAX ('schur', 'eigen') use the Schur form here, which needs no eigenvectors.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.solve_sylvester(jnp.array([[1.0]]), jnp.array([[2.0]]), jnp.array([[6.0]])).round(3)
+    Array([[2.]], dtype=float32)
     """
     if method not in ("schur", "eigen"):
         raise ValueError(f"Unrecognized method {method!r}; expected 'schur' or 'eigen'.")
@@ -421,12 +517,23 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
 
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Determinants; see `shardwise.numpy.linalg.det`."""
+    """Determinants; see `shardwise.numpy.linalg.det`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(3)
+    Array(-2., dtype=float32)
+    """
     return face.det(a)
 
 
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Inverses; see `shardwise.numpy.linalg.inv`."""
+    """Inverses; see `shardwise.numpy.linalg.inv`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     return face.inv(a)
 
 
@@ -434,7 +541,13 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
 
 
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
-    """The matrix exponential; NaN where it would take more than `max_squarings`. ValueError unless square."""
+    """The matrix exponential; NaN where it would take more than `max_squarings`. ValueError unless square.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.expm(jnp.array([[0.0, 1.0], [0.0, 0.0]])).round(3)
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
     (x,) = _inexact("expm", A)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"Expected A to be a (batched) square matrix, got A.shape={x.shape}.")
@@ -446,6 +559,11 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
 
     ValueError unless of one square shape, and for a `method` that is neither None nor SciPy's 'SPS' or 'blockEnlarge', which give
     the same.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.expm_frechet(jnp.zeros((2, 2)), jnp.eye(2), compute_expm=False).round(3)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
     """
     if method not in (None, "SPS", "blockEnlarge"):
         raise ValueError(f"expm_frechet: method must be None, 'SPS' or 'blockEnlarge', got {method!r}.")
@@ -459,7 +577,12 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
 
 
 def sqrtm(A: Any, blocksize: int = 1) -> Array:
-    """The principal square root of matrices, complex. NotImplementedError for other block sizes than 1."""
+    """The principal square root of matrices, complex. NotImplementedError for other block sizes than 1.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.sqrtm(jnp.array([[9.0]])).real.round(3)
+    Array([[3.]], dtype=float32)
+    """
     if blocksize > 1:
         raise NotImplementedError("sqrtm has no blocked version; leave blocksize at 1.")
     return matrix_functions.sqrtm(strong(*_inexact("sqrtm", A)))
@@ -472,6 +595,10 @@ def polar(
 
     Both methods ('qdwh', 'svd') go by singular values, unless `eps` or `max_iterations` ask 'qdwh' for its iterations (see
     `lax.linalg.qdwh`); 'svd' has none. Derivatives are those of the decomposition however far these get.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.polar(jnp.array([[-3.0]]))[1].round(3)
+    Array([[3.]], dtype=float32)
     """
     if side not in ("right", "left"):
         raise ValueError("The argument `side` must be either 'right' or 'left'.")

@@ -305,7 +305,11 @@ def _refuse_power(y: Any) -> int:
 
 
 def reciprocal(x: Any) -> Array:
-    """Elementwise ``1 / x``, for floats and complex values."""
+    """Elementwise ``1 / x``, for floats and complex values.
+
+    >>> lax.reciprocal(jnp.array([2.0, 4.0]))
+    Array([0.5 , 0.25], dtype=float32)
+    """
     return integer_pow(x, -1)
 
 

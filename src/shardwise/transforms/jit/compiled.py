@@ -21,12 +21,11 @@ from shardwise.sharding import (
     Tiling,
     sharding_like,
 )
-from shardwise.sharding.formats import Layout, format_of
+from shardwise.sharding.formats import Format, Layout, format_of
 from shardwise.transforms import reports
-from shardwise.transforms.jit.abstract import struct_of
 from shardwise.transforms.jit.entry import as_array_impl
 from shardwise.transforms.jit.jit_shardings import with_signature
-from shardwise.transforms.jit.stage import ArgsKwargs, Stage
+from shardwise.transforms.jit.stage import ArgsKwargs, Stage, strong_struct
 
 if TYPE_CHECKING:
     from shardwise.transforms.jit.stages import Lowered
@@ -83,9 +82,12 @@ class Compiled(Stage):
     @property
     def output_formats(self) -> Any:
         """Layout and sharding of each result."""
+        return self._as_results(self._formats())
+
+    def _formats(self) -> list[Format]:
         sigs = self._entry.executable.out_sigs
         orders = self._entry.orders or [None] * len(sigs)
-        return self._as_results([format_of(s.aval.ndim, s.sharding, o) for s, o in zip(sigs, orders, strict=True)])
+        return [format_of(s.aval.ndim, s.sharding, o) for s, o in zip(sigs, orders, strict=True)]
 
     def _check_orders(self, values: Sequence[Any]) -> None:
         wrong: list[str] = []
@@ -106,9 +108,9 @@ class Compiled(Stage):
 
     @property
     def out_info(self) -> Any:
-        """The results' ShapeDtypeStructs with their shardings."""
-        sigs = self._entry.executable.out_sigs
-        return self._as_results([struct_of(t, s.sharding) for t, s in zip(self._out_avals, sigs, strict=True)])
+        """The results' ShapeDtypeStructs with their shardings and layouts."""
+        formats = zip(self._out_avals, self._formats(), strict=True)
+        return self._as_results([strong_struct(t, f) for t, f in formats])
 
     def as_text(self) -> str:
         """The program that each device runs, with its collectives."""

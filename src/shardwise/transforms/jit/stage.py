@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, tree_unflatten
+from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.ir import ShapedArray
 from shardwise.ir.references import Reference
 from shardwise.sharding import (
     Sharding,
 )
+from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.abstract import struct_of
 from shardwise.transforms.jit.references import passed
 
@@ -70,6 +72,11 @@ class Passing:
         for reference, value in zip((*references, *self.closed), last, strict=True):
             reference.replace(value)
         return result
+
+
+def strong_struct(aval: ShapedArray, sharding: Sharding | Format | None) -> ShapeDtypeStruct:
+    """The struct of a result once it is lowered: a compiled program has no weak types."""
+    return struct_of(aval.update(weak_type=False), sharding)
 
 
 class Stage:

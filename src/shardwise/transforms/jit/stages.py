@@ -27,7 +27,7 @@ from shardwise.transforms.jit.compiled import Compiled
 from shardwise.transforms.jit.entry import Entry
 from shardwise.transforms.jit.jit_layouts import argument_orders
 from shardwise.transforms.jit.references import ReferenceArgument
-from shardwise.transforms.jit.stage import OutInfo, Passing, Stage
+from shardwise.transforms.jit.stage import OutInfo, Passing, Stage, strong_struct
 from shardwise.transforms.tracing import BoundCall, check_compiler_options
 
 if TYPE_CHECKING:
@@ -157,6 +157,17 @@ class Lowered(Stage):
         self._names: Sequence[str] = traced._traced.names
         self._has_statics = bool(traced._call.statics.given)
         self._orders = argument_orders(traced._wrapped.input_layouts(traced._call), traced._sigs)
+
+    @property
+    def out_info(self) -> Any:
+        """The results' types, as a tree; those on explicit axes have the shardings of the mesh in use."""
+        if not config.dialect.jit.out_info_is_struct:
+            return super().out_info
+        placed = [
+            s.sharding if chosen is None and t.mesh is not None and t.mesh.explicit_axes else chosen
+            for t, chosen, s in zip(self._out_avals, self._chosen, self._entry.executable.out_sigs, strict=True)
+        ]
+        return self._as_results(list(map(strong_struct, self._out_avals, placed)))
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The global program with the layout of every value; the first line is the mesh. `debug_info` adds source lines."""
