@@ -53,7 +53,7 @@ def test_few_ops_stay_as_they_are():
     assert out is program
 
 
-@pytest.mark.parametrize(("devices", "joined"), [(1, False), (8, False), (512, True)])
+@pytest.mark.parametrize(("devices", "joined"), [(1, False), (8, False), (64, True), (512, True)])
 def test_much_elementwise_work_counts_as_several_ops(devices, joined):
     env = Env(("x",), (devices,))
     x = ShapedArray((8,), np.dtype("float32"), vma=frozenset("x"))
@@ -63,6 +63,12 @@ def test_much_elementwise_work_counts_as_several_ops(devices, joined):
     (result,) = Plan(out, env).run(value)
     (expected,) = Plan(program, env).run(value)
     np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("f", "compiled"), [(jnp.sin, True), (jnp.sign, True), (jnp.exp, False), (jnp.abs, False)])
+def test_functions_that_numpy_computes_slowly_are_compiled(f, compiled):
+    _, out = found(lambda x: [f(x)], ShapedArray((4000,), np.dtype("float32")))
+    assert (names(out) == ["small"]) is compiled
 
 
 def test_much_elementwise_work_is_compiled():

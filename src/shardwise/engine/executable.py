@@ -119,7 +119,7 @@ class Executable:
         if config.shardwise_stepped:
             plan = SteppedPlan(module.program, context.env)
         else:
-            _look_ahead(module.program)
+            look_ahead(module.program)
             device_program = scheduled(module, context, seconds).program
             # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
             taken = () if grid.spans or checks else [i for i in self.owned if self._forms[i] is None]
@@ -293,10 +293,10 @@ def _layouts(sigs: Sequence[Signature]) -> str:
     return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
 
 
-def _look_ahead(program: Program) -> None:
-    """Let the ops of a program, inner programs included, prepare their kernels (`Op.ahead`)."""
+def look_ahead(program: Program) -> None:
+    """Let the ops of a program, inner programs included, begin to load what their kernels will need (`Op.ahead`)."""
     for eqn in program.equations:
         if eqn.op.ahead is not None:
             eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
         for _, inner in subprograms(eqn.params):
-            _look_ahead(inner)
+            look_ahead(inner)

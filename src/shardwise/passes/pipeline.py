@@ -235,6 +235,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
 PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
+    _later("loop_pieces", "with_loops_in_pieces"),
     _later("wide_products", "with_wide_products"),
     _later("cut_pieces", "with_cut_pieces"),
     _later("crossing_reductions", "with_crossing_reductions"),
