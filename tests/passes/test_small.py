@@ -71,6 +71,16 @@ def test_functions_that_numpy_computes_slowly_are_compiled(f, compiled):
     assert (names(out) == ["small"]) is compiled
 
 
+@pytest.mark.parametrize(("floats", "kernel"), [(1, "all_reduce"), (1024, "small")])
+def test_sums_over_devices_are_compiled_where_numpy_takes_long(floats, kernel):
+    n = sw.device_count()
+    mesh = sw.make_mesh((n,), ("x",))
+    f = sw.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=sw.P("x"), out_specs=sw.P())
+    x = np.arange(n * floats, dtype=np.float32).reshape(n, floats)
+    assert names(sw.jit(f).lower(x).compile().runtime_executable().plan.program) == [kernel]
+    np.testing.assert_allclose(np.asarray(sw.jit(f)(x)), x.sum(0, keepdims=True), rtol=1e-6)
+
+
 def test_much_elementwise_work_is_compiled():
     plan = sw.jit(lambda x: 2 * jnp.sin(x) + 1).lower(np.ones(8192, np.float32)).compile().runtime_executable().plan
     assert names(plan.program) == ["small"]
