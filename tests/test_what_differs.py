@@ -89,6 +89,7 @@ def doubled(x: jax.Array) -> jax.Array:
 def scope() -> dict[str, Any]:
     x = jnp.ones((4, 4))
     return {
+        "called_back": lambda v: jax.pure_callback(np.sin, v, v),
         "doubled": doubled,
         "jax": jax,
         "jnp": jnp,

@@ -45,7 +45,7 @@ from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
 from shardwise.ir.references import Reference, closed_over, holding, with_references
-from shardwise.ir.trace import user_source
+from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
