@@ -150,6 +150,8 @@ def test_on_devices():
     expected = jax.vmap(until)(x, t)
     for spec in (P("x"), P(None, "x")):
         placed = jax.device_put(x, jax.NamedSharding(mesh, spec))
+        plan = jax.jit(jax.vmap(until)).lower(placed, t).compile().runtime_executable().plan
+        assert "in_pieces" in [e.op.name for e in plan.program.equations]  # no device asks the others whether it goes on
         for got in (jax.jit(jax.vmap(until))(placed, t), jax.jit(rounds)(placed)):
             value = got[1] if isinstance(got, tuple) else got
             whole = expected[1] if isinstance(got, tuple) else rounds(x)

@@ -50,20 +50,35 @@ def with_loops_in_pieces(program: Program, env: Env) -> Program:
 
 
 def _in_pieces(eqn: Equation, env: Env) -> Equation:
+    whole, eqn = eqn, map_programs(eqn, _of_each_device)
     loop = region_of(eqn)
     if not isinstance(loop, Loop):
-        return map_programs(eqn, lambda p: with_loops_in_pieces(p, env))
+        return map_programs(whole, lambda p: with_loops_in_pieces(p, env))
     if (loop.length is not None and loop.length < costs.LOOP_FEWEST) or _size(loop) * math.prod(
         env.axis_sizes
     ) <= costs.FUSED_FEWEST:
-        return eqn
-    if not all(_simple(p) for p in loop.programs) or runs_small(eqn, env):
-        return eqn
+        return whole
+    if not all(_simple(p) for p in loop.programs) or runs_small(whole, env):
+        return whole
     pieces = _pieces(eqn)
     if pieces is None:
-        return eqn
+        return whole
     program = _alone(eqn)
     return Equation(in_pieces, program.inputs, eqn.outputs, {"program": program, "pieces": pieces}, eqn.source)
+
+
+def _of_each_device(test: Program) -> Program:
+    """A test of many elements as each device may make it of its own: those that have stopped keep their values."""
+    if test.name != ANY_GOES_ON or len(test.equations) < 2:
+        return test
+    *before, own, last = test.equations
+    collective = last.op.collective
+    joins = collective is not None and collective.absorbed is not None and collective.absorbed(last.params) is not None
+    if not joins or last.inputs != own.outputs or test.outputs != last.outputs:
+        return test
+    answer = Var(own.outputs[0].aval.update(vma=last.outputs[0].aval.vma))
+    asked = Equation(own.op, own.inputs, (answer,), own.params, own.source)
+    return replace(test, equations=(*before, asked), outputs=(answer,))
 
 
 def _alone(eqn: Equation) -> Program:
