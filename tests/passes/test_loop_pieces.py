@@ -151,7 +151,8 @@ def test_on_devices():
     for spec in (P("x"), P(None, "x")):
         placed = jax.device_put(x, jax.NamedSharding(mesh, spec))
         plan = jax.jit(jax.vmap(until)).lower(placed, t).compile().runtime_executable().plan
-        assert "in_pieces" in [e.op.name for e in plan.program.equations]  # no device asks the others whether it goes on
+        names = [e.op.name for e in plan.program.equations]
+        assert "in_pieces" in names  # no device asks the others whether it goes on
         for got in (jax.jit(jax.vmap(until))(placed, t), jax.jit(rounds)(placed)):
             value = got[1] if isinstance(got, tuple) else got
             whole = expected[1] if isinstance(got, tuple) else rounds(x)
