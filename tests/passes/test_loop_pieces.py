@@ -22,10 +22,13 @@ def some(*shape):
     return np.random.default_rng(0).uniform(0.1, 1, shape).astype(np.float32)
 
 
+def program_of(f, *args):
+    return trace_program(lambda *a: jax.tree.leaves(f(*a)), [ShapedArray(a.shape, a.dtype) for a in args])[0]
+
+
 def passed(f, *args):
     """The names of the equations after the pass."""
-    program = trace_program(lambda *a: jax.tree.leaves(f(*a)), [ShapedArray(a.shape, a.dtype) for a in args])[0]
-    program = with_loops_in_pieces(inline_calls(program), Env())
+    program = with_loops_in_pieces(inline_calls(program_of(f, *args)), Env())
     verify(program, after="loop_pieces")
     return [e.op.name for e in program.equations]
 
@@ -43,7 +46,7 @@ def check(f, *args, exact=True):
             np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-5)
 
 
-def rounds(x, count=6):
+def rounds(x, count=12):
     return lax.fori_loop(0, count, lambda i, x: x * 0.75 + i * 0.5, x)
 
 
@@ -134,6 +137,28 @@ def test_what_is_the_same_for_all_elements():
     x = some(300, 300)
     assert "in_pieces" in passed(f, x)
     check(f, x)
+
+
+def test_loops_inside_of_others():
+    def f(x, t):
+        def step(x, _):
+            return jnp.cumsum(jax.vmap(until)(x, t)[1], 0) * 0.01, None
+
+        return lax.scan(step, x, None, length=3)[0]
+
+    x, t = some(64, 1024), (np.arange(64) % 7).astype(np.int32)
+    (loop,) = [
+        e for e in with_loops_in_pieces(inline_calls(program_of(f, x, t)), Env()).equations if e.op.name == "scan"
+    ]
+    assert "in_pieces" in [e.op.name for e in loop.params["body"].equations]
+    check(f, x, t)
+
+
+def test_many_devices_with_few_elements_each_stay_together():
+    env = Env(("x",), (4096,))
+    x = ShapedArray((8,), np.dtype("float32"), vma=frozenset("x"))
+    program = inline_calls(trace_program(lambda x: [rounds(x)], [x])[0])
+    assert with_loops_in_pieces(program, env) is program
 
 
 def test_operands_in_any_order_and_constants():

@@ -50,21 +50,25 @@ def with_loops_in_pieces(program: Program, env: Env) -> Program:
 
 
 def _in_pieces(eqn: Equation, env: Env) -> Equation:
-    whole, eqn = eqn, map_programs(eqn, _of_each_device)
-    loop = region_of(eqn)
-    if not isinstance(loop, Loop):
-        return map_programs(whole, lambda p: with_loops_in_pieces(p, env))
-    if (loop.length is not None and loop.length < costs.LOOP_FEWEST) or _size(loop) * math.prod(
-        env.axis_sizes
-    ) <= costs.FUSED_FEWEST:
-        return whole
-    if not all(_simple(p) for p in loop.programs) or runs_small(whole, env):
-        return whole
-    pieces = _pieces(eqn)
-    if pieces is None:
-        return whole
-    program = _alone(eqn)
-    return Equation(in_pieces, program.inputs, eqn.outputs, {"program": program, "pieces": pieces}, eqn.source)
+    region = region_of(eqn)
+    if region is None or runs_small(eqn, env):
+        return eqn
+    if isinstance(region, Loop):
+        own = map_programs(eqn, _of_each_device)
+        pieces = _pieces(own) if _may_be_cut(region, math.prod(env.axis_sizes)) else None
+        if pieces is not None:
+            program = _alone(own)
+            return Equation(in_pieces, program.inputs, eqn.outputs, {"program": program, "pieces": pieces}, eqn.source)
+    # Where devices take part at different times, a loop inside must know which do: an element that takes no part may never stop.
+    asked = eqn.inputs[0].aval if isinstance(region, Branches) else region.test and region.test.outputs[0].aval
+    return eqn if asked is not None and asked.vma else map_programs(eqn, lambda p: with_loops_in_pieces(p, env))
+
+
+def _may_be_cut(loop: Loop, devices: int) -> bool:
+    """Whether it goes round often enough, with large values, and all that it does is simple."""
+    if (loop.length is not None and loop.length < costs.LOOP_FEWEST) or _size(loop) * devices <= costs.FUSED_FEWEST:
+        return False
+    return all(_simple(_of_each_device(p)) for p in loop.programs)
 
 
 def _of_each_device(test: Program) -> Program:
@@ -115,9 +119,11 @@ def _pieces(eqn: Equation) -> Pieces | None:
     if found is None or not _outermost(program, found.dims):
         return None
     n, dims = found.size, found.dims
-    step = _step(found)
+    step = min(n, _step(found))
+    if step == n or _work(program) < costs.LOOP_LEAST:
+        return None
     inner = _fitting(_localized(program, dims, step))
-    if inner is None or step == n:
+    if inner is None:
         return None
     parts = min(n // step, max(1, int(_work(program) / costs.LOOP_PART)), costs.SMALL_PARTS)
     whole = n // step // parts * step  # entries of a part
@@ -161,9 +167,9 @@ def _fitting(piece: Program) -> Program | None:
     found = _cut(piece)
     if found is None or not _outermost(piece, found.dims):
         return None
-    n, dims, most = found.size, found.dims, _step(found)
+    n, dims, most = found.size, found.dims, min(found.size, _step(found))
     step = max(k for k in range(1, most + 1) if n % k == 0)
-    if 4 * step < min(most, n):
+    if 4 * step < most:
         return None
     inner = _fitting(_localized(piece, dims, step))
     return None if inner is None else _swept(inner, n // step, piece, dims)

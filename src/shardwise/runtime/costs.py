@@ -68,6 +68,8 @@ LOOP_PIECE_MOST: Final = 1 << 14
 LOOP_FEWEST: Final = 4
 # Additions of a part of such a loop, some 50 us of a thread; and rounds of one that ends when its elements say so.
 LOOP_PART: Final = 1 << 22
+# Additions on a device from which it pays: a part takes some 10 us besides.
+LOOP_LEAST: Final = 1 << 19
 LOOP_ROUNDS: Final = 8
 # Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
 SMALL_STACK: Final = 1 << 15
