@@ -221,8 +221,19 @@ def test_what_holds_for_no_other_size():
     (b,) = export.symbolic_shape("b")
     branch = export.export(jax.jit(lambda x: x if x.shape[0] > 20 else x + 1))(S((b,), jnp.float32))
     assert branch.call(np.zeros(3, np.float32)).sum() == 3 and branch.call(np.zeros(30, np.float32)).sum() == 0
-    with pytest.raises(NotImplementedError, match=r"does other things at other sizes.*Export it for numbers"):
+    with pytest.raises(NotImplementedError, match=r"does other things at other sizes.*export it for numbers"):
         branch.serialize()
+    for limit in (200, 10_000):
+        long = export.export(jax.jit(lambda x, limit=limit: x if x.shape[0] > limit else x + 1))(S((b,), jnp.float32))
+        with pytest.raises(NotImplementedError, match="something else at"):
+            long.serialize()
+    rows = jnp.ones(1000)
+    added = jax.jit(lambda x: x + rows[: x.shape[0]])
+    with pytest.raises(NotImplementedError, match=r"raises TypeError at \{.b.: 1009\}"):
+        export.export(added)(S((b,), jnp.float32)).serialize()
+    (few,) = export.symbolic_shape("b", constraints=["b <= 1000"])
+    loaded = export.deserialize(export.export(added)(S((few,), jnp.float32)).serialize())
+    assert loaded.call(np.zeros(1000, np.float32)).sum() == 1000
     table = export.export(jax.jit(lambda x: x * np.arange(x.shape[0]) ** 2.0))(S((b,), jnp.float32))
     with pytest.raises(NotImplementedError, match="closes over an array that depends on the sizes"):
         table.serialize()

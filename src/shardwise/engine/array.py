@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
-from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.planned import check_room, recorder
@@ -80,7 +80,8 @@ class ArrayImpl(Array):
         return block
 
     def _deleted_error(self) -> RuntimeError:
-        return RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{','.join(map(str, self.shape))}].")
+        shape = ",".join(map(str, self.shape))
+        return about("deleted-array", RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{shape}]."))
 
     @property
     def _known_origin(self) -> int:

@@ -178,7 +178,7 @@ class TracedBody:
     def _template(self) -> Portable:
         if self.samples is None or self._scope is None:
             return Portable(_part(self.traces[0]), ())
-        main = _joined(self.traces, self.samples)
+        main = self._joined(self.samples)
         special = list(self._raises)
         for env in self.samples.small:
             fixed = _small(env, self.samples)
@@ -187,10 +187,22 @@ class TracedBody:
             rest = [name for name in self._names if name not in fixed]
             samples = Samples(rest, self._scope, self.samples.more, fixed)
             try:
-                special.append((fixed, _joined([self._at(e) for e in samples.envs], samples)))
+                special.append((fixed, self._joined(samples)))
             except Exception as error:  # also those of the user's function
                 special.append((fixed, f"{type(error).__name__}: {error}"))
         return Portable(main, tuple(special))
+
+    def _joined(self, samples: Samples) -> Part:
+        """The template of the traces at the sampled sizes, which must also hold at the large ones."""
+        part = _joined([self._at(env) for env in samples.envs], samples)
+        for env in samples.far:
+            try:
+                own = _part(self._at(env))
+            except Exception as error:  # the user's function may raise anything
+                raise Unlike(f"it raises {type(error).__name__} at {env}: {error}") from None
+            if not _holds(part, env, own, exactly=True):
+                raise Unlike(f"it does something else at {env}")
+        return part
 
 
 class LoadedBody:
@@ -279,8 +291,9 @@ def _holds(main: Part, env: Sizes, own: Part, exactly: bool) -> bool:
 
 def _refused(trace: Traced, reason: Unlike) -> NotImplementedError:
     return NotImplementedError(
-        f"serialize: {trace.fun_name} has no program that holds for all sizes of its symbolic dims: {reason}. Export it for numbers, or "
-        "call it without serializing, where it is traced for each size."
+        f"serialize: {trace.fun_name} has no program that holds for all sizes of its symbolic dims: {reason}. Give the scope "
+        "constraints that leave such sizes out (symbolic_shape(..., constraints=['b <= 1024'])), export it for numbers, or call it without "
+        "serializing, where it is traced for each size."
     )
 
 

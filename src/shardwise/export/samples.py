@@ -18,6 +18,7 @@ from shardwise.export.scopes import SymbolicScope
 Env = Mapping[str, int]
 
 _SIZES: Final = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 53, 61, 67, 130)
+_FAR: Final = (151, 307, 1009, 4099, 33013)  # no sizes of tables: a slice of a whole table is dropped
 _CONSECUTIVE: Final = 24
 _PERIODS: Final = (*range(2, 17), 32, 64, 128)
 
@@ -29,6 +30,8 @@ class Samples:
         envs: the variables' values, each at least 5 where that is allowed.
         small: others, where some variables are 1, or one is 2 or 3. Functions often do something else there: dims of size 1 are broadcast,
             slices end earlier.
+        far: larger ones, of one variable or of all, at which what was found at the others is tried: functions may do something else from
+            some size on.
         more: whether those that tell quotients from polynomials are among `envs`.
     """
 
@@ -44,6 +47,7 @@ class Samples:
         pools = {name: _pool(name, scope) for name in self.names}
         self.envs = list(_chosen(pools, scope, len(self._products) + 3, fixed)) if names else [fixed]
         self.small = [] if fixed else list(_small(self.names, self.envs[-1], scope))
+        self.far = list(_far(self.names, self.envs[-1], scope))
         if more:
             base = self.envs[-1]
             for name in self.names:
@@ -196,6 +200,21 @@ def _small(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[di
         env = {**base, **changed}
         if env != base and all(_in(scope.range_of(k), n) for k, n in changed.items()) and scope.violated(env) is None:
             yield env
+
+
+def _far(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[dict[str, int]]:
+    """Large values of each variable, and of all together."""
+    seen: list[Env] = []
+    for chosen in dict.fromkeys([*((name,) for name in names), tuple(names)]):
+        for n in _FAR:
+            most = [scope.range_of(name)[1] - 1 for name in chosen]
+            env = {
+                **base,
+                **{name: int(min(n + 2 * i, m)) for i, (name, m) in enumerate(zip(chosen, most, strict=True))},
+            }
+            if env != base and env not in seen and scope.violated(env) is None:
+                seen.append(env)
+                yield env
 
 
 def _in(ends: tuple[float, float], n: int) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, overload
 
 from shardwise.base import config
 from shardwise.base.config import context_token
+from shardwise.base.errors import about
 from shardwise.base.events import TRACED, record_event_duration_secs
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tracebacks import filtered
@@ -313,11 +314,12 @@ class JitWrapped(Generic[P, R]):
                 ) from None
             except TypeError:
                 names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
-                raise TypeError(
+                error = TypeError(
                     f"Error interpreting argument to {self._fun} as an abstract array. The problematic value is of type "
                     f"{type(leaf)} and was passed to the function at path {names[i]}. Pass arrays and scalars, or mark the "
                     "argument static with static_argnums or static_argnames."
-                ) from None
+                )
+                raise about("argument-type", error) from None
         return BoundCall(
             args, kwargs, dynamic, dynamic_kwargs, values, in_tree, Statics(static_args, static_kwargs), len(args)
         )
