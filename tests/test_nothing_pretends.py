@@ -47,7 +47,7 @@ UNREAD: dict[str, set[str]] = {
     "numpy.unary.nan_to_num": {"copy"},
     "ops.linalg.spectral.eigh": {"sort_eigenvalues"},
     "ops.control.scan.scan": {"_split_transpose"},
-    "scipy.linalg.eigh_tridiagonal": {"key", "tol"},
+    "scipy.factorizations.eigh_tridiagonal": {"key", "tol"},
     "transforms.derivatives.custom_vjp.custom_vjp.defvjp": {"optimize_remat"},
     "transforms.programs.jaxpr_views.Jaxpr.pretty_print": {
         "custom_pp_eqn_rules", "name_stack", "print_effects", "print_shapes", "use_color",
