@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from registry import case, normal
+from registry import case, normal, rows
 
-FAMILY = "Small programs"
+FAMILY, LARGE = "Small programs", "Loops over large arrays"
 
 
 @case(FAMILY, devices=(1,))
@@ -154,6 +154,47 @@ def while_mapped(jax, jnp, np):
 
     f, counts, x = jax.jit(jax.vmap(steps)), jnp.array([100, 10, 40, 70]), jnp.asarray(0.1 * normal(np, 4, 64, 64))
     return lambda: f(counts, x)
+
+
+@case(LARGE, devices=(1, 8))
+def rounds(jax, jnp, np):
+    """20 rounds of a polynomial on 4 MB, a `fori_loop`."""
+    x = rows(jax, np, normal(np, 1024, 1024))
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda _, x: 0.99 * x - 0.01 * x * x, x))
+    return lambda: f(x)
+
+
+@case(LARGE, devices=(1, 8))
+def rows_apart(jax, jnp, np):
+    """A `while_loop` under `vmap` over 64 rows of 4096, each of which takes 1 to 50 rounds of that."""
+
+    def steps(x, count):
+        more = lambda state: state[0] < count  # noqa: E731
+        return jax.lax.while_loop(more, lambda s: (s[0] + 1, 0.99 * s[1] - 0.01 * s[1] * s[1]), (0, x))[1]
+
+    x, counts = rows(jax, np, normal(np, 64, 4096)), rows(jax, np, np.linspace(1, 50, 64).astype(np.int32))
+    f = jax.jit(jax.vmap(steps))
+    return lambda: f(x, counts)
+
+
+@case(LARGE, devices=(1, 8))
+def mandelbrot_points(jax, jnp, np):
+    """Mandelbrot's map on 65,536 points, a `while_loop` for each, under `vmap`."""
+
+    def escape(a, b):
+        def step(state):
+            x, y, n = state
+            return x * x - y * y + a, 2 * x * y + b, n + 1
+
+        def more(state):
+            x, y, n = state
+            return (x * x + y * y < 4) & (n < 100)
+
+        return jax.lax.while_loop(more, step, (0 * a, 0 * b, 0))[2]
+
+    a, b = np.meshgrid(np.linspace(-2, 0.5, 256, dtype=np.float32), np.linspace(-1, 1, 256, dtype=np.float32))
+    f, a, b = jax.jit(jax.vmap(escape)), rows(jax, np, a.ravel()), rows(jax, np, b.ravel())
+    return lambda: f(a, b)
 
 
 def _updates(jax, steps):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
 
 from shardwise.cli.bench import text
 from shardwise.cli.clock import Row
+from tests.distributed.launching import command, environment, needs_mpi
 
 PROGRAM = """
 import functools
@@ -132,3 +134,15 @@ def test_the_table_has_the_longest_first_and_what_jax_took():
     assert lines[0] == "a.py: 4 calls of jitted functions took 1.75 s; JAX 9.9 beside it"
     assert lines[3].split() == "1.5 s 1 1 x 500 ms 1.5 s - - - - - long /a.py:2".split()
     assert lines[4].split() == "254 ms 3 1 x 125 ms 250 ms 2 ms 1 ms 500 ms 4 ms 2.00 short /a.py:1".split()
+
+
+@needs_mpi
+def test_of_several_processes_the_first_speaks(bench, tmp_path):
+    (tmp_path / "prog.py").write_text("import jax\njax.distributed.initialize()\njax.jit(lambda x: x)(1)\n")
+    words = command(2, [sys.executable, "-m", "shardwise", "bench", "prog.py"])
+    done = subprocess.run(words, cwd=tmp_path, env=environment(1), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.count("1 calls of jitted functions")) == (0, 1), done.stderr
+    done = subprocess.run(
+        [*words, "--beside", "jax"], cwd=tmp_path, env=environment(1), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode and "compare one process" in done.stderr

@@ -87,6 +87,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise import interpreters as interpreters
     from shardwise import lax as lax
     from shardwise import lib as lib
+    from shardwise import memory as memory
     from shardwise import monitoring as monitoring
     from shardwise import nn as nn
     from shardwise import numpy as numpy
@@ -165,7 +166,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
 _LAZY_MODULES = frozenset({
     "_src", "ad_checkpoint", "alias", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug",
     "distributed", "dtypes", "errors", "example_libraries", "experimental", "export", "extend", "flatten_util", "interpreters",
-    "lax", "lib", "monitoring", "ref", "version", "nn", "numpy", "profiler", "random", "stages", "scipy", "sharding",
+    "lax", "lib", "memory", "monitoring", "ref", "version", "nn", "numpy", "profiler", "random", "stages", "scipy", "sharding",
     "tree", "tree_util", "typing", "plan",
 })  # fmt: skip
 _LAZY_NAMES = {

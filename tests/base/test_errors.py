@@ -83,6 +83,9 @@ def test_every_topic_is_a_section_and_the_other_way_round():
 
 def test_other_errors_name_none():
     assert topic_of(ValueError("x")) == topic_of(ShardwiseError("x")) == ""
+    of_the_user = ValueError("x")
+    of_the_user.topic = "orders"  # type: ignore[attr-defined]
+    assert topic_of(of_the_user) == ""
 
 
 REPORTED = """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from shardwise import numpy as jnp
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
 
@@ -99,3 +101,31 @@ def test_as_jax(line):
 @pytest.mark.parametrize("line", cases(ERRORS))
 def test_errors(line):
     check_error(line)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "count"),
+    [
+        ((-5, 5, 0.01), 1000),  # 0.01 in 32 bits is less, and would make one more
+        ((-1.0, 5.0, 0.01), 600),
+        ((0, 1, 1 / 3), 3),
+        ((np.float64(-5), 5, np.float64(0.01)), 1000),
+        ((np.float32(-5), 5, np.float32(0.01)), 1000),
+        ((jnp.float32(-5), 5, np.float32(0.01)), 1000),
+        ((jnp.float32(1.5), 5, np.float64(0.7)), 5),
+        ((5, -5, -0.01), 1000),
+        ((0, 0.7), 1),
+        ((0.5, 3), 3),
+        ((3, 0.5), 0),
+    ],
+)
+def test_arange_counts_in_the_bounds_own_types(bounds, count):
+    assert jnp.arange(*bounds).shape == (count,)
+
+
+def test_arange_of_small_floats_computes_in_32_bits():
+    for dtype in (jnp.float16, jnp.bfloat16):
+        found = jnp.arange(0.1, 40, 0.3, dtype=dtype)
+        wide = jnp.arange(0.1, 40, 0.3, dtype=jnp.float32)
+        assert found.dtype == dtype
+        assert found.tolist() == wide.astype(dtype).tolist()

@@ -66,6 +66,27 @@ def test_what_stands_beside_reaches_no_result():
         np.testing.assert_allclose(sw.jit(f)(placed), np.asarray(f(x)))
 
 
+def next_words(weights, hidden, words):
+    """The loss of each position's next word: 31 of 32 positions have one."""
+    chances = jnp.log(1 + jnp.exp(hidden[:, :-1] @ weights))
+    return jnp.take_along_axis(chances, words[:, 1:, None], -1).mean()
+
+
+def test_what_is_looked_up_beside_each_other_stays_in_its_frame():
+    """Lookups per row compute in frames, and sums of what was looked up add nothing beside them."""
+    rng = np.random.default_rng(0)
+    weights, hidden = (rng.standard_normal(shape).astype(np.float32) for shape in [(16, 64), (4, 32, 16)])
+    words = rng.integers(0, 64, (4, 32)).astype(np.int32)
+    mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
+    split = [sw.device_put(a, NamedSharding(mesh, P(None, "x"))) for a in (hidden, words)]
+    embedded = lambda table, words: (table[words[:, :-1]] ** 2).sum()  # noqa: E731
+    for f, first, rest in ((next_words, weights, split), (embedded, weights.T, split[1:])):
+        compiled = sw.jit(sw.grad(f)).lower(first, *rest).compile()
+        kinds = {t.kind for t in compiled.runtime_executable().transfers if t.bytes > 256}
+        assert kinds == {"all_reduce"}
+        assert_normwise(compiled(first, *rest), sw.grad(f)(first, *map(np.asarray, rest)), 2e-5)
+
+
 STEPS = {
     "roll": lambda x, d: jnp.roll(x, 1, d),
     "front": lambda x, d: lax.slice_in_dim(x, 1, None, axis=d),

@@ -126,3 +126,16 @@ def test_every_pass_has_a_test_file_of_its_name():
     assert modules <= here
     for name, _ in FUSING + JOINING:
         importlib.import_module(f"shardwise.passes.{name}")
+
+
+def test_what_kernels_need_is_loaded_while_the_passes_run(monkeypatch):
+    compiler = importlib.import_module("shardwise.engine.compile")
+    order: list[str] = []
+    monkeypatch.setattr(compiler, "look_ahead", lambda program: order.append("ahead"))
+    monkeypatch.setattr(compiler, "run_passes", lambda *given: order.append("passes") or run_passes(*given))
+    lowered = sw.jit(lambda x: x @ x).lower(np.ones((64, 64), np.float32))
+    assert "ahead" not in order  # it may never run
+    order.clear()
+    sw.jit(lambda x: x @ x - 1)(np.ones((64, 64), np.float32))
+    assert order[:2] == ["ahead", "passes"]
+    assert lowered.compile()

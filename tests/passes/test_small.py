@@ -53,7 +53,7 @@ def test_few_ops_stay_as_they_are():
     assert out is program
 
 
-@pytest.mark.parametrize(("devices", "joined"), [(1, False), (8, False), (512, True)])
+@pytest.mark.parametrize(("devices", "joined"), [(1, False), (8, False), (64, True), (512, True)])
 def test_much_elementwise_work_counts_as_several_ops(devices, joined):
     env = Env(("x",), (devices,))
     x = ShapedArray((8,), np.dtype("float32"), vma=frozenset("x"))
@@ -63,6 +63,22 @@ def test_much_elementwise_work_counts_as_several_ops(devices, joined):
     (result,) = Plan(out, env).run(value)
     (expected,) = Plan(program, env).run(value)
     np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("f", "compiled"), [(jnp.sin, True), (jnp.sign, True), (jnp.exp, False), (jnp.abs, False)])
+def test_functions_that_numpy_computes_slowly_are_compiled(f, compiled):
+    _, out = found(lambda x: [f(x)], ShapedArray((4000,), np.dtype("float32")))
+    assert (names(out) == ["small"]) is compiled
+
+
+@pytest.mark.parametrize(("floats", "kernel"), [(1, "all_reduce"), (1024, "small")])
+def test_sums_over_devices_are_compiled_where_numpy_takes_long(floats, kernel):
+    n = sw.device_count()
+    mesh = sw.make_mesh((n,), ("x",))
+    f = sw.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=sw.P("x"), out_specs=sw.P())
+    x = np.arange(n * floats, dtype=np.float32).reshape(n, floats)
+    assert names(sw.jit(f).lower(x).compile().runtime_executable().plan.program) == [kernel]
+    np.testing.assert_allclose(np.asarray(sw.jit(f)(x)), x.sum(0, keepdims=True), rtol=1e-6)
 
 
 def test_much_elementwise_work_is_compiled():

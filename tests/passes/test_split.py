@@ -72,14 +72,31 @@ def test_what_does_not_hash_is_worked_out_anew():
 LARGE = ShapedArray((512, 512), np.dtype("float32"))
 
 
-def product(layouts, readers=(1, 1)):
+def product(layouts, readers=(1, 1), rows=512, inner=512, worth=2048):
     """The layouts in which a product of large matrices takes its operands and makes its result."""
-    eqn = equation(lambda a, b: [lax.dot(a, b)], LARGE, LARGE)
+    eqn = equation(lambda a, b: [lax.dot(a, b)], LARGE.update(shape=(rows, inner)), LARGE.update(shape=(inner, 512)))
     types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     key = eqn.op, *types, ExactParams(eqn.params), tuple(map(layout, layouts)), (("x", 4), ("y", 4))
     assert split_of(*key).moves_much
-    split = cheaper_split(*key, readers)
+    split = cheaper_split(*key, readers, worth)
     return [text(d) for d in split.operands + split.results]
+
+
+@pytest.mark.parametrize(
+    "given, options, chosen",
+    [
+        (["--", "y-", "--"], {}, ["--", "--", "--"]),  # operand 1 is gathered: a sixteenth of what a sum would send
+        (["x-", "y-", "x-"], {}, ["x-", "--", "x-"]),
+        (["--", "y-", "--"], {"worth": 16}, ["-y", "y-", "--"]),  # bytes are cheaper than operations
+        (
+            ["-y", "y-", "--"],
+            {"inner": 64},
+            ["-y", "y-", "--"],
+        ),  # both operands are split: no device computes for others
+    ],
+)
+def test_operands_are_gathered_where_sums_send_far_more(given, options, chosen):
+    assert product(given, rows=8192, **options) == chosen
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 _Error = TypeVar("_Error", bound=Exception)
+_TOPIC = "_shardwise_topic"  # of errors that are not of our classes
 
 
 def about(topic: str, error: _Error) -> _Error:
     """`error`, as one of those that the section `topic` of docs/errors.md is about. A class of ours says it by its member `topic`."""
-    error.topic = topic  # type: ignore[attr-defined]
+    setattr(error, _TOPIC, topic)
     return error
 
 
 def topic_of(error: BaseException) -> str:
     """The section of docs/errors.md that is about this error; empty if none is."""
-    topic = getattr(error, "topic", "") if isinstance(error, ShardwiseError) or "topic" in vars(error) else ""
-    return topic if isinstance(topic, str) else ""
+    return getattr(error, _TOPIC, error.topic if isinstance(error, ShardwiseError) else "")
 
 
 class ShardwiseError(Exception):

@@ -60,7 +60,6 @@ ABSENT: Final = {
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
     "extend.random": "there is one generator, threefry2x32; make keys and bits with random",
     "extend.sharding": "shardings have no HLO form to read or write; NamedSharding says the same",
-    "memory": "a CPU has one memory; where kinds have names, give NamedSharding a memory_kind",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
 }
 

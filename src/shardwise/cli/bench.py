@@ -30,6 +30,7 @@ from shardwise.cli.program import (
     prepare,
     run_to_end,
 )
+from shardwise.runtime.processes import launched_rank
 
 NAME = "bench"
 _ROWS = 20
@@ -69,6 +70,9 @@ def _carry_out(options: argparse.Namespace) -> int:
     program = Program.of(options)
     if options.json is not None:
         check_file("json", options.json)
+    rank = launched_rank()
+    if rank is not None and options.beside is not None:
+        raise UsageError("--beside: a launcher has started this process as one of several; compare one process")
     python = None if options.beside is None else _interpreter(options.beside, program)
     environment = clean_environment(options.devices)
     prepare(program, options.dialect, options.devices)
@@ -76,6 +80,8 @@ def _carry_out(options: argparse.Namespace) -> int:
 
     timer = Clock(shardwise, options.repeat)
     status = run_to_end(program)
+    if rank:  # the first process speaks for all
+        return status
     rows = list(timer.rows.values())
     if not rows:
         if status:

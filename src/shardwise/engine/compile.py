@@ -15,7 +15,7 @@ from typing import Any, cast
 from shardwise.base import config
 from shardwise.base.collector import uncollected
 from shardwise.engine.data_free import DataFree, Request
-from shardwise.engine.executable import Call, Executable
+from shardwise.engine.executable import Call, Executable, look_ahead
 from shardwise.engine.guards import watching_keys
 from shardwise.engine.placement import derive_sharding, incompatible_devices
 from shardwise.engine.planned import recorder
@@ -82,11 +82,13 @@ def compile_program(
     inner = [s for s, _ in ranked if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
+    without_data = recorder() is not None or devices[0].client.stands_for_all
+    if runs and not without_data:
+        look_ahead(program)  # libraries load while the passes run
     meshes = _meshes(program, devices, in_sigs, out_shardings, ranked, default_mesh)
     seconds["inline"] = time.perf_counter() - start
     inlined = program
     module, context = _laid_out(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
-    without_data = recorder() is not None or devices[0].client.stands_for_all
     passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
     finer = finer_mesh(module.program, module.layouts, context.grid)
     module = run_passes(passes, module, context, seconds)

@@ -13,10 +13,11 @@ from typing import Any
 
 from shardwise.base.dtypes import physical
 from shardwise.engine.array import ArrayImpl
+from shardwise.engine.lowered import LoweredProgram
 from shardwise.engine.planned import Recorder, recorder
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal, Program
-from shardwise.passes import Context, Module, Transfer, transfers_of
+from shardwise.passes import Context, Module
 from shardwise.runtime.hollow import hollow
 from shardwise.sharding import Mesh, Sharding
 
@@ -48,7 +49,7 @@ class UserCall:
     leaves: tuple[int, ...]
 
 
-class DataFree:
+class DataFree(LoweredProgram):
     """A program compiled for devices that are not present.
 
     Attributes:
@@ -60,9 +61,7 @@ class DataFree:
         user_call: the call for which it was compiled; None for single ops.
     """
 
-    __slots__ = ("_run", "_values", "context", "device_program", "folded_program", "grid", "in_dims", "in_sigs", "jitted",
-                 "module", "name", "names", "out_dims", "out_sigs", "owned", "placements", "program", "request",
-                 "seconds", "user_call")  # fmt: skip
+    __slots__ = ("_run", "_values", "context", "jitted", "module", "names", "request", "user_call")
 
     def __init__(
         self,
@@ -76,31 +75,17 @@ class DataFree:
         jitted: bool,
         request: Request,
     ) -> None:
+        super().__init__(in_sigs, module, context, out_sigs, seconds, owned, module.device_program)
         self._run: Recorder | None = recorder()
         self.module = module
         self.context = context
-        self.program = module.global_program
-        self.name = self.program.name
         self.names = tuple(names)
         self.jitted = jitted
         self.request = request
         self.user_call: UserCall | None = None
-        self.in_sigs = tuple(in_sigs)
-        self.out_sigs = tuple(out_sigs)
-        self.grid = context.grid
-        self.in_dims, self.out_dims = module.in_dims, module.out_dims
-        self.device_program = self.folded_program = module.device_program
-        self.placements = module.layouts
-        self.seconds = seconds
-        self.owned = tuple(owned)
         self._values = [(sig, hollow(sig.form.shape, physical(sig.aval.dtype))) for sig in out_sigs]
         if self._run is not None:
             self._run.compiled(self)
-
-    @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """The record of communication."""
-        return transfers_of(self.device_program, self.grid.axis_sizes)
 
     def call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
         """Count the call; returns results of the right types and layouts.

@@ -41,8 +41,10 @@ from shardwise.sharding import (
     SingleDeviceSharding,
     get_concrete_mesh,
 )
+from shardwise.sharding.device import default_device
 from shardwise.sharding.formats import Format, Layout
 from shardwise.sharding.ownership import spans_processes
+from shardwise.sharding.spaces import Space
 from shardwise.sharding.tiling import indivisible_text
 
 
@@ -88,6 +90,8 @@ def as_target(device: Any) -> Sharding | None:
         if device.layout is Layout.AUTO:
             raise ValueError(f"sharding and layout in `Layout` instance should be concrete. Got layout: {device}.")
         return device.resolved("device_put")
+    if isinstance(device, Space):
+        return None  # where a value lies decides: see `_in_space`
     raise ValueError(
         "`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, "
         "`jax.sharding.PartitionSpec` or a pytree "
@@ -97,14 +101,15 @@ def as_target(device: Any) -> Sharding | None:
 
 def is_target_leaf(x: Any) -> bool:
     """Whether `x` is a leaf in a tree of targets."""
-    return x is None or isinstance(x, (Device, Sharding, PartitionSpec, Format))
+    return x is None or isinstance(x, (Device, Sharding, PartitionSpec, Format, Space))
 
 
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
     """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh), a Format, or
     None.
 
-    `device` and `src` may be prefix trees of targets. With a target the result is committed; without one Arrays come back
+    A `memory.Space` as a target leaves a value on its devices, in another memory; in a traced function it changes nothing, since a CPU has
+    one memory. `device` and `src` may be prefix trees of targets. With a target the result is committed; without one Arrays come back
     unchanged and host values go uncommitted to the default device. `src` is the target of cotangents (by default the
     value's own placement). `may_alias=False` forces a copy; `donate` is a hint without effect on the argument here, since
     moving costs nothing; both may be prefix trees of bools. Raises ValueError if a value cannot have its target.
@@ -115,12 +120,16 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     if any(d and a for d, a in zip(*flags, strict=True)):
         raise ValueError("may_alias and donate cannot be True at the same time.")
     resolved, origins = _resolved(targets), _resolved(sources)
-    plain = {*map(type, leaves)} == {np.ndarray} and Format not in {*map(type, targets)}
+    plain = {*map(type, leaves)} == {np.ndarray} and not {Format, Space} & {*map(type, targets)}
     if plain and is_eager() and all(a is None or a for a in flags[1]):
         placed = [_placed_host_array(v, t) for v, t in zip(leaves, resolved, strict=True)]
         if None not in placed:
             return tree_unflatten(tree, placed)
     values = [_leaf(v) for v in leaves]
+    resolved = [
+        _in_space(v, given) if isinstance(given, Space) else target
+        for v, given, target in zip(values, targets, resolved, strict=True)
+    ]
     orders = [None] * len(values)
     if Format in {*map(type, targets)}:
         orders = [t.order if type(t) is Format else None for t in targets]
@@ -141,6 +150,15 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
             for (v, t, given, origin, a), order in zip(puts, orders, strict=True)
         ],
     )
+
+
+def _in_space(x: Any, space: Space) -> Sharding | None:
+    """Where `x` lies, with the name of another memory. None for traced values, and where the value's own memory will do."""
+    if space.value is None or isinstance(x, Tracer) or not is_eager():
+        return None
+    if isinstance(x, ArrayImpl):
+        return x.sharding.with_memory_kind(space.value)
+    return SingleDeviceSharding(default_device(), memory_kind=space.value)
 
 
 def _resolved(targets: Sequence[Any]) -> list[Sharding | None]:

@@ -18,6 +18,7 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.guards import refusing
+from shardwise.engine.lowered import LoweredProgram
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal, Program, subprograms
 from shardwise.ir.digest import encoded
@@ -26,9 +27,7 @@ from shardwise.passes import (
     Context,
     Module,
     PartForm,
-    Transfer,
     scheduled,
-    transfers_of,
 )
 from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.plan import Plan
@@ -40,14 +39,12 @@ new_array = ArrayImpl.__new__
 Call = Callable[[Sequence[ArrayImpl | Literal]], list[ArrayImpl]]
 
 
-class Executable:
+class Executable(LoweredProgram):
     """A program compiled for arguments of given signatures. It is lowered when it is made, and scheduled by `finish`, or when its
     `plan` or `call` is first needed.
     """
 
-    __slots__ = ("_announced", "_forms", "_lowered", "_plan", "_transfers", "_written", "call", "device_program", "folded_program",
-                 "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned", "placements", "program",
-                 "seconds")  # fmt: skip
+    __slots__ = ("_announced", "_forms", "_lowered", "_plan", "_written", "call", "kept")
 
     def __init__(
         self,
@@ -63,19 +60,8 @@ class Executable:
         """`module` is partitioned. `owned`: arguments that a call deletes, and whose buffers results may take; a call that raises keeps
         them, except those whose buffers are already taken. `names`: the arguments' names. `observe` replaces `call` when it is made.
         """
-        self.program = program = module.global_program
-        self.name = program.name
-        self.in_sigs = tuple(in_sigs)
-        self.grid = grid = context.grid
-        self.in_dims = in_dims = module.in_dims
-        self.out_dims = module.out_dims
-        self.out_sigs = tuple(out_sigs)
-        self.device_program = module.device_program
-        self.folded_program = module.program
-        self._transfers: tuple[Transfer, ...] | None = None
-        self.seconds = seconds
-        self.placements = module.layouts  # of the global program's values, in grid axes; empty on one device
-        self.owned = tuple(owned)
+        super().__init__(in_sigs, module, context, out_sigs, seconds, owned, module.program)
+        grid, in_dims = self.grid, self.in_dims
         forms: list[BlockForm | PartForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
             if grid.kept_whole and sig.spans and not sig.kept_whole:
@@ -119,7 +105,7 @@ class Executable:
         if config.shardwise_stepped:
             plan = SteppedPlan(module.program, context.env)
         else:
-            _look_ahead(module.program)
+            look_ahead(module.program)
             device_program = scheduled(module, context, seconds).program
             # An argument keeps its buffer if it is not in the program's form, or if results are checked for NaNs after the run.
             taken = () if grid.spans or checks else [i for i in self.owned if self._forms[i] is None]
@@ -146,13 +132,6 @@ class Executable:
         record_event_duration_secs(COMPILED, sum(seconds.values()), fun_name=f"jit({self.name})")
         if observe is not None:
             self.call = observe(self)
-
-    @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """The record of communication, computed from the device program on first use."""
-        if self._transfers is None:
-            self._transfers = transfers_of(self.device_program, self.grid.axis_sizes)
-        return self._transfers
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
         """The arguments in the block form that the program needs."""
@@ -293,10 +272,10 @@ def _layouts(sigs: Sequence[Signature]) -> str:
     return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
 
 
-def _look_ahead(program: Program) -> None:
-    """Let the ops of a program, inner programs included, prepare their kernels (`Op.ahead`)."""
+def look_ahead(program: Program) -> None:
+    """Let the ops of a program, inner programs included, begin to load what their kernels will need (`Op.ahead`)."""
     for eqn in program.equations:
         if eqn.op.ahead is not None:
             eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
         for _, inner in subprograms(eqn.params):
-            _look_ahead(inner)
+            look_ahead(inner)

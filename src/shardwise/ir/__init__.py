@@ -39,6 +39,7 @@ from shardwise.ir.program import map_equations as map_equations
 from shardwise.ir.program import map_programs as map_programs
 from shardwise.ir.program import source_text as source_text
 from shardwise.ir.program import subprograms as subprograms
+from shardwise.ir.region import ANY_GOES_ON as ANY_GOES_ON
 from shardwise.ir.region import Branches as Branches
 from shardwise.ir.region import Loop as Loop
 from shardwise.ir.region import Region as Region

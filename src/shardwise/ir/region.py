@@ -61,6 +61,10 @@ class Branches:
 
 Region = Loop | Branches
 
+ANY_GOES_ON = (
+    "any element goes on"  # the name of a test of many elements; a round keeps the values of those that have stopped
+)
+
 
 def region_of(eqn: Equation) -> Region | None:
     """The `Loop` or `Branches` of an equation; None if its op declares none."""

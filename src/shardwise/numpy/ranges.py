@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import canonicalize, default_dtype, finfo, result_type, to_inexact
+from shardwise.base.dtypes import canonicalize, default_dtype, finfo, issubdtype, result_type, to_inexact
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
@@ -65,21 +65,36 @@ def arange(
         raise ValueError("arange does not take complex start, stop or step. Use jnp.linspace.")
     if wanted is None:
         wanted = result_type(*bounds)
-    numbers = [
-        x if x is None or type(x) is int else concrete(value("arange", x), "a bound of arange").item()
-        for x in (start, stop, step)
-    ]
+    arrays = any(isinstance(x, Array) for x in given)
+    numbers = [x if x is None else _bound(x, arrays) for x in (start, stop, step)]
     first, last, width = (0, numbers[0], numbers[2]) if stop is None else numbers
-    width = 1 if width is None else width
     assert first is not None and last is not None
-    n = max(0, math.ceil((last - first) / width))
+    span = last - first
+    n = max(0, math.ceil(span if width is None else span / width))
+    # Small floats are computed in float32, but not where the step is 1 of itself.
+    small = width is not None and issubdtype(wanted, np.floating) and finfo(wanted).bits < 32
+    compute = np.dtype(np.float32) if small else wanted
     with its_mesh(out_sharding):
-        out = lax.broadcasted_iota(wanted, (n,), 0, out_sharding=out_sharding)
-        if width != 1:
-            out = lax.mul(out, literal(width, wanted))
+        out = lax.broadcasted_iota(compute, (n,), 0, out_sharding=out_sharding)
+        if width is not None and width != 1:
+            out = lax.mul(out, literal(width, compute))
         if first != 0:
-            out = lax.add(out, literal(first, wanted))
+            out = lax.add(out, literal(first, compute))
+        if compute != wanted:
+            out = lax.convert_element_type(out, wanted)
         return place_created(out, device) if out_sharding is None else on_its_mesh(out, out_sharding)
+
+
+def _bound(x: Any, arrays: bool) -> Any:
+    """A bound of `arange` as a number that computes in its own type: Python's floats in 64 bits, arrays' elements as they are.
+
+    Beside `arrays`, NumPy's numbers have the types that arrays of them have.
+    """
+    if type(x) in (int, float):
+        return x
+    known = np.asarray(concrete(value("arange", x), "a bound of arange"))
+    own = known if arrays else np.asarray(x)
+    return own.item() if own.dtype.kind in "biu" else own[()]
 
 
 def linspace(

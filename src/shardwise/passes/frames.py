@@ -124,12 +124,17 @@ def _lies_unevenly(view: View, tensor: TensorFactors, frames: Frames, sizes: Map
 def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
     """Whether the frame's positions outside the dim of factor `f` affect no result."""
     op, _, _ = unwrapped(eqn.op, eqn.params)
-    if op.collective is not None or op.calls_user or op.place is not None or op.has_effects(eqn.params):
+    if op.collective is not None or op.calls_user or op.has_effects(eqn.params):
+        return False
+    if (
+        op.place is not None and op.indexed is None
+    ):  # values follow from positions; lookups count positions of whole dims alone
         return False
     if any(f in fs for t in rule.tensors for fs in t if fs != (f,)):
         return False
     if rule.kinds[f] is Kind.REDUCE:  # these positions hold the identity
-        return not op.multiple_results and (op.contraction is not None or op.fold is not None)
+        adds = op.updates and op.reduction_of(eqn.params) == "sum"
+        return not op.multiple_results and (op.contraction is not None or op.fold is not None or adds)
     return rule.kinds[f] is Kind.PASS
 
 

@@ -376,7 +376,8 @@ class Region:
         if split.moves_much:
             key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
             self.known.weighed += 1
-            split = cheaper_split(*key, self.readers_of(eqn))
+            worth = costs.OPERATIONS_PER_BYTE if self.across is None else costs.OPERATIONS_PER_BYTE_ACROSS
+            split = cheaper_split(*key, self.readers_of(eqn), worth)
         atoms = [
             a if have == want else self.moved(operand, a, have, want)
             for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)

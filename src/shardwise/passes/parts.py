@@ -18,8 +18,12 @@ class Part:
 
 def calls_replaced(eqn: Equation, devices: int) -> float:
     """How many calls of NumPy's functions an equation on so many devices stands for: much elementwise work counts as several."""
-    emit = eqn.op.emit
-    return 1 if emit is None else 1 + emit.cost * eqn.outputs[0].aval.size * devices / costs.SMALL_WORK
+    emit, form = eqn.op.emit, eqn.op.small
+    if emit is None:
+        read = sum(a.aval.size for a in eqn.inputs) * devices
+        return 1 + (0 if form is None else form.spared * read / costs.SMALL_CALL)
+    size = eqn.outputs[0].aval.size * devices
+    return 1 + emit.cost * size / costs.SMALL_WORK + emit.spared * size / costs.SMALL_CALL
 
 
 def makers(program: Program) -> dict[Var, int]:

@@ -188,11 +188,15 @@ def _fold_reductions(module: Module, context: Context) -> Module:
     return replace(module, program=fold_reductions(module.program, context.crossing))
 
 
-def _later(name: str, function: str) -> tuple[str, Pass]:
-    """A pass over per-device programs, imported when it first runs: it imports the compiler, which many programs never need."""
+def _later(name: str, function: str, *, loops: bool = False) -> tuple[str, Pass]:
+    """A pass over per-device programs, imported when it first runs: it imports the compiler, which many programs never need. `loops`:
+    it is for programs that hold others.
+    """
     module_name = f"shardwise.passes.{name}"
 
     def rewrite(module: Module, context: Context) -> Module:
+        if loops and not any(subprograms(e.params) for e in module.program.equations):
+            return module
         change = getattr(import_module(module_name), function)
         return replace(module, program=change(module.program, context.env))
 
@@ -235,6 +239,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
 PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
+    _later("loop_pieces", "with_loops_in_pieces", loops=True),
     _later("wide_products", "with_wide_products"),
     _later("cut_pieces", "with_cut_pieces"),
     _later("crossing_reductions", "with_crossing_reductions"),

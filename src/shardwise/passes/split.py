@@ -142,10 +142,13 @@ def cheaper_split(
     dims: Dims,
     sizes: Items,
     readers: tuple[int, ...],
+    worth: int = costs.OPERATIONS_PER_BYTE,
 ) -> Split:
     """`split_of`, unless another split moves far fewer bytes and keeps at least as many devices busy.
 
-    `readers` gives, per operand, the number of equations that read it: they share the cost of moving it.
+    Partial results may cost more to sum than operands to gather: then devices compute the same sums, if one of two operands was whole
+    already, and it takes at most `worth` operations more for each byte that is not sent. `readers` gives, per operand, the number of
+    equations that read it: they share the cost of moving it.
     """
     ways, types = dict(sizes), in_types + out_types
     split: Split = split_of(op, in_types, out_types, params, dims, sizes)
@@ -156,13 +159,17 @@ def cheaper_split(
     sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums)
     at_work = _ways(factors, ways)
     found = list(other_choices(rule, dims, shapes, ways, windows, factors))
+    whole_sums = {f: axes for f, axes in factors.items() if rule.kinds[f] is not Kind.REDUCE}
+    one_sided = all(f in whole_sums or _is_whole_somewhere(rule, f, axes, dims) for f, axes in factors.items())
+    if split.partial:
+        found.append(whole_sums)
     for chosen in (factors, *found):
         found += with_idle_axes(rule, chosen, ways)
     best, least = split, sent
     tried: set[Dims] = {split.operands + split.results}
     for other in found:
         working = _ways(other, ways)
-        if working < at_work:
+        if working < at_work and not (other == whole_sums and one_sided):
             continue
         trial = _split(op, in_types, params, rule, other)
         layouts = trial.operands + trial.results
@@ -170,9 +177,23 @@ def cheaper_split(
             continue
         tried.add(layouts)
         moved = _bytes_moved(trial, types, dims, ways, alone, sums)
+        more = 2 * math.prod(rule.sizes) * (1 / working - 1 / at_work)
+        if more > worth * (sent - moved):
+            continue
         if moved < least and (costs.RESHARD_GAIN * moved, -working) < (sent, -at_work):
             best, least = trial, moved
     return best
+
+
+def _is_whole_somewhere(rule: Rule, factor: int, axes: Axes, dims: Dims) -> bool:
+    """Whether an operand has all of a factor already, which these axes split in others."""
+    found = [
+        have
+        for tensor, layout in zip(rule.inputs, dims, strict=False)
+        for factors, have in zip(tensor, layout or ((),) * len(tensor), strict=True)
+        if factor in factors
+    ]
+    return any(not set(have).intersection(axes) for have in found)
 
 
 def _ways(factors: FactorAxes, sizes: Mapping[str, int]) -> int:

@@ -20,6 +20,8 @@ SMALL_FEWEST_IN_LOOPS: Final = 4
 # Additions in elementwise ops that count as another call of NumPy: sin of 4096 float32 takes NumPy 19 us, by way of float64, and a small
 # program 2; exp takes 1.7 and 1.2.
 SMALL_WORK: Final = 1 << 14
+# Nanoseconds of a call of NumPy: what `Emit.spared` is counted in. sin of 512 float32 takes 3.4 us by NumPy, 0.8 compiled.
+SMALL_CALL: Final = 250
 # Equations of a region: a bound of what LLVM holds at once; its time grows with the text, 0.03 ms an equation.
 SMALL_REGION: Final = 300
 # Calls of a single op's kernel before it is compiled: a draw of random numbers takes 20 us by NumPy, 4 us compiled, which takes 3 ms.
@@ -58,6 +60,17 @@ SMALL_GATHERED: Final = 8
 SMALL_OUTLINED: Final = 10
 # Boxes of elements that move alike, of which a collective's result is put together: each is a loop of its own in the text.
 SMALL_BOXES: Final = 64
+# Elements of a piece of a large loop that goes through all rounds piece by piece: two of them lie in the first-level cache.
+LOOP_PIECE: Final = 1 << 12
+# Elements of an entry from which another dim is cut, too.
+LOOP_PIECE_MOST: Final = 1 << 14
+# Rounds from which that pays: of two, 64 MB are faster through memory twice.
+LOOP_FEWEST: Final = 4
+# Additions of a part of such a loop, some 50 us of a thread; and rounds of one that ends when its elements say so.
+LOOP_PART: Final = 1 << 22
+# Additions on a device from which it pays: a part takes some 10 us besides.
+LOOP_LEAST: Final = 1 << 19
+LOOP_ROUNDS: Final = 8
 # Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
 SMALL_STACK: Final = 1 << 15
 # Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes
@@ -219,3 +232,8 @@ LOOP_ROUNDS: Final = 16
 CLOSE_CALL: Final = 1.5
 # How many times fewer bytes another split must move: XLA's partitioner and ours then choose alike where little is at stake.
 RESHARD_GAIN: Final = 2
+# Additions and multiplications that a device does rather than send a byte, where it may compute what others compute as well instead of
+# summing parts with them: an accelerator does 2,000 of them in the time of a byte (TPU v5e: 197 TFLOP/s, 90 GB/s along an axis; H100: 989
+# and 450); one process computes for all its devices at once. Between processes on CPUs 50 GFLOP/s stand beside 3 to 5 GB/s.
+OPERATIONS_PER_BYTE: Final = 2048
+OPERATIONS_PER_BYTE_ACROSS: Final = 16

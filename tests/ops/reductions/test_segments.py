@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise.base.config import use_dialect
+from shardwise.sharding import AxisType, Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
 
 jax = pytest.importorskip("jax")
 
@@ -25,3 +28,26 @@ def test_values_are_those_of_jax(name):
 def test_traced_ids_need_a_number_of_segments():
     with pytest.raises(sw.errors.ConcretizationTypeError, match="num_segments"):
         sw.jit(sw.ops.segment_sum)(DATA, IDS)
+
+
+@pytest.mark.parametrize("bucket_size", [None, 3])
+@pytest.mark.parametrize("spec", [P("x", None), P(None, "y"), P(None, None), P("x", "y")], ids=str)
+def test_out_sharding(spec, bucket_size):
+    with use_dialect("latest"):
+        mesh = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+        with sw.set_mesh(mesh):
+            data = sw.device_put(np.arange(16, dtype=np.float32).reshape(8, 2), NamedSharding(mesh, P("x", "y")))
+            ids = sw.device_put(np.arange(8) % 4, NamedSharding(mesh, P("x")))
+            for f in (
+                sw.ops.segment_sum,
+                sw.jit(sw.ops.segment_sum, static_argnums=2, static_argnames=("bucket_size", "out_sharding")),
+            ):
+                found = f(data, ids, 4, bucket_size=bucket_size, out_sharding=spec)
+                assert found.sharding.spec == spec
+                assert found.tolist() == [[8, 10], [12, 14], [16, 18], [20, 22]]
+
+
+def test_out_sharding_on_automatic_axes():
+    mesh = Mesh(np.array(sw.devices()[:4]), ("x",))
+    with pytest.raises(ValueError, match="segment_sum cannot contain axis names that are of type Auto"):
+        sw.ops.segment_sum(np.ones(4), np.arange(4), 4, out_sharding=NamedSharding(mesh, P("x")))

@@ -9,7 +9,7 @@ from shardwise import lax
 from shardwise.base import config
 from shardwise.ir import subprograms, trace_program
 from shardwise.runtime.small import kernel as runtime_small
-from shardwise.runtime.small.cost import cost
+from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.kernel import available
 
@@ -321,7 +321,7 @@ def test_what_is_written_and_given_back():
 
 def test_rounds_that_update_count_the_windows_alone():
     program = trace_program(lambda x: [fori(update, 100)(x)], [jax.typeof(jnp.zeros(SIZE))])[0]
-    assert cost(program) < 2000
+    assert small_cost(program) < 2000
 
 
 def test_products_of_large_operands_stay_with_the_library(made):

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.errors import ConcretizationTypeError
-from shardwise.ir import Array, Tracer
+from shardwise.ir import Array, Op, Tracer, bind
 from shardwise.ops.elementwise.binary import div
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_add, scatter_max, scatter_min, scatter_mul
+from shardwise.ops.reductions.reduce import reduce_max_p, reduce_min_p, reduce_prod_p, reduce_sum_p
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.derivative import later
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.fill import full, full_like
 from shardwise.ops.shapes.iota import broadcasted_iota
@@ -24,9 +26,10 @@ from shardwise.runtime.monoids import MONOIDS
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
-def _segment(
-    name: str, reduction: str, scatter: Callable[..., Array], reduced: Callable[..., Array]
-) -> Callable[..., Array]:
+_auto_axes = later("shardwise.transforms.manual.explicit", "auto_axes")
+
+
+def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: Op) -> Callable[..., Array]:
     def segment(
         data: Any,
         segment_ids: Any,
@@ -39,8 +42,6 @@ def _segment(
     ) -> Array:
         if bucket_size is not None and operator.index(bucket_size) < 1:
             raise ValueError(f"{name}: bucket_size must be positive, got {bucket_size}.")
-        if out_sharding is not None:
-            raise NotImplementedError(f"{name}: out_sharding is not supported. Leave it out, and reshard the result.")
         values, ids = as_array(data), as_array(segment_ids)
         if num_segments is None:
             if isinstance(ids, Tracer):
@@ -52,6 +53,13 @@ def _segment(
         if num_segments < 0:
             raise ValueError(f"{name}: num_segments must be non-negative, got {num_segments}.")
         rows, tail = values.shape[: ids.ndim], values.shape[ids.ndim :]
+        resolved = resolve_out_sharding(out_sharding, name, 1 + len(tail))
+        if resolved is not None and resolved.mesh.explicit_axes:
+
+            def whole(values: Any, ids: Any) -> Array:
+                return segment(values, ids, num_segments, indices_are_sorted, unique_indices, bucket_size, mode)
+
+            return _auto_axes(whole, out_sharding=resolved)(values, ids)
         size = None if bucket_size is None or not rows else operator.index(bucket_size)
         buckets = () if size is None else (-(-rows[0] // size),)
         lead = (*buckets, num_segments)
@@ -74,18 +82,19 @@ def _segment(
             unique_indices=unique_indices,
             mode=mode,
         )
-        return found if size is None else reduced(found, axes=(0,))
+        return found if size is None else bind(reduced, found, axes=(0,))
 
     segment.__name__ = segment.__qualname__ = name
     segment.__doc__ = (
         f"The {reduction} of the rows of `data` that have each segment id: [n, ...] and int[n] -> [num_segments, ...].\n\n"
         "    Ids outside of [0, num_segments) are left out. Without `num_segments` it is the largest id plus one, which needs\n"
-        "    concrete ids. With `bucket_size` rows are first reduced in groups of that many, which rounds sums less.\n"
+        "    concrete ids. With `bucket_size` rows are first reduced in groups of that many, which rounds sums less. `out_sharding` is\n"
+        "    the sharding of the result on explicit mesh axes, where that of the rows does not say it.\n"
     )
     return segment
 
 
-segment_sum = _segment("segment_sum", "sum", scatter_add, do.reduce_sum)
-segment_prod = _segment("segment_prod", "prod", scatter_mul, do.reduce_prod)
-segment_max = _segment("segment_max", "max", scatter_max, do.reduce_max)
-segment_min = _segment("segment_min", "min", scatter_min, do.reduce_min)
+segment_sum = _segment("segment_sum", "sum", scatter_add, reduce_sum_p)
+segment_prod = _segment("segment_prod", "prod", scatter_mul, reduce_prod_p)
+segment_max = _segment("segment_max", "max", scatter_max, reduce_max_p)
+segment_min = _segment("segment_min", "min", scatter_min, reduce_min_p)

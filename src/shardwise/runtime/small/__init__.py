@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.code import Shape as Shape
     from shardwise.runtime.small.code import Value as Value
     from shardwise.runtime.small.control import mapped as mapped
+    from shardwise.runtime.small.cost import small_cost as small_cost
     from shardwise.runtime.small.devices import all_reduce_fits as all_reduce_fits
     from shardwise.runtime.small.devices import all_reduced as all_reduced
     from shardwise.runtime.small.devices import moved as moved
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.moves import starts_fit as starts_fit
     from shardwise.runtime.small.moves import updated_window as updated_window
     from shardwise.runtime.small.moves import view as view
+    from shardwise.runtime.small.pieces import Pieces as Pieces
+    from shardwise.runtime.small.pieces import in_pieces as in_pieces
     from shardwise.runtime.small.product import matrix_product as matrix_product
     from shardwise.runtime.small.product import product_fits as product_fits
     from shardwise.runtime.small.triangular import Substitution as Substitution
@@ -52,11 +55,13 @@ __getattr__ = open_door(
     body="Body",
     code="Code Shape Value",
     control="mapped",
+    cost="small_cost",
     devices="all_reduce_fits all_reduced moved moved_fits over_devices reduction_fits relocated",
     forms="mapped_fits writable",
     kernel="available small",
     loops="dense pointwise running running_fits store",
     moves="Wanted concatenated constant dynamic_slice dynamic_update padded recast recast_fits starts_fit updated_window view",
+    pieces="Pieces in_pieces",
     product="matrix_product product_fits",
     triangular="Substitution systems_fit triangular_solve turned",
     windows="gather scatter windows_fit",

@@ -19,7 +19,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
 from shardwise.runtime.small.code import Code, Shape, Value, lane_kind
-from shardwise.runtime.small.cost import cost
+from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
 from shardwise.runtime.small.loops import dense, store
@@ -334,7 +334,7 @@ def _branches(
 
 def _poll_every(body: Program, length: int | None) -> int:
     """In which rounds of a loop signals are looked at: every so many, a power of two; 0 for none."""
-    once = cost(body) + 1
+    once = small_cost(body) + 1
     if length is not None and length * once < costs.POLL_FROM:
         return 0
     return 1 << max(0, int(math.log2(max(1.0, costs.POLL_EVERY / once))))

@@ -7,7 +7,7 @@ import math
 from shardwise.ir import Branches, Loop, Program, is_update, region_of
 
 
-def cost(program: Program) -> float:
+def small_cost(program: Program) -> float:
     """About how many additions one run takes; loops without a known length count as one round."""
     total = 0.0
     for eqn in program.equations:
@@ -15,9 +15,9 @@ def cost(program: Program) -> float:
         touched = eqn.inputs[1:] if is_update(eqn) else eqn.outputs
         region, size = region_of(eqn), max((v.aval.size for v in touched), default=1)
         if isinstance(region, Loop):
-            total += (1 if region.length is None else region.length) * sum(map(cost, region.programs))
+            total += (1 if region.length is None else region.length) * sum(map(small_cost, region.programs))
         elif isinstance(region, Branches):
-            total += max(map(cost, region.programs))
+            total += max(map(small_cost, region.programs))
         elif eqn.op.product:
             total += math.sqrt(eqn.inputs[0].aval.size * eqn.inputs[1].aval.size * size)
         else:

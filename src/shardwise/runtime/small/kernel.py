@@ -31,7 +31,7 @@ from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import Body
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
-from shardwise.runtime.small.cost import cost
+from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.leads import out_leads
 from shardwise.runtime.small.parts import InParts, parts_of
@@ -45,14 +45,14 @@ _LARGE = 1 << 16  # bytes from which results come from the pool
 _MOST_STRIDES = 8  # combinations of strides of large operands for which a program has functions
 _SWAPPED = ord(">" if np.little_endian else "<")
 
-_TOOLS = (ctypes.c_void_p * 3)(
+TOOLS = (ctypes.c_void_p * 3)(
     *[
         ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
         for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
     ]
 )
 _CALL = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
-_tools = ctypes.addressof(_TOOLS)
+_tools = ctypes.addressof(TOOLS)
 
 
 def _fits(array: np.ndarray[Any, Any]) -> tuple[int, bool]:
@@ -251,7 +251,7 @@ def compiled_in_parts(program: Program, leads: Sequence[Shape], env: Env) -> Fun
         return None
     part = compiled(program, parts.leads(leads), env, in_parts=True)
     makes = [(_maker(shape, v), shape, physical(v.aval.dtype)) for shape, v in zip(outs, program.outputs, strict=True)]
-    return Function(InParts(parts, part.run, makes, list(_TOOLS)))
+    return Function(InParts(parts, part.run, makes, list(TOOLS)))
 
 
 def _result_shapes(program: Program, leads: Sequence[Shape], env: Env) -> list[Shape]:
@@ -277,7 +277,7 @@ def compiled(
     outs = _result_shapes(program, leads, env)
     found = _updated(program, leads, outs)
     inputs = [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)]
-    long = in_parts or cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
+    long = in_parts or small_cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
     text, scratch = module(program, inputs, outs, env, found, strides, long)
     function = llvm.compile_function("kernel", text).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]

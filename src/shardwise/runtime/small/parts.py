@@ -21,10 +21,10 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.small.code import Shape
-from shardwise.runtime.small.cost import cost
+from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.leads import axes_reduced, out_leads
 
-_CHECK = ctypes.PYFUNCTYPE(ctypes.c_int)
+CHECK = ctypes.PYFUNCTYPE(ctypes.c_int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def parts_of(program: Program, leads: Sequence[Shape], env: Env) -> Parts | None
     dim = next((d for d, n in enumerate(whole) if n > 1), None)
     if dim is None:
         return None
-    most = min(int(cost(program) * math.prod(whole) / costs.SMALL_PART), costs.SMALL_PARTS)
+    most = min(int(small_cost(program) * math.prod(whole) / costs.SMALL_PART), costs.SMALL_PARTS)
     count = max((n for n in range(1, most + 1) if whole[dim] % n == 0), default=1)
     if count == 1 or not _apart(program, env.axis_names[dim]):
         return None
@@ -107,8 +107,8 @@ class InParts:
         d, n = self._parts.dim, self._parts.count
         results = [make(shape, dtype) for make, shape, dtype in self._makes]
         caller, stopped = threading.get_ident(), False
-        look = _CHECK(lambda: stopped)
-        own, others = _table(self._table), _table((*self._table[:2], ctypes.cast(look, ctypes.c_void_p).value))
+        look = CHECK(lambda: stopped)
+        own, others = table(self._table), table((*self._table[:2], ctypes.cast(look, ctypes.c_void_p).value))
 
         def compute(part: slice) -> None:
             nonlocal stopped
@@ -130,7 +130,8 @@ class InParts:
         return tuple(results)
 
 
-def _table(functions: Sequence[int | None]) -> Any:
+def table(functions: Sequence[int | None]) -> Any:
+    """The functions that a small program gets as `tools`."""
     return (ctypes.c_void_p * len(functions))(*functions)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Program, ShapedArray, Var, bind, eval_program, tracing
+from shardwise.ir import ANY_GOES_ON, Program, ShapedArray, Var, bind, eval_program, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
 from shardwise.ops.control.bodies import interned, separate
@@ -211,9 +211,6 @@ def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tupl
         t if b else t.update(shape=(size, *t.shape), spec=((), *t.spec)) for t, b in zip(types, batched, strict=True)
     ]
     return (True,) * len(wide), wide
-
-
-ANY_GOES_ON = "any element goes on"  # the name of conditions that hold back elements which have stopped
 
 
 @remembered

@@ -15,6 +15,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ir import (
+    ANY_GOES_ON,
     Equation,
     Literal,
     Program,
@@ -35,7 +36,6 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, filled
 from shardwise.transforms.bodies.derived_bodies import traced
 from shardwise.transforms.bodies.jit_rules import Made, remembered
-from shardwise.transforms.bodies.while_rules import ANY_GOES_ON
 from shardwise.transforms.checks.checkify_checks import Enabled, checks_of
 from shardwise.transforms.checks.checkify_errors import (
     DivisionByZeroError,
