@@ -165,7 +165,7 @@ broadcast_in_dim_p = define_op(
     jvp="linear",
     transpose=_broadcast_transpose,
     batch=in_front("broadcast_in_dim", _broadcast_mapped),
-    shown=Shown(change=_shown),
+    shown=Shown(renamed={"out_sharding": "sharding"}, change=_shown),
     keys=HANDS_ON,
 )
 
