@@ -411,13 +411,17 @@ def solve_triangular(
 
 
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
-    """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`.
+    """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`. Batch dims broadcast.
 
     Both methods of JAX ('schur', 'eigen') use the Schur form here, which needs no eigenvectors.
     """
     if method not in ("schur", "eigen"):
         raise ValueError(f"Unrecognized method {method!r}; expected 'schur' or 'eigen'.")
-    return matrix_functions.solve_sylvester(*_inexact_like(A, B, C), tol=tol)
+    matrices = _inexact_like(A, B, C)
+    if len({x.shape[:-2] for x in matrices}) > 1:
+        batch = np.broadcast_shapes(*[x.shape[:-2] for x in matrices])
+        matrices = [jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in matrices]
+    return matrix_functions.solve_sylvester(*matrices, tol=tol)
 
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:

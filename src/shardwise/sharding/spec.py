@@ -169,7 +169,8 @@ class PartitionSpec:
             )
         if self.unreduced or self.reduced:
             raise TypeError(
-                f"{self} has unreduced or reduced axes, so that it cannot be added to the tuple {other!r}; "
+                f"unreduced in `__add__` of PartitionSpec: {self} has unreduced or reduced axes, so that no tuple can be added to it; "
+                f"got {other!r}, "
                 "add a PartitionSpec."
             )
 

@@ -261,3 +261,12 @@ def test_the_users_function_is_called_as_often_as_the_program_says(place, dialec
             np.testing.assert_array_equal(np.asarray(out), want, err_msg=name)
             assert len(_called) == (pure if name.startswith("pure") else impure), name
             assert set(_called) <= {(1,) if place == "inner map" else (3,)}, name
+
+
+@pytest.mark.parametrize("callback", [pure_callback, io_callback])
+def test_sequences_of_any_kind_are_the_values_asked_for(callback):
+    out = sw.jit(lambda x: callback(lambda x: [x, (x * 2,)], (SHAPE, SHAPE), x))(np.ones(3, f32))
+    assert isinstance(out, tuple)
+    assert [float(x[0]) for x in out] == [1, 2]
+    with pytest.raises(JaxRuntimeError, match="structure"):
+        sw.jit(lambda x: callback(lambda x: [x], (SHAPE, SHAPE), x))(np.ones(3, f32)).block_until_ready()
