@@ -98,7 +98,7 @@ def shell():
 
 # Reasons that name what the test extra, MPI or llvmlite bring: where CI is set these are there, or the tests have not been run.
 _LACKS = re.compile(
-    r"could not import '(jax|mpi4py|optax)|JAX is not installed|needs (mpi4py|optax)|no compiler|nothing can be compiled here"
+    r"could not import '(jax|mpi4py|optax|hatchling)|JAX is not installed|needs (mpi4py|optax)|no compiler|nothing can be compiled here"
 )
 
 

@@ -48,6 +48,17 @@ def test_dtypes_and_shardings() -> None:
     np.testing.assert_allclose(np.asarray(out), np.asarray(resize(np.asarray(batch))), rtol=2e-6, atol=2e-6)
 
 
+def test_dims_that_shrink_go_first() -> None:
+    """Sums over devices are of the smaller of both intermediate pictures."""
+    mesh = sw.make_mesh((4, 2), ("x", "y"))
+    split = sw.ShapeDtypeStruct((64, 64), np.float32, sharding=sw.NamedSharding(mesh, sw.P("x", "y")))
+    for shape in ((100, 33), (33, 100)):
+        found = sw.jit(lambda x, shape=shape: image.resize(x, shape, "linear")).lower(split).compile()
+        sums = {t.value for t in found.runtime_executable().transfers if t.kind == "all_reduce" and "," in t.value}
+        assert all("33" in value for value in sums)
+        assert sums
+
+
 def test_derivatives() -> None:
     small = PICTURE[0, :3, :4, 0]
     gradient = sw.grad(lambda x: jnp.sum(image.resize(x, (6, 8), "linear")))(small)

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as jnp
 from shardwise import lax, profiler
 from shardwise.ops.devices import parallel
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from shardwise.transforms.reports import Timeline
 from shardwise.transforms.tracing.naming import named_scope
 
 
@@ -48,7 +50,14 @@ def test_trace_has_programs_equations_and_annotations(tmp_path, mesh):
     assert {"all_reduce", "sin", "step", "train", "again"} <= set(by_name)
     assert [e["name"] for e in events if e["cat"] == "equation"] == ["all_reduce", "sin"] * 2
     first = next(e for e in events if e["name"] == "sin")
-    assert first["args"] == {"scope": "layer"}
+    where = step.__code__.co_firstlineno + 1
+    assert first["args"] == {
+        "scope": "layer",
+        "operands": "f32[4,2]",
+        "results": "f32[4,2]",
+        "bytes": 64,
+        "line": f"{__file__}:{where}",
+    }
     assert by_name["train"]["args"] == {"step_num": "3", "scope": "layer"} or by_name["train"]["args"] == {
         "step_num": "3"
     }
@@ -151,3 +160,48 @@ def test_memory_profile_has_the_sample_types_of_jax():
     assert types == read_profile(profiler.device_memory_profile())[0]
     assert {kind for _, kind, _ in samples} >= {"buffer"}
     assert kept.size == 100
+
+
+def test_a_group_names_its_ops_and_all_their_lines(tmp_path):
+    def step(x):
+        y = jnp.tanh(x)
+        return y * y + x
+
+    x = jnp.ones((512, 512))
+    fun = sw.jit(step)
+    with profiler.trace(tmp_path):
+        fun(x)
+    (group,) = (e["args"] for e in events_below(tmp_path) if e["name"] == "fused")
+    first = step.__code__.co_firstlineno
+    assert set(group["ops"].split()) == {"tanh", "mul", "add"}
+    assert group["line"].split("; ") == [f"{__file__}:{first + 1}", f"{__file__}:{first + 2}"]
+    assert (group["operands"], group["results"], group["bytes"]) == ("f32[512,512]",) * 2 + (2 * 4 * 512 * 512,)
+    assert len([e for e in events_below(tmp_path) if e.get("cat") == "program"]) == 1
+
+
+def test_timelines_of_several_processes_make_one_document(tmp_path):
+    file = tmp_path / "t.json"
+    fun = sw.jit(lambda x: lax.sin(x))
+    ends = []
+    for _ in range(3):
+        timeline = Timeline()
+        timeline.start()
+        fun(1.0)
+        timeline.stop()
+        timeline.append_to(file)
+        document = json.loads(file.read_text())
+        ends.append([e["ts"] for e in document["traceEvents"] if e["name"] == "sin"])
+    assert [len(times) for times in ends] == [1, 2, 3]
+    assert ends[2][:2] == ends[1] and sorted(ends[2]) == ends[2]  # one clock
+
+
+def test_a_timeline_needs_the_other_to_have_ended(tmp_path):
+    timeline = Timeline()
+    timeline.start()
+    try:
+        with pytest.raises(RuntimeError, match="already been started"):
+            profiler.start_trace(tmp_path)
+        with pytest.raises(RuntimeError, match="No profile started"):
+            profiler.stop_trace()
+    finally:
+        timeline.stop()

@@ -43,6 +43,10 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
 
     Raises:
         ValueError: `dtype` is that of random keys and `allow_extended_dtype` is False.
+
+    >>> from shardwise import dtypes
+    >>> dtypes.canonicalize_dtype("float64")
+    dtype('float32')
     """
     result = canonicalize(float if dtype is None else dtype)
     if isinstance(result, KeyDtype) and not allow_extended_dtype:

@@ -134,7 +134,8 @@ def _resampled(
 ) -> Array:
     work = np.dtype(np.float32) if x.dtype.itemsize < 4 else finfo(x.dtype).dtype
     out = x
-    for i, dim in enumerate(dims):
+    # Dims that shrink go first: what follows computes with fewer elements, and sums fewer over devices.
+    for i, dim in sorted(enumerate(dims), key=lambda entry: shape[entry[1]] / max(1, x.shape[entry[1]])):
         matrix = _weights(x.shape[dim], shape[dim], scale[i], translation[i], kernel, antialias, work).astype(x.dtype)
         out = jnp.moveaxis(jnp.tensordot(out, matrix, ((dim,), (0,)), precision=precision), -1, dim)
     return out

@@ -1,41 +1,35 @@
 """`shardwise.profiler`: a timeline of compiled programs and their equations, as a Chrome trace.
 
-While a trace runs, Python tells it of each generated plan that is entered and of each of its lines, and a plan has one
-line per equation; nothing is recorded or slowed down otherwise. Open the file at chrome://tracing or ui.perfetto.dev.
+While a trace runs, Python tells it of each generated plan that is entered and of each of its lines, each of which belongs to an
+equation; nothing is recorded or slowed down otherwise. Open the file at chrome://tracing or ui.perfetto.dev.
 """
 
 from __future__ import annotations
 
-import dis
 import functools
 import gzip
 import json
 import math
 import os
 import socket
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.protobuf import block, number, numbers, text
 from shardwise.engine.array import live_arrays
-from shardwise.sharding import devices, process_index
-from shardwise.transforms.tracing import SCOPES
+from shardwise.sharding import devices, process_count, process_index
+from shardwise.transforms.reports import Timeline, running_timeline
 
 __all__ = [
     "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",
     "start_server", "start_trace", "stop_server", "stop_trace", "trace",
 ]  # fmt: skip
-
-_PLAN = "<plan of "
 
 
 @dataclass(slots=True)
@@ -54,79 +48,9 @@ class ProfileOptions:
     start_timestamp_ns: int = 0
 
 
-class _Recording:
-    """The events of one trace."""
-
-    def __init__(self, directory: Path, perfetto: bool) -> None:
-        self.directory = directory
-        self.perfetto = perfetto
-        self.start = time.perf_counter()
-        self.events: list[dict[str, Any]] = []
-        self.before = (sys.gettrace(), threading.gettrace())
-
-    def add(self, name: str, kind: str, begin: float, end: float, args: dict[str, Any]) -> None:
-        scope = "/".join(SCOPES.get())
-        event = {"name": name, "cat": kind, "ph": "X", "ts": 1e6 * (begin - self.start), "dur": 1e6 * (end - begin),
-                 "pid": process_index(), "tid": threading.get_native_id()}  # fmt: skip
-        if scope:
-            args = {**args, "scope": scope}
-        self.events.append(event | {"args": args} if args else event)
-
-    def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Python's trace function: follows plans, and nothing else."""
-        code = frame.f_code
-        return _PlanTimer(self, code) if code.co_filename.startswith(_PLAN) else None
-
-    def write(self) -> Path:
-        names = {thread.native_id: thread.name for thread in threading.enumerate()}
-        known = [
-            {"name": "thread_name", "ph": "M", "pid": process_index(), "tid": i, "args": {"name": n}}
-            for i, n in names.items()
-        ]
-        folder = self.directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{socket.gethostname()}.trace.json.gz"
-        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": known + self.events})
-        for name in (path, folder / "perfetto_trace.json.gz") if self.perfetto else (path,):
-            with gzip.open(name, "wt", encoding="utf-8") as file:
-                file.write(text)
-        return path
-
-
-class _PlanTimer:
-    """Times one run of a plan, line by line."""
-
-    def __init__(self, recording: _Recording, code: CodeType) -> None:
-        self.recording = recording
-        self.code = code
-        self.begin = self.since = time.perf_counter()
-        self.line = 0
-
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        now = time.perf_counter()
-        op = _ops_by_line(self.code).get(self.line)
-        if op is not None:
-            self.recording.add(op, "equation", self.since, now, {})
-        self.line, self.since = frame.f_lineno, now
-        if event == "return":
-            name = self.code.co_filename.removeprefix(_PLAN).removesuffix(">")
-            self.recording.add(name, "program", self.begin, now, {})
-        return self
-
-
-@functools.lru_cache(maxsize=1024)
-def _ops_by_line(code: CodeType) -> dict[int, str]:
-    """The op that each line of a plan calls: plans name their kernels after the ops, with a number."""
-    found: dict[int, str] = {}
-    for instruction in dis.get_instructions(code):
-        line = instruction.positions.lineno if instruction.positions else None
-        name, _, number = str(instruction.argval).rpartition("_")
-        if instruction.opname == "LOAD_GLOBAL" and line is not None and number.isdigit() and name != "c":
-            found.setdefault(line, name)
-    return found
-
-
-_recording: list[_Recording] = []
+_recording: list[
+    tuple[Timeline, Path, bool]
+] = []  # the one that runs, its folder, and whether it is written for Perfetto, too
 
 
 def start_trace(
@@ -151,25 +75,25 @@ def start_trace(
                 raise NotImplementedError(
                     f"profiler_options.{name}={value!r}: only XLA's profiler reads it; leave it at its default."
                 )
-    if _recording:
-        raise RuntimeError(
-            "Profile has already been started. Only one profile may be run at a time; call stop_trace first."
-        )
-    recording = _Recording(Path(log_dir), create_perfetto_trace)
-    _recording.append(recording)
-    threading.settrace(recording.enter)
-    sys.settrace(recording.enter)
+    timeline = Timeline()
+    timeline.start()
+    _recording.append((timeline, Path(log_dir), create_perfetto_trace))
 
 
 def stop_trace() -> None:
     """End the recording and write ``plugins/profile/<time>/<host>.trace.json.gz`` below its directory."""
     if not _recording:
         raise RuntimeError("No profile started: call start_trace first.")
-    recording = _recording.pop()
-    own, new = recording.before
-    sys.settrace(own)
-    threading.settrace(new)  # type: ignore[arg-type]
-    recording.write()
+    timeline, directory, perfetto = _recording.pop()
+    timeline.stop()
+    folder = directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
+    folder.mkdir(parents=True, exist_ok=True)
+    rank = f".{process_index()}" if process_count() > 1 else ""  # processes of one host write side by side
+    document = json.dumps(timeline.document())
+    names = ["perfetto_trace"] if perfetto else []
+    for name in (f"{socket.gethostname()}{rank}.trace", *names):
+        with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
+            file.write(document)
 
 
 @contextmanager
@@ -201,10 +125,10 @@ class TraceAnnotation(ContextDecorator):
 
     def __exit__(self, *exc: object) -> None:
         begin = self._begins.pop()
-        if _recording:
-            _recording[0].add(
-                self.name, "annotation", begin, time.perf_counter(), {k: str(v) for k, v in self.kwargs.items()}
-            )
+        timeline = running_timeline()
+        if timeline is not None:
+            about = {k: str(v) for k, v in self.kwargs.items()}
+            timeline.add(self.name, "annotation", begin, time.perf_counter(), about)
 
 
 class StepTraceAnnotation(TraceAnnotation):

@@ -1,4 +1,4 @@
-"""What notebooks show of arrays, meshes, shardings and explanations; what users name is text there."""
+"""What notebooks show of arrays, meshes, shardings, explanations and plans; what users name is text there."""
 
 from __future__ import annotations
 
@@ -71,3 +71,19 @@ def test_an_explanation_of_hostile_names(mesh):
     x = jax.device_put(np.ones((8, 2), np.float32), NamedSharding(mesh, PartitionSpec(HOSTILE)))
     page = jax.jit(f).lower(x).compile().explain()._repr_html_()
     assert "<script" not in page and "&lt;script&gt;" in page
+
+
+def test_a_plan_is_the_page_of_the_command():
+    from shardwise.plan import on
+
+    def step(x):
+        return x @ x
+
+    step.__name__ = HOSTILE
+    with on("v5p-16") as run:
+        jax.jit(step)(jax.numpy.ones((64, 64)))
+    (plan,) = run.plans()
+    tags, text = shown(plan)
+    assert tags == {"pre"} and f"{HOSTILE} on v5p-16" in text and "memory at the peak" in text
+    assert str(plan) in text
+    assert re.fullmatch(rf"<Plan of {re.escape(HOSTILE)} on v5p-16: 1 x TPU v5p, fits, .* s a step>", repr(plan))

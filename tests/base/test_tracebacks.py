@@ -11,7 +11,7 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.base import config
 from shardwise.base.tracebacks import EXCLUDED, NOTE, _frames, _is_ours, user_stacklevel
-from shardwise.ir.trace import user_source
+from shardwise.ir.sources import user_source
 
 
 def wrong(x):

@@ -299,6 +299,10 @@ stages = [f.trace(a), f.lower(a)]
 result = [[str(getattr(t.sharding, 'spec', None)) for t in jax.tree.leaves(tree)]
     for tree in (f.eval_shape(a), jax.eval_shape(f, a), *(stage.out_info for stage in stages), f.lower(a).compile().out_info)]
 """,
+    "stages tell weak types and layouts as far as they are known": """
+f = jax.jit(lambda x: {'a': x * 2, 'b': jnp.ones((2, 3))})
+result = [str(stage.out_info) for stage in (f.trace(1.0), f.lower(1.0), f.lower(1.0).compile(), f.lower(a), f.trace(a))]
+""",
     "shard_map: carries keep their varying axes": """
 def kind(call, made=jnp.arange(8.0)):
     try: return str(jax.typeof(jax.shard_map(call, mesh=mesh, in_specs=P('x'), out_specs=P('x'))(made)))
@@ -434,6 +438,7 @@ NEWER = {
     "updates take the layout of the window they fill", "reshard and out_sharding", "unreduced", "shard_map: views",
     "shard_map: some axes", "shard_map: automatic axes flow through bodies", "shard_map: carries keep their varying axes",
     "shard_map: nested", "shard_map: loops", "shard_map: divergent branches", "stages tell the shardings of out_shardings",
+    "stages tell weak types and layouts as far as they are known",
 }  # fmt: skip
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 import shardwise as jax
-from shardwise import export, lib, profiler
+from shardwise import lib, profiler
 from shardwise._src import lib as jaxlib
 from shardwise.base import config
 from shardwise.base.config import use_dialect
@@ -57,27 +55,6 @@ def test_versions(dialect, version):
         assert lib.__version__ == jaxlib.__version__ == version
     with pytest.raises(AttributeError, match="xla_client"):
         _ = jaxlib.xla_client
-
-
-def test_symbolic_sizes():
-    a, four, b = export.symbolic_shape("a, 4, b")
-    assert (repr(a), four, b == export.SymbolicDim("b"), a == b) == ("a", 4, True, False)
-    assert export.symbolic_shape("(a, _)", like=(2, 3)) == (a, 3)
-    assert export.symbolic_shape("..., a", like=(2, 3, 4)) == (2, 3, a)
-    assert export.symbolic_shape(None, like=(2, 3)) == (2, 3)
-    for call, error in (
-        (lambda: export.symbolic_shape("2*a"), NotImplementedError),
-        (lambda: export.symbolic_shape("a", constraints=("a > 1",)), NotImplementedError),
-        *((functools.partial(export.symbolic_shape, text), ValueError) for text in ("_", "...", None, "a,,b", ", a")),
-        *(
-            (functools.partial(export.symbolic_shape, text, like=like), ValueError)
-            for text, like in (("a, _", (1,)), ("a, 4", (3, 5)), ("..., ...", (1, 2)))
-        ),
-        (lambda: export.export(jax.jit(lambda x: x)), NotImplementedError),
-    ):
-        with pytest.raises(error):
-            call()
-    assert export.DisabledSafetyCheck.custom_call("f") != export.DisabledSafetyCheck.platform()
 
 
 def test_options_of_profiles(tmp_path):

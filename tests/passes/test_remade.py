@@ -59,3 +59,22 @@ def test_ranks_exchange_no_samples():
     first, second = transfers(f, split, outs=SPLIT)
     assert second.bytes < first.bytes
     np.testing.assert_array_equal(sw.jit(f, out_shardings=SPLIT)(split), np.argsort(np.argsort(x, kind="stable")))
+
+
+def routed(w, x, ids):
+    """Rows of `x` in the order of their experts, through a matrix each, and back."""
+    order = jnp.argsort(ids)
+    rows = x[order]
+    boxes = jnp.zeros((8, 32, x.shape[1])).at[ids[order], jnp.arange(64) % 32].set(rows, mode="drop")
+    out = jnp.einsum("ecd,edf->ecf", boxes, w)
+    return jnp.zeros_like(x).at[order].add(out[ids[order], jnp.arange(64) % 32] * rows.sum(1)[:, None])
+
+
+def test_rows_of_a_gathered_value_are_looked_up_again():
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal(s).astype(np.float32) for s in [(8, 128, 128), (64, 128)])
+    ids = rng.integers(0, 8, 64).astype(np.int32)
+    split = [sw.device_put(a, SPLIT) for a in (w, x, ids)]
+    found = [t for t in transfers(routed, *split) if t.kind == "all_gather" and t.value == "f32[64,128]"]
+    assert [t.cause for t in found] == ["gather"]  # of x; not of its rows for the boxes
+    np.testing.assert_allclose(sw.jit(routed)(*split), routed(w, x, ids), rtol=2e-4, atol=2e-4)

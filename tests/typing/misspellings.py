@@ -1,8 +1,9 @@
-"""40 misspelled names: checkers tell of each, and so does Python. `test_checkers.py` reads this file line by line."""
+"""41 misspelled names: checkers tell of each, and so does Python. `test_checkers.py` reads this file line by line."""
 
 # fmt: off
 
 import shardwise as jax
+import shardwise.extend.core.primitives as primitives
 import shardwise.numpy as jnp
 from shardwise import lax, nn, random
 
@@ -38,6 +39,7 @@ lax.dot_genral
 lax.fori_lop
 lax.linalg.choleski
 lax.addd_p
+primitives.addd_p
 nn.reluu
 nn.soft_max
 nn.initializers.glorot_norml

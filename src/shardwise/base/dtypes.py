@@ -289,6 +289,10 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The dtype of an elementwise result over `args`; None counts as the default float.
 
     A weak result gets the default width of its kind. With `return_weak_type_flag`, the pair (dtype, weak).
+
+    >>> from shardwise import dtypes
+    >>> dtypes.result_type(jnp.int8, jnp.float16)
+    dtype('float16')
     """
     dtype, weak = lattice_result_type(*[float32 if x is None else x for x in args])
     if weak:
@@ -375,7 +379,12 @@ def reduction_dtype(dtype: Any) -> DType:
 
 
 def issubdtype(a: Any, b: Any) -> bool:
-    """`numpy.issubdtype` that also knows ml_dtypes' types, `KeyDtype`, `extended` and `prng_key`."""
+    """`numpy.issubdtype` that also knows ml_dtypes' types, `KeyDtype`, `extended` and `prng_key`.
+
+    >>> from shardwise import dtypes
+    >>> dtypes.issubdtype(jnp.int8, jnp.integer)
+    True
+    """
     return _issubdtype(_scalar_type(a), _scalar_type(b))
 
 
@@ -424,7 +433,12 @@ def _is_of_kind(dtype: DType, kind: Any) -> bool:
 
 
 def scalar_type_of(x: Any) -> type:
-    """The Python type (bool, int, float or complex) of the values that `x`, a value or dtype, holds."""
+    """The Python type (bool, int, float or complex) of the values that `x`, a value or dtype, holds.
+
+    >>> from shardwise import dtypes
+    >>> dtypes.scalar_type_of(jnp.float32(1))
+    <class 'float'>
+    """
     python_types = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
     dtype = dtype_of(x)
     try:
@@ -434,7 +448,12 @@ def scalar_type_of(x: Any) -> type:
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits of one element; fewer than it occupies in memory for int4 and other types below a byte."""
+    """Bits of one element; fewer than it occupies in memory for int4 and other types below a byte.
+
+    >>> from shardwise import dtypes
+    >>> dtypes.itemsize_bits(jnp.int4)
+    4
+    """
     full = as_dtype(dtype)
     kind = _kind(full)
     if kind in "iu":

@@ -6,9 +6,27 @@ place, so both `except ShardwiseError` and an `except ValueError` written for JA
 
 from __future__ import annotations
 
+from typing import ClassVar, TypeVar
+
+_Error = TypeVar("_Error", bound=Exception)
+
+
+def about(topic: str, error: _Error) -> _Error:
+    """`error`, as one of those that the section `topic` of docs/errors.md is about. A class of ours says it by its member `topic`."""
+    error.topic = topic  # type: ignore[attr-defined]
+    return error
+
+
+def topic_of(error: BaseException) -> str:
+    """The section of docs/errors.md that is about this error; empty if none is."""
+    topic = getattr(error, "topic", "") if isinstance(error, ShardwiseError) or "topic" in vars(error) else ""
+    return topic if isinstance(topic, str) else ""
+
 
 class ShardwiseError(Exception):
     """Root of all exceptions that shardwise defines."""
+
+    topic: ClassVar[str] = ""  # of docs/errors.md
 
 
 class JAXTypeError(ShardwiseError, TypeError):
@@ -25,6 +43,8 @@ class JAXIndexError(ShardwiseError, IndexError):
 
 class ShardingTypeError(ShardwiseError):
     """An operation on explicitly sharded types has no unambiguous result sharding (JAX 0.10's class)."""
+
+    topic: ClassVar[str] = "explicit-layouts"
 
 
 class ShardingTypeErrorSeed(ShardingTypeError, TypeError):
@@ -49,13 +69,19 @@ class MissingAxisErrorSeed(ShardwiseError, KeyError, ValueError):
 class IndivisibleError(ShardwiseError, ValueError):
     """A dimension is split more ways than divide its size."""
 
+    topic: ClassVar[str] = "uneven-dim"
+
 
 class DuplicateSpecError(ShardwiseError):
     """A spec uses one mesh axis for two dimensions."""
 
+    topic: ClassVar[str] = "mesh-axis"
+
 
 class ConcretizationTypeError(JAXTypeError):
     """A traced value stands where a concrete one is needed."""
+
+    topic: ClassVar[str] = "traced-value"
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
@@ -65,17 +91,25 @@ class TracerBoolConversionError(ConcretizationTypeError):
 class TracerIntegerConversionError(JAXTypeError):
     """A traced value stands where Python needs an integer."""
 
+    topic: ClassVar[str] = "traced-value"
+
 
 class TracerArrayConversionError(JAXTypeError):
     """NumPy conversion of a traced value."""
+
+    topic: ClassVar[str] = "traced-value"
 
 
 class UnexpectedTracerError(JAXTypeError):
     """A traced value is used outside the function call that made it."""
 
+    topic: ClassVar[str] = "escaped-tracer"
+
 
 class NonConcreteBooleanIndexError(JAXIndexError):
     """Indexing with a traced boolean mask: the result's shape would depend on values."""
+
+    topic: ClassVar[str] = "traced-value"
 
 
 class KeyReuseError(JAXTypeError):
@@ -84,6 +118,8 @@ class KeyReuseError(JAXTypeError):
 
 class InvalidInputException(ShardwiseError, TypeError):
     """An argument is no array, scalar or other value that JAX functions take."""
+
+    topic: ClassVar[str] = "argument-type"
 
 
 class TypePromotionError(ShardwiseError, ValueError):
@@ -101,6 +137,8 @@ class InconclusiveDimensionOperation(ShardwiseError):
 class LeakedTracerError(ShardwiseError):
     """Found by `checking_leaks`: a traced value outlived its trace."""
 
+    topic: ClassVar[str] = "escaped-tracer"
+
 
 class JaxRuntimeError(ShardwiseError, RuntimeError):
     """A failure while a compiled program or a device operation runs."""
@@ -108,3 +146,5 @@ class JaxRuntimeError(ShardwiseError, RuntimeError):
 
 class ConfigFrozenError(ShardwiseError, RuntimeError):
     """A setting is changed too late: the devices it describes exist already."""
+
+    topic: ClassVar[str] = "frozen-devices"

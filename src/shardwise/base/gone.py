@@ -20,7 +20,6 @@ _MAKERS: Final = {
 }
 # Parts of JAX that libraries import whether they use them or not. Their names can be imported; using one says what to use instead.
 REFUSING: Final = {
-    "export": "programs have no StableHLO form; carry compiled functions with experimental.serialize_executable",
     "experimental.pallas": "kernels are interpreted on the CPU, and only a GPU or a TPU gives this name a meaning; write it with "
     "pallas_call, numpy and lax",
     "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",

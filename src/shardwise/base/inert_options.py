@@ -13,7 +13,7 @@ _KERNELS = "compiled kernels are small: they are kept on disk whatever they took
 _XLA = "it steers XLA, which is not here"
 _GPU = "it steers GPUs and TPUs, and there are none here"
 _CPU_ONLY = "the devices are CPUs; leave the option out"
-_EXPORT = "there is no StableHLO to export"
+_EXPORT = "exported functions are bytes of our own form, not StableHLO"
 _PALLAS = (
     "kernels of pallas are interpreted; nothing compiles them, and memory that is not written yet is always poisoned"
 )

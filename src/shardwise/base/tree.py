@@ -114,7 +114,11 @@ def tree_reduce(
 def tree_reduce_associative(
     operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _REQUIRED, is_leaf: IsLeaf = None
 ) -> Any:
-    """The leaves joined by an associative `operation`, in a balanced order of log2(n) steps."""
+    """The leaves joined by an associative `operation`, in a balanced order of log2(n) steps.
+
+    >>> jax.tree_util.tree_reduce_associative(jnp.add, [jnp.array(1), jnp.array(2), jnp.array(3)])
+    Array(6, dtype=int32, weak_type=True)
+    """
     values = tree_leaves(tree, is_leaf)
     if not values:
         if identity is _REQUIRED:

@@ -246,7 +246,11 @@ def registration(kind: type) -> Registration | None:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Whether values of this type are nodes, not leaves."""
+    """Whether values of this type are nodes, not leaves.
+
+    >>> jax.tree_util.is_tree_node(dict), jax.tree_util.is_tree_node(int)
+    (True, False)
+    """
     return typ in _BUILTIN_NODES or typ in _registry
 
 

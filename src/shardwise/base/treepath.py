@@ -162,7 +162,11 @@ def generate_key_paths(tree: Any) -> list[tuple[KeyPath, Any]]:
 
 
 def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
-    """(children, metadata) of a node; ValueError for a leaf."""
+    """(children, metadata) of a node; ValueError for a leaf.
+
+    >>> jax.tree_util.flatten_one_level([1, {"a": 2}])[0]
+    (1, {'a': 2})
+    """
     pairs, aux = flatten_one_level_with_keys(tree)
     return tuple(child for _, child in pairs), aux
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import tracebacks
+from shardwise.base.errors import topic_of
 from shardwise.base.nearest import did_you_mean
 
 
@@ -41,6 +42,9 @@ def shown(error: BaseException) -> BaseException:
     hint = _hint(error)
     if hint and hint not in getattr(error, "__notes__", ()):
         error.add_note(hint)
+    topic = topic_of(error) or ("not-implemented" if removed and isinstance(error, NotImplementedError) else "")
+    if topic:
+        error.add_note(f"More about this error: shardwise help {topic}")
     if removed:  # told once is enough, and last
         error.add_note(tracebacks.NOTE)
     return error

@@ -1,4 +1,4 @@
-"""The command `shardwise`: `run` a JAX program or notebook, `explain` what it does, `plan` it for a machine that one does not have.
+"""The command `shardwise`: `run` a JAX program or notebook, `explain` what it does, `bench` and `trace` its calls, `plan` it elsewhere.
 
 In: the words of the command line. Out: an exit status; everything else is printed.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import NoReturn
 
 from shardwise import __version__
-from shardwise.cli import completion, explain, info, plan, run
+from shardwise.cli import bench, completion, explain, help, info, plan, run, trace
 from shardwise.cli.info import print_environment_info as print_environment_info
 from shardwise.cli.program import UsageError as UsageError
 
-_COMMANDS: tuple[ModuleType, ...] = (run, explain, plan, info, completion)
+_COMMANDS: tuple[ModuleType, ...] = (run, explain, bench, trace, plan, info, help, completion)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,7 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         options.parser.error("unrecognized arguments: " + " ".join(unknown))
     try:
-        return options.carry_out(options)
+        status = options.carry_out(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who reads our output, such as `head`, has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it
+        return 128 + signal.SIGPIPE
     except UsageError as error:
         options.parser.print_usage(sys.stderr)
         print(f"shardwise {options.command}: {error}", file=sys.stderr)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NoReturn
 
-from shardwise.cli.program import Program, UsageError
+from shardwise.cli.program import Program, UsageError, positive
 from shardwise.runtime.processes import launched_rank, processors
 
 _THREADS = "OMP_NUM_THREADS"
@@ -17,8 +19,20 @@ _THREADS = "OMP_NUM_THREADS"
 _CROWDED = ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
 
 
-def launch(program: Program, processes: int, options: Sequence[str]) -> NoReturn:
-    """Become the launcher of that many processes, each of which does `shardwise run OPTIONS PROGRAM`.
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """Add the option --processes."""
+    parser.add_argument(
+        "--processes",
+        type=functools.partial(positive, "processes"),
+        metavar="N",
+        help="start N processes on this machine, which the program joins by jax.distributed.initialize()",
+    )
+
+
+def launch(command: str, program: Program, processes: int, options: Mapping[str, object]) -> NoReturn:
+    """Become the launcher of that many processes, each of which does `shardwise COMMAND OPTIONS PROGRAM`.
+
+    `options` are values by name; None stands for one that is not given.
 
     Signals, output and the exit status are the launcher's own: it ends all processes on Ctrl-C or when one of them fails, and gives
     the status of the one that failed.
@@ -34,9 +48,10 @@ def launch(program: Program, processes: int, options: Sequence[str]) -> NoReturn
     if launcher is None or importlib.util.find_spec("mpi4py") is None:
         what = "mpi4py" if launcher is not None else "mpiexec"
         raise UsageError(f"--processes needs {what}, which is not here: pip install mpi4py mpich")
-    command = [launcher, "-n", str(processes), sys.executable, "-m", "shardwise", "run", *options, *program.words()]
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    words = [launcher, "-n", str(processes), sys.executable, "-m", "shardwise", command, *given, *program.words()]
     sys.stdout.flush()
-    os.execve(launcher, command, dict([_CROWDED]) | dict(os.environ) | threads_of_each(processes, os.environ))
+    os.execve(launcher, words, dict([_CROWDED]) | dict(os.environ) | threads_of_each(processes, os.environ))
 
 
 def find_launcher() -> str | None:

@@ -174,15 +174,19 @@ def run_observed(program: Program, command: str) -> int:
 def check_writable(options: argparse.Namespace) -> None:
     """Refuse files that could not be written after the run, before it."""
     for name in ("json", "html", "trace"):
-        file = getattr(options, name)
-        if file is not None and not os.access(Path(file).resolve().parent, os.W_OK):
-            raise UsageError(
-                f"--{name} {file}: there is no folder {Path(file).resolve().parent} that can be written to"
-            )
-        if file is not None and Path(file).is_dir():
-            raise UsageError(f"--{name} {file}: that is a folder; give a file in it")
+        if (file := getattr(options, name)) is not None:
+            check_file(name, file)
     if options.chakra is not None and Path(options.chakra).is_file():
         raise UsageError(f"--chakra {options.chakra}: that is a file; give a folder")
+
+
+def check_file(option: str, file: str) -> None:
+    """Refuse a file that cannot be written, named by the option --`option`."""
+    folder = Path(file).resolve().parent
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--{option} {file}: there is no folder {folder} that can be written to")
+    if Path(file).is_dir():
+        raise UsageError(f"--{option} {file}: that is a folder; give a file in it")
 
 
 def show_plans(plans: Sequence[Plan], options: argparse.Namespace) -> None:

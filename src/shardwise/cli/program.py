@@ -27,6 +27,7 @@ from shardwise.runtime.processes import launched_rank
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _INTERRUPTED = 130  # the exit status of shells for a program ended by Ctrl-C
+_INHERITED = ("SHARDWISE_RUN_PREFIX", "SHARDWISE_DIALECT")
 _CHILDREN = os.path.join(_HERE, "children")  # found by the Python that a child runs
 
 
@@ -171,6 +172,20 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
     """Add the option --devices."""
     count = functools.partial(positive, "devices")
     parser.add_argument("--devices", type=count, metavar="N", help="number of virtual CPU devices (of each process)")
+
+
+def clean_environment(devices: int | None) -> dict[str, str]:
+    """The environment of a process that is to import the real JAX, with so many CPU devices where a number is given.
+
+    It is what this one was before `prepare`: without the paths by which children inherit the alias.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _INHERITED}
+    if (path := os.environ.get("PYTHONPATH")) is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in path.split(os.pathsep) if p != _CHILDREN)
+    environment.setdefault("JAX_PLATFORMS", "cpu")
+    if devices is not None:
+        environment["JAX_NUM_CPU_DEVICES"] = str(devices)
+    return environment
 
 
 def positive(what: str, text: str) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from typing import Any
 
-from shardwise.cli.launch import launch
-from shardwise.cli.program import Program, add_devices, add_program, own_words, positive, prepare, run_to_end
+from shardwise.cli.launch import add_processes, launch
+from shardwise.cli.program import Program, add_devices, add_program, own_words, prepare, run_to_end
 
 NAME = "run"
 
@@ -24,19 +23,13 @@ def register(commands: Any) -> None:
     )
     add_program(parser)
     add_devices(parser)
-    parser.add_argument(
-        "--processes",
-        type=functools.partial(positive, "processes"),
-        metavar="N",
-        help="start N processes on this machine, which the program joins by jax.distributed.initialize()",
-    )
+    add_processes(parser)
     parser.set_defaults(carry_out=_carry_out, split_words=own_words, parser=parser)
 
 
 def _carry_out(options: argparse.Namespace) -> int:
     program = Program.of(options)
     if options.processes is not None and options.processes > 1:
-        given = {"--dialect": options.dialect, "--devices": options.devices}
-        launch(program, options.processes, [f"{name}={value}" for name, value in given.items() if value is not None])
+        launch(NAME, program, options.processes, {"--dialect": options.dialect, "--devices": options.devices})
     prepare(program, options.dialect, options.devices)
     return run_to_end(program)

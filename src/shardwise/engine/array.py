@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
-from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.planned import check_room, recorder
@@ -80,7 +80,8 @@ class ArrayImpl(Array):
         return block
 
     def _deleted_error(self) -> RuntimeError:
-        return RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{','.join(map(str, self.shape))}].")
+        shape = ",".join(map(str, self.shape))
+        return about("deleted-array", RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{shape}]."))
 
     @property
     def _known_origin(self) -> int:
@@ -371,11 +372,10 @@ class ArrayImpl(Array):
         if self.size == 0 and self.ndim:
             return f"Array([], shape={self.shape}, " + tail
         body = np.array2string(value, separator=", ", prefix="Array(", suffix=",")
-        text = f"Array({body}, "
-        last_line = text.rpartition("\n")[2]
-        if len(last_line) + len(tail) > np.get_printoptions()["linewidth"]:
-            return f"Array({body},\n      {tail}"
-        return text + tail
+        # JAX fills up with spaces instead of breaking the line, and counts so; doctests compare it.
+        last_line = len(body) - body.rfind("\n") + 1
+        gap = " " if last_line + len(tail) + 1 <= np.get_printoptions()["linewidth"] else " " * len("Array(")
+        return f"Array({body},{gap}{tail}"
 
     # -- copies ------------------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from shardwise.ir import (
     unexpected_tracer,
 )
 from shardwise.ir.op import Op
-from shardwise.ir.trace import user_source
+from shardwise.ir.sources import user_source
 from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.device import default_device
 

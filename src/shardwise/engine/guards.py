@@ -19,7 +19,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature
 from shardwise.ir import Program, source_text
 from shardwise.ir.key_uses import KeyUses, Mask, is_key, overlap, union
-from shardwise.ir.trace import user_source
+from shardwise.ir.sources import user_source
 from shardwise.passes import key_uses
 from shardwise.sharding import Device
 

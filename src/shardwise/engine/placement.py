@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.errors import about
 from shardwise.engine.signature import Signature
 from shardwise.ir import ShapedArray
 from shardwise.passes import DimAxes, Grid
@@ -120,7 +121,7 @@ def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "")
         return
     for dim, (size, ways) in enumerate(zip(aval.shape, tiling.ways, strict=True)):
         if size % ways:
-            raise _indivisible(sharding, aval, what, path, dim, ways)
+            raise about("uneven-dim", _indivisible(sharding, aval, what, path, dim, ways))
 
 
 def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, dim: int, ways: int) -> ValueError:

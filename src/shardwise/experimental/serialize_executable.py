@@ -7,10 +7,8 @@ another one.
 
 from __future__ import annotations
 
-import importlib
 import io
 import pickle
-import pkgutil
 from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -22,13 +20,16 @@ from shardwise.base.tree import PyTreeDef
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
 from shardwise.engine.signature import Signature, signature
+from shardwise.export.codec import op_of_name
 from shardwise.ir import Op, all_ops
 from shardwise.passes import inline_calls
 from shardwise.sharding import Device, Mesh
 from shardwise.sharding import devices as all_devices
 from shardwise.sharding.device import Client
+from shardwise.transforms.jit.compiled import Compiled
 from shardwise.transforms.jit.entry import Entry
-from shardwise.transforms.jit.stages import Compiled, Lowered, Stage
+from shardwise.transforms.jit.stage import Stage
+from shardwise.transforms.jit.stages import Lowered
 from shardwise.version import __version__
 
 __all__ = ["deserialize_and_load", "serialize"]
@@ -238,28 +239,21 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         kind, name = pid
         if kind == "op":
-            return _op(name)
+            return op_of_name(name)
         return self._devices[name] if name in self._devices else next(iter(self._devices.values()))
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         if _may_be_named(module_name, global_name):
-            found = super().find_class(module_name, global_name)
+            try:
+                found = super().find_class(module_name, global_name)
+            except AttributeError:
+                found = None
             # A name that a module of ours imports, or a dotted one, may be another package's.
             if _may_be_named(getattr(found, "__module__", None), global_name):
                 return found
         raise pickle.UnpicklingError(
             f"the bytes name {module_name}.{global_name}, which no executable holds; do not load them."
         )
-
-
-def _op(name: str) -> Op:
-    """The op of that name. Files of ops are imported as programs need them: if its own has not been, all are."""
-    for room in ("ops", "transforms"):
-        if name not in all_ops():
-            package = importlib.import_module(f"{__name__.partition('.')[0]}.{room}")
-            for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-                importlib.import_module(module.name)
-    return all_ops()[name]
 
 
 def _may_be_named(module: str | None, name: str) -> bool:

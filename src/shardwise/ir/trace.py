@@ -25,12 +25,12 @@ from shardwise.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise.base.tracebacks import user_frame
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.keys import note_params, params_key
 from shardwise.ir.op import Op
-from shardwise.ir.program import Atom, Equation, Program, Source, Var
+from shardwise.ir.program import Atom, Equation, Program, Var
+from shardwise.ir.sources import Replay, user_source
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array, Literal, check_index, check_scalar, check_truth
 from shardwise.sharding.context import tracing as inside_trace
@@ -155,7 +155,6 @@ _CONCRETE_ONLY = frozenset(
 class _State(threading.local):
     def __init__(self) -> None:
         self.trace: Trace = _EAGER[0]
-        self.replay: Replay | None = None
 
 
 class _NoEager(Trace):
@@ -486,43 +485,3 @@ def splice(program: Program, values: Sequence[Any]) -> list[Any]:
         names.update(zip(eqn.outputs, outs, strict=True))
     found = [find(a, a) for a in program.outputs]
     return [ProgramTracer(trace, a) if isinstance(a, Var) else a for a in found]
-
-
-# -- source lines ----------------------------------------------------------------------------------------------------------
-
-
-class Replay:
-    """Context in which equations are bound once more, or transposed: what is recorded for them has their source lines.
-
-    The caller sets `source` for each equation. User code that is called back has lines of its own: `frame` is the user's frame that asked
-    for the replay. `backward`: whether it is for a backward pass.
-    """
-
-    __slots__ = ("_outer", "backward", "frame", "source")
-
-    def __init__(self, backward: bool = False) -> None:
-        self.backward = backward
-        self.source: Source | None = None
-
-    def __enter__(self) -> Replay:
-        self._outer = outer = _state.replay
-        if outer is not None and outer.backward:
-            self.backward = True
-        self.frame = user_frame()
-        _state.replay = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _state.replay = self._outer
-        self.frame = None
-
-
-def user_source() -> Source | None:
-    """The source of what is recorded now: the innermost line of user code, or that of the equation that is replayed."""
-    frame, replay = user_frame(), _state.replay
-    backward = False
-    if replay is not None:
-        backward, source = replay.backward, replay.source
-        if source is not None and frame is replay.frame:
-            return source if source.backward or not backward else Source(source.file, source.line, True)
-    return Source(frame.f_code.co_filename, frame.f_lineno, backward) if frame is not None else None

@@ -88,6 +88,9 @@ def qdwh(
     of the type) also bounds the smallest singular value from below, relative to the largest. Matrices that are Hermitian
     (`is_hermitian`) go the same way as others. Derivatives are those of the decomposition, converged or not.
     NotImplementedError for `dynamic_shape`.
+
+    >>> lax.linalg.qdwh(jnp.array([[-2.0]]))[1].round(3)
+    Array([[2.]], dtype=float32)
     """
     del is_hermitian  # says that a method for Hermitian matrices may be taken
     if dynamic_shape is not None:

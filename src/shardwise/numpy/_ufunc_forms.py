@@ -9,10 +9,14 @@ import numpy as np
 
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Op, bind
+from shardwise.numpy._documented import named
 from shardwise.numpy._promote import (
     Value,
     broadcast_together,
+    promote,
     promote_inexact,
+    promote_to_inexact,
+    promote_to_numeric,
     strong,
     value,
 )
@@ -21,6 +25,12 @@ from shardwise.ops.elementwise.selection import select_n_p
 _FLOATING = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64, np.complex64, np.complex128))
 
 Promotion = Callable[..., Any]
+TWO_OPERANDS = "`x` and `y` are arrays or numbers whose shapes broadcast."
+_DTYPES = {
+    promote: "The result has their common dtype.",
+    promote_to_numeric: "The result has their common dtype; bools become integers.",
+    promote_to_inexact: "The result has their common dtype; integers and bools become floats.",
+}
 
 
 def unary(name: str, op: Op, doc: str) -> Callable[[Any], Array]:
@@ -31,7 +41,8 @@ def unary(name: str, op: Op, doc: str) -> Callable[[Any], Array]:
             return bind(op, x)
         return bind(op, *promote_inexact(value(name, x)))
 
-    return _named(function, name, doc)
+    takes = "`x` is an array or a number; integers and bools become floats. The result has its shape."
+    return named(function, name, doc, takes)
 
 
 def binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any, Any], Array]:
@@ -44,14 +55,7 @@ def binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any, 
                 return bind(op, x, y)
         return bind(op, *promotion(name, x, y))
 
-    return _named(function, name, doc)
-
-
-def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    function.__module__ = "shardwise.numpy"
-    return function
+    return named(function, name, doc, f"{TWO_OPERANDS} {_DTYPES[promotion]}")
 
 
 def weak_if_scalar(result: Array) -> Array:

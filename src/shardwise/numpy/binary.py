@@ -184,7 +184,7 @@ def _integer_constant(y: Value) -> int | None:
 
 def integer_power(x: Value, exponent: int) -> Array:
     """`x` to the power of an int known while tracing."""
-    if exponent == 2:
+    if exponent == 2 and (x.dtype.kind == "c" or not isinstance(x, Tracer)):
         return bind(one.square_p, x)
     if exponent == 1:
         return as_array(x)
@@ -214,7 +214,11 @@ def float_power(x: Any, y: Any, /) -> Array:
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Array:
-    """Elementwise ``log(exp(x1) + exp(x2))`` without overflow."""
+    """Elementwise ``log(exp(x1) + exp(x2))`` without overflow.
+
+    >>> jnp.logaddexp(jnp.array([0.0, 100.0]), 0.0).round(3)
+    Array([  0.693, 100.   ], dtype=float32)
+    """
     x, y = promote_to_inexact("logaddexp", x1, x2)
     result = _log_sum(x, y)
     return weak_if_scalar(result) if is_complex(x.dtype) else result
@@ -252,7 +256,11 @@ _log_sum = define_along("logaddexp", _log_sum_body, *_log_sum_pushes(lax.exp))
 
 
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
-    """Elementwise ``log2(2**x1 + 2**x2)`` without overflow."""
+    """Elementwise ``log2(2**x1 + 2**x2)`` without overflow.
+
+    >>> jnp.logaddexp2(jnp.array([3.0, 1000.0]), 3.0).round(3)
+    Array([   4., 1000.], dtype=float32)
+    """
     return weak_if_scalar(_log2_sum(*promote_to_inexact("logaddexp2", x1, x2)))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from shardwise.base.dtypes import default_dtype, dtype_of, lattice_result_type
 from shardwise.ir import Array, Op, bind, literal
 from shardwise.lax import adaptive as lax
+from shardwise.numpy._documented import named
 from shardwise.numpy._promote import (
     Value,
     as_array,
@@ -32,7 +33,7 @@ from shardwise.numpy._promote import (
     values,
     zero_like,
 )
-from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
+from shardwise.numpy._ufunc_forms import TWO_OPERANDS, weak_if_scalar, where_
 from shardwise.numpy.creation import asarray
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import comparison
@@ -41,13 +42,6 @@ from shardwise.ops.rules.operands import dtype_kind
 from shardwise.transforms.jit.composed import composed
 
 _BOOL = np.dtype(np.bool_)
-
-
-def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    function.__module__ = "shardwise.numpy"
-    return function
 
 
 # -- comparisons -----------------------------------------------------------------------------------------------
@@ -59,7 +53,7 @@ def _equality(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
             return bind(op, x, y)
         return bind(op, *promote(name, x, y))
 
-    return _named(function, name, doc)
+    return named(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
 
 
 def _order(name: str, op: Op, strict: Op, doc: str) -> Callable[[Any, Any], Array]:
@@ -72,7 +66,7 @@ def _order(name: str, op: Op, strict: Op, doc: str) -> Callable[[Any, Any], Arra
         real_a, real_b = lax.real(a), lax.real(b)
         return where_(lax.eq(real_a, real_b), bind(op, lax.imag(a), lax.imag(b)), bind(strict, real_a, real_b))
 
-    return _named(function, name, doc)
+    return named(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
 
 
 equal = _equality("equal", comparison.eq_p, "Elementwise ``x == y``.")
@@ -116,7 +110,7 @@ def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
             return as_array(convert(result, result.dtype, True))
         return strong(result)
 
-    return _named(function, name, doc)
+    return named(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
 
 
 logical_and = _logical("logical_and", two.and_p, "Elementwise and of truth values; what is not 0 is true.")

@@ -34,7 +34,11 @@ from shardwise.ops.elementwise import unary as one
 
 
 def negative(x: Any, /) -> Array:
-    """Elementwise ``-x``; wraps for unsigned integers. TypeError for bools."""
+    """Elementwise ``-x``; wraps for unsigned integers. TypeError for bools.
+
+    >>> jnp.negative(jnp.array([1, -2]))
+    Array([-1,  2], dtype=int32)
+    """
     return bind(one.neg_p, value("negative", x))
 
 

@@ -9,13 +9,14 @@ Comes in: an equation with operands that are views. Goes out: the frame of each 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrapped
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.grid import Axes, DimAxes
+from shardwise.passes.positions import Positions
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import dim_of
 from shardwise.passes.views import Part, View, compose
@@ -46,7 +47,7 @@ def in_frames(region: Region, eqn: Equation) -> bool:
     op, out_types = eqn.op, tuple([v.aval for v in eqn.outputs])
     rule = op.sharding_rule(tuple([a.aval for a in eqn.inputs]), out_types, eqn.params)
     views = [region.view(a) for a in eqn.inputs]
-    frames = frames_of(eqn, rule, views, region.grid.axis_sizes)
+    frames = frames_of(eqn, rule, views, region.grid.axis_sizes, region.positions)
     if not frames:
         return False
     inputs: list[Atom] = []
@@ -85,7 +86,13 @@ def in_frames(region: Region, eqn: Equation) -> bool:
     return True
 
 
-def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frames | None:
+def frames_of(
+    eqn: Equation,
+    rule: Rule,
+    views: Sequence[View],
+    sizes: Mapping[str, int],
+    positions: Callable[[], Positions],
+) -> Frames | None:
     """The frame of every uneven factor; {} if there is none, None if the op cannot compute in one."""
     frames: Frames = {}
     for i, (view, tensor) in enumerate(zip(views, rule.inputs, strict=True)):
@@ -100,7 +107,10 @@ def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[s
             if f not in frames:
                 if not _can_be_framed(eqn, rule, f):
                     return None
-                frames[f] = _frame(f, n, axes, rule, views, sizes)
+                frame = _frame(f, n, axes, rule, views, sizes)
+                low = positions().low(eqn.inputs[i], d)
+                inside = low is not None and 0 <= low <= frame.size - n
+                frames[f] = replace(frame, low=low) if low is not None and inside else frame
     used = [a for frame in frames.values() for a in frame.axes]
     return frames if len(used) == len(set(used)) else None
 

@@ -24,6 +24,7 @@ from shardwise.passes.fills import moved_fills, on_scalars
 from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.moves import resharded
+from shardwise.passes.positions import Positions, positions_of
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.remade import remade
 from shardwise.passes.reshard import resharding_bytes
@@ -105,6 +106,14 @@ class Region:
     def users(self) -> dict[Atom, Equation]:
         """The last equation that reads each value."""
         return {a: e for e in self.partitioned for a in e.inputs if isinstance(a, Var)}
+
+    def positions(self) -> Positions:
+        """The positions of the program's uneven values in their frames."""
+        found = self.known.positions.get(id(self.partitioned))
+        if found is None:
+            made = positions_of(self.partitioned, self.placements)
+            found = self.known.positions[id(self.partitioned)] = self.partitioned, made
+        return found[1]
 
     # -- reading and defining values -------------------------------------------------------------------------------------------
 

@@ -3,8 +3,12 @@
     i = iota()               split over x, as its reader is
     sort(bits, i)            needs all of it on each device: a second iota, not a gather
 
+    t = x[tokens]            reads all of x, which was gathered for it; t is split as `tokens` are
+    y.at[rows].set(t)        needs all of t on each device: a second look into x, not a gather of t
+
 Comes in: a value whose layout has to change. Goes out: the same value in the new layout, if positions, random numbers of a key and the
-like are all that it is made of. `simplify` merges what is computed twice.
+like are all that it is made of, or if it is wanted whole and values that every device holds already are. `simplify` merges what is computed
+twice.
 """
 
 from __future__ import annotations
@@ -22,12 +26,15 @@ MOST_EQUATIONS = 32
 
 
 def remade(region: Region, var: Var, want: DimAxes) -> Atom | None:
-    """`var` in layout `want`, computed from whole values smaller than itself; None if other values are needed."""
+    """`var` in layout `want`, computed from values that each device holds whole; None if other values are needed."""
     needed: dict[Equation, None] = {}
-    if not _collect(region, var, var.aval.size, needed):
+    held: dict[Atom, Atom] = {}  # by split value: the local atom that is all of it
+    if not _collect(region, var, var.aval.size, needed, held, whole=not any(want)):
         return None
-    copies: dict[Atom, Var] = {v: Var(v.aval) for eqn in needed for v in eqn.outputs}
+    copies: dict[Atom, Var] = {v: Var(v.aval) for v in (*held, *[v for eqn in needed for v in eqn.outputs])}
     inner = region.placing({new: want for old, new in copies.items() if old.aval.shape == var.aval.shape})
+    for old, atom in held.items():
+        inner.define(copies[old], atom, ((),) * old.aval.ndim)
     for eqn in needed:
         inputs = tuple([copies.get(a, a) for a in eqn.inputs])
         outputs = tuple([copies[v] for v in eqn.outputs])
@@ -38,24 +45,47 @@ def remade(region: Region, var: Var, want: DimAxes) -> Atom | None:
     return inner.reshard(local, have, want, var.aval)
 
 
-def _collect(region: Region, atom: Atom, size: int, needed: dict[Equation, None]) -> bool:
-    """Add the equations that make `atom`, in order; False if values are needed that are split, or not smaller than `size`."""
+def _collect(
+    region: Region, atom: Atom, size: int, needed: dict[Equation, None], held: dict[Atom, Atom], whole: bool
+) -> bool:
+    """Add the equations that make `atom`, in order; False if other values are needed.
+
+    These are whole ones smaller than `size`, and, to make a `whole` value, split ones of which each device has all.
+    """
     if isinstance(atom, Literal):
         return True
     layout = region.layout(atom)
-    if layout is not None and not any(layout) and atom.aval.size < size:
+    if layout is not None and not any(layout) and (whole or atom.aval.size < size):
+        return True
+    if whole and (copy := _whole_copy(region, atom)) is not None:
+        held[atom] = copy
         return True
     eqn = region.makers.get(atom)
-    if eqn is None or not _makes_anywhere(eqn) or len(needed) >= MOST_EQUATIONS:
+    if eqn is None or eqn in needed:
+        return eqn is not None
+    if not _makes_anywhere(eqn, whole) or len(needed) >= MOST_EQUATIONS:
         return False
-    if not all([_collect(region, a, size, needed) for a in eqn.inputs]):
+    if not all([_collect(region, a, size, needed, held, whole) for a in eqn.inputs]):
         return False
     needed[eqn] = None
     return True
 
 
-def _makes_anywhere(eqn: Equation) -> bool:
-    """Whether any device can compute any part of an equation's results from whole operands."""
+def _whole_copy(region: Region, atom: Atom) -> Atom | None:
+    """The local atom that is all of a split value: gathered for another reader, or what the value was cut from."""
+    if region.layout(atom) is None:
+        return None
+    shape = atom.aval.shape
+    local, _ = region.read(atom)
+    moved = region.moves.get((local, ((),) * len(shape), shape))
+    if moved is not None:
+        return moved
+    source, dims = region.sliced.get((local, shape), (None, ()))
+    return None if any(dims) else source
+
+
+def _makes_anywhere(eqn: Equation, whole: bool) -> bool:
+    """Whether any device can soon compute any part of an equation's results from whole operands; if it is wanted `whole`, all of it."""
     op = eqn.op
     if op.collective is not None or op.has_effects(eqn.params):
         return False
@@ -63,4 +93,6 @@ def _makes_anywhere(eqn: Equation) -> bool:
         return False
     types = tuple([a.aval for a in eqn.inputs])
     rule = op.sharding_rule(types, tuple([v.aval for v in eqn.outputs]), eqn.params)
-    return all(kind is Kind.PASS for kind in rule.kinds)
+    looks_up = whole and op.indexed is not None and not op.updates
+    made = {f for dim in rule.outputs[0] for f in dim} if looks_up else set(range(len(rule.kinds)))
+    return all(rule.kinds[f] is Kind.PASS for f in made)

@@ -18,6 +18,7 @@ from shardwise.ir import ExactParams, Need, Program, ShapedArray
 from shardwise.ir.op import Op, Types
 from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_choices, with_idle_axes
 from shardwise.passes.grid import Axes, DimAxes
+from shardwise.passes.positions import Positions
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import local_shape, resharding_bytes
 from shardwise.passes.templates import Template
@@ -56,6 +57,7 @@ class Known:
         templates: the local equations per op, params, types and layouts.
         moves: how often a value was brought into another layout, or windows exchanged: what then happens follows from earlier moves.
         weighed: how often the number of readers decided how an equation is split.
+        positions: per program, by the id of its equations: where its uneven values lie in their frames.
     """
 
     splits: dict[Any, tuple[Any, ExactParams, Split]] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class Known:
     templates: dict[Any, Template] = field(default_factory=dict)
     moves: int = 0
     weighed: int = 0
+    positions: dict[int, tuple[Any, Positions]] = field(default_factory=dict)
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from shardwise.plan.api import plan as plan
 from shardwise.plan.own_run import OwnRun as OwnRun
 from shardwise.plan.own_run import watched_run as watched_run
 from shardwise.plan.points import Point as Point
+from shardwise.plan.report import terminal as _terminal
 from shardwise.plan.search import Found as Found
 from shardwise.plan.search import search as search
 from shardwise.plan.session import Run as Run
@@ -13,3 +14,5 @@ from shardwise.plan.session import ValueUnknownError as ValueUnknownError
 from shardwise.plan.session import on as on
 from shardwise.plan.step import Layout as Layout
 from shardwise.planner import Plan as Plan
+
+Plan.page = _terminal.text

@@ -15,7 +15,7 @@ from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
-from shardwise.ir.trace import user_source
+from shardwise.ir.sources import user_source
 from shardwise.planner import Machine, Plan, client_of, device_program_of, for_chip, make_plan, product_flops_of
 from shardwise.planner.machines import find
 from shardwise.sharding.device import backend, backend_initialized, install_client

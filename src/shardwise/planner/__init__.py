@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shardwise.planner.machine import Machine as Machine
     from shardwise.planner.machine import Places as Places
     from shardwise.planner.memory import memory_of as memory_of
+    from shardwise.planner.passes import held_program as held_program
     from shardwise.planner.plan import make_plan as make_plan
     from shardwise.planner.result import Advice as Advice
     from shardwise.planner.result import Buffer as Buffer
@@ -49,6 +50,7 @@ __getattr__ = open_door(
     fuse="groups",
     machine="Machine Places",
     memory="memory_of",
+    passes="held_program",
     plan="make_plan",
     result="Advice Buffer Line Plan Schedule Task Traffic",
     stand_ins="client_of stand_in_devices",

@@ -5,8 +5,11 @@ Bytes and seconds are those of one device. Every device runs the same program, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from shardwise.base.html import text_html
 
 Line = tuple[str, int]  # a file of the user's, and a line in it
 
@@ -168,7 +171,11 @@ class Plan:
         measured: of a run that was measured, the place of each task of `schedule` and its seconds.
         measured_seconds: of its quickest step; 0 if none was measured.
         notes: what the model does not know of this program, one sentence each.
+
+    `str` of it is the page that `shardwise plan` prints.
     """
+
+    page: ClassVar[Callable[[Plan], str] | None] = None  # how it is told in words; `shardwise.plan` sets it
 
     name: str
     machine: str
@@ -207,3 +214,17 @@ class Plan:
     def mfu(self) -> float:
         """Model FLOPs utilization: the model's FLOPs over what the device could do in the step's time."""
         return self.model_flops / (self.seconds.likely * self.peak_flops) if self.seconds.likely else 0.0
+
+    def __repr__(self) -> str:
+        fits = "fits" if self.fits else "does not fit"
+        return (
+            f"<Plan of {self.name} on {self.machine}: {self.devices:,} x {self.chip}, {fits}, "
+            f"{self.seconds.likely:.3g} s a step>"
+        )
+
+    def __str__(self) -> str:
+        page = type(self).page
+        return repr(self) if page is None else page(self)
+
+    def _repr_html_(self) -> str:
+        return text_html(str(self))

@@ -195,7 +195,11 @@ def key_impl(keys: Any) -> str:
 
 
 def clone(key: Any) -> Array:
-    """The same key, marked as one to be used again. Changes no bits."""
+    """The same key, marked as one to be used again. Changes no bits.
+
+    >>> jax.random.uniform(jax.random.clone(jax.random.key(0))) == jax.random.uniform(jax.random.key(0))
+    Array(True, dtype=bool)
+    """
     return random_clone(as_value(key))
 
 

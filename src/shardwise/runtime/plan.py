@@ -26,6 +26,10 @@ from shardwise.runtime.env import Env
 _ERRORS = _umath._extobj_contextvar  # pyright: ignore[reportPrivateUsage]
 _QUIET = _umath._make_extobj(all="ignore")  # pyright: ignore[reportPrivateUsage]
 
+EQUATIONS = (
+    "__equations__"  # for who follows a plan as it runs: the equation per generated line, among the globals of the code
+)
+
 Run = Callable[..., tuple[Ndarray, ...]]
 
 
@@ -147,7 +151,9 @@ class Writer:
             lines[1:] = ["    before = errors.set(quiet)", *guarded]
             # Lines count from 1, and two were put before them.
             self.places = {at + 3: number for at, number in self.places.items()}
-            self.constants[PLACES] = {at: program.equations[number].source for at, number in self.places.items()}
+            by_line = {at: program.equations[number] for at, number in self.places.items()}
+            self.constants[EQUATIONS] = by_line
+            self.constants[PLACES] = {at: eqn.source for at, eqn in by_line.items()}
         outs = ", ".join(self.output(a) for a in program.outputs)
         lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
         return "\n".join(lines)

@@ -25,12 +25,22 @@ __all__ = ["bernoulli", "beta", "betainc", "betaln", "comb", "digamma", "factori
 
 
 def gammaln(x: Any) -> Array:
-    """The logarithm of the magnitude of the gamma function."""
+    """The logarithm of the magnitude of the gamma function.
+
+    >>> from shardwise.scipy import special
+    >>> special.gammaln(jnp.array([3.0, 10.0])).round(3)
+    Array([ 0.693, 12.802], dtype=float32)
+    """
     return lax.lgamma(*inexact_operands("gammaln", x))
 
 
 def gammasgn(x: Any) -> Array:
-    """The sign of the gamma function: 1 or -1, NaN at its poles."""
+    """The sign of the gamma function: 1 or -1, NaN at its poles.
+
+    >>> from shardwise.scipy import special
+    >>> special.gammasgn(jnp.array([-0.5, 1.0]))
+    Array([-1.,  1.], dtype=float32)
+    """
     v = strong(*real_operands("gammasgn", x))
     floor = lax.floor(v)
     negative = lax.lt(v, 0.0)
@@ -43,7 +53,12 @@ def gammasgn(x: Any) -> Array:
 
 
 def loggamma(x: Any) -> Array:
-    """The logarithm of the gamma function: NaN for negative real numbers, the principal branch for complex ones."""
+    """The logarithm of the gamma function: NaN for negative real numbers, the principal branch for complex ones.
+
+    >>> from shardwise.scipy import special
+    >>> special.loggamma(jnp.array([3.0, 10.0])).round(3)
+    Array([ 0.693, 12.802], dtype=float32)
+    """
     (v,) = inexact_operands("loggamma", x)
     if is_complex(v.dtype):
         return scipy.apply("loggamma", v)
@@ -51,7 +66,12 @@ def loggamma(x: Any) -> Array:
 
 
 def gamma(x: Any) -> Array:
-    """The gamma function."""
+    """The gamma function.
+
+    >>> from shardwise.scipy import special
+    >>> special.gamma(jnp.array([1.0, 5.0])).round(3)
+    Array([ 1., 24.], dtype=float32)
+    """
     (v,) = inexact_operands("gamma", x)
     if is_complex(v.dtype):
         return scipy.apply("gamma", v)
@@ -59,39 +79,74 @@ def gamma(x: Any) -> Array:
 
 
 def betaln(a: Any, b: Any) -> Array:
-    """The logarithm of the magnitude of the beta function."""
+    """The logarithm of the magnitude of the beta function.
+
+    >>> from shardwise.scipy import special
+    >>> special.betaln(2.0, jnp.array([1.0, 4.0])).round(3)
+    Array([-0.693, -2.996], dtype=float32)
+    """
     return bind(scipy.OPS["betaln"], *real_operands("betaln", a, b))  # as weak as its operands
 
 
 def beta(a: Any, b: Any) -> Array:
-    """The beta function."""
+    """The beta function.
+
+    >>> from shardwise.scipy import special
+    >>> special.beta(2.0, jnp.array([1.0, 4.0])).round(3)
+    Array([0.5 , 0.05], dtype=float32)
+    """
     x, y = real_operands("beta", a, b)
     sign = lax.mul(lax.mul(gammasgn(x), gammasgn(y)), gammasgn(lax.add(x, y)))
     return lax.mul(sign, lax.exp(betaln(x, y)))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """The regularized incomplete beta function."""
+    """The regularized incomplete beta function.
+
+    >>> from shardwise.scipy import special
+    >>> special.betainc(2.0, 3.0, jnp.array([0.0, 0.5])).round(4)
+    Array([0.    , 0.6875], dtype=float32)
+    """
     return lax.betainc(*real_operands("betainc", a, b, x))
 
 
 def gammainc(a: Any, x: Any) -> Array:
-    """The regularized lower incomplete gamma function."""
+    """The regularized lower incomplete gamma function.
+
+    >>> from shardwise.scipy import special
+    >>> special.gammainc(2.0, jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.264], dtype=float32)
+    """
     return lax.igamma(*real_operands("gammainc", a, x))
 
 
 def gammaincc(a: Any, x: Any) -> Array:
-    """The regularized upper incomplete gamma function."""
+    """The regularized upper incomplete gamma function.
+
+    >>> from shardwise.scipy import special
+    >>> special.gammaincc(2.0, jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 0.736], dtype=float32)
+    """
     return lax.igammac(*real_operands("gammaincc", a, x))
 
 
 def digamma(x: Any) -> Array:
-    """The derivative of `gammaln`."""
+    """The derivative of `gammaln`.
+
+    >>> from shardwise.scipy import special
+    >>> special.digamma(jnp.array([1.0, 2.0])).round(3)
+    Array([-0.577,  0.423], dtype=float32)
+    """
     return lax.digamma(*real_operands("digamma", x))
 
 
 def polygamma(n: Any, x: Any) -> Array:
-    """The derivative of integer order n of `digamma`. ValueError for orders of another type."""
+    """The derivative of integer order n of `digamma`. ValueError for orders of another type.
+
+    >>> from shardwise.scipy import special
+    >>> special.polygamma(1, jnp.array([1.0, 2.0])).round(3)
+    Array([1.645, 0.645], dtype=float32)
+    """
     (order,) = values("polygamma", n)
     if not issubdtype(order.dtype, np.integer):
         raise ValueError(f"Argument `n` to polygamma must be of integer type. Got dtype {order.dtype}.")
@@ -99,7 +154,12 @@ def polygamma(n: Any, x: Any) -> Array:
 
 
 def zeta(x: Any, q: Any = None) -> Array:
-    """The Hurwitz zeta function. NotImplementedError without `q`."""
+    """The Hurwitz zeta function. NotImplementedError without `q`.
+
+    >>> from shardwise.scipy import special
+    >>> special.zeta(jnp.array([2.0, 3.0]), 1.0).round(3)
+    Array([1.645, 1.202], dtype=float32)
+    """
     if q is None:
         raise NotImplementedError(
             "Riemann zeta function not implemented; pass q=1 for it, or any other q for the Hurwitz zeta function."
@@ -108,7 +168,12 @@ def zeta(x: Any, q: Any = None) -> Array:
 
 
 def factorial(n: Any, exact: bool = False) -> Array:
-    """gamma(n + 1), and 0 for negative n. NotImplementedError for `exact`."""
+    """gamma(n + 1), and 0 for negative n. NotImplementedError for `exact`.
+
+    >>> from shardwise.scipy import special
+    >>> special.factorial(jnp.array([3, 5])).round(3)
+    Array([  6., 120.], dtype=float32)
+    """
     if exact:
         raise NotImplementedError("factorial computes in floating point; take math.factorial for exact integers.")
     (v,) = real_operands("factorial", n)
@@ -116,7 +181,12 @@ def factorial(n: Any, exact: bool = False) -> Array:
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
-    """The number of ways to choose k of N things, with `repetition` or without."""
+    """The number of ways to choose k of N things, with `repetition` or without.
+
+    >>> from shardwise.scipy import special
+    >>> special.comb(5, jnp.array([2, 3])).round(3)
+    Array([10., 10.], dtype=float32)
+    """
     n, m = real_operands("comb", N, k)
     if repetition:
         trivial = lax.bitwise_and(lax.eq(m, 0.0), lax.ge(n, 0.0))
@@ -129,7 +199,12 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 
 
 def multigammaln(a: Any, d: int) -> Array:
-    """The logarithm of the multivariate gamma function of dimension d."""
+    """The logarithm of the multivariate gamma function of dimension d.
+
+    >>> from shardwise.scipy import special
+    >>> special.multigammaln(jnp.array([2.0, 3.0]), 2).round(3)
+    Array([0.452, 1.55 ], dtype=float32)
+    """
     d = operator.index(d)
     v = strong(*real_operands("multigammaln", a))
     out = lax.full_like(v, 0.25 * d * (d - 1) * log(pi))
@@ -139,12 +214,22 @@ def multigammaln(a: Any, d: int) -> Array:
 
 
 def poch(z: Any, m: Any) -> Array:
-    """Pochhammer's symbol gamma(z + m) / gamma(z)."""
+    """Pochhammer's symbol gamma(z + m) / gamma(z).
+
+    >>> from shardwise.scipy import special
+    >>> special.poch(2.0, jnp.array([1.0, 3.0])).round(3)
+    Array([ 2., 24.], dtype=float32)
+    """
     return scipy.apply("poch", *real_operands("poch", z, m))
 
 
 def bernoulli(n: int) -> Array:
-    """The Bernoulli numbers up to B(n), with B(1) = -1/2. ValueError for negative n."""
+    """The Bernoulli numbers up to B(n), with B(1) = -1/2. ValueError for negative n.
+
+    >>> from shardwise.scipy import special
+    >>> special.bernoulli(4).round(4)
+    Array([ 1.    , -0.5   ,  0.1667,  0.    , -0.0333], dtype=float32)
+    """
     n = operator.index(n)
     if n < 0:
         raise ValueError("n must be a non-negative integer.")

@@ -92,6 +92,10 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, 
     """The spherical harmonic of degree `n` and order `m` at polar angles `theta` and azimuths `phi`, elementwise: complex.
 
     `n_max` is the highest degree there is, needed while `n` is traced. NotImplementedError for `diff_n`.
+
+    >>> from shardwise.scipy import special
+    >>> special.sph_harm_y(jnp.array([1]), jnp.array([0]), jnp.array([0.5]), jnp.array([0.0])).real.round(3)
+    Array([0.429], dtype=float32)
     """
     if diff_n is not None:
         raise NotImplementedError("sph_harm_y with diff_n; take derivatives with grad or jvp.")

@@ -67,6 +67,10 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
     """The convolution of two arrays of one rank. 'full' has every overlap, 'valid' only whole ones, 'same' the size of `in1`.
 
     `method` 'fft' uses `fftconvolve`, 'direct' and 'auto' sum products. ValueError for other ranks or modes.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.convolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0])).round(3)
+    Array([1., 3., 5., 3.], dtype=float32)
     """
     if method not in ("auto", "direct", "fft"):
         raise ValueError(f"Got {method=}; expected 'auto', 'fft', or 'direct'.")
@@ -78,7 +82,12 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
-    """The correlation of two arrays of one rank; arguments as of `convolve`."""
+    """The correlation of two arrays of one rank; arguments as of `convolve`.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.correlate(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0])).round(3)
+    Array([1., 3., 5., 3.], dtype=float32)
+    """
     x, y = _pair("correlate", in1, in2)
     return convolve(x, jnp.flip(jnp.conj(y)), mode, method, precision)
 
@@ -93,7 +102,13 @@ def _plane(name: str, in1: Any, in2: Any, boundary: str, fillvalue: Any) -> None
 def convolve2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision: Any = None
 ) -> Array:
-    """`convolve` of two matrices."""
+    """`convolve` of two matrices.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.convolve2d(jnp.ones((2, 2)), jnp.ones((1, 2))).round(3)
+    Array([[1., 2., 1.],
+           [1., 2., 1.]], dtype=float32)
+    """
     _plane("convolve2d", in1, in2, boundary, fillvalue)
     return convolve(in1, in2, mode, "direct", precision)
 
@@ -101,7 +116,13 @@ def convolve2d(
 def correlate2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision: Any = None
 ) -> Array:
-    """`correlate` of two matrices; with 'same' the middle of the full one, the later entry where there are two."""
+    """`correlate` of two matrices; with 'same' the middle of the full one, the later entry where there are two.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.correlate2d(jnp.ones((2, 2)), jnp.ones((1, 2))).round(3)
+    Array([[1., 2., 1.],
+           [1., 2., 1.]], dtype=float32)
+    """
     _plane("correlate2d", in1, in2, boundary, fillvalue)
     if mode != "same":
         return correlate(in1, in2, mode, "direct", precision)
@@ -111,7 +132,12 @@ def correlate2d(
 
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | int | None = None) -> Array:
-    """`convolve` by way of Fourier transforms, along `axes`; in the others sizes are equal or 1."""
+    """`convolve` by way of Fourier transforms, along `axes`; in the others sizes are equal or 1.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.fftconvolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0])).round(3)
+    Array([1., 3., 5., 3.], dtype=float32)
+    """
     x, y = _pair("fftconvolve", array("fftconvolve", in1), array("fftconvolve", in2, 1))
     if mode not in ("full", "same", "valid"):
         raise ValueError("mode must be one of ['full', 'same', 'valid']")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from math import inf, nan, sqrt
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,25 +13,18 @@ from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
-    Axis,
-    array,
-    broadcast_shapes,
-    broadcast_to_shape,
-    canonical_axes,
-    convert,
-    is_complex,
     promote_complex,
-    promote_to_inexact,
     strong,
     values,
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar
-from shardwise.numpy.named_axes import split_names
 from shardwise.numpy.transcendental import bessel_i0
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import scipy_functions as scipy
+from shardwise.scipy import exponentials as _exponentials
 from shardwise.scipy import gamma_functions as _gamma_functions
 from shardwise.scipy import harmonics as _harmonics
+from shardwise.scipy.exponentials import *  # noqa: F403
 from shardwise.scipy.gamma_functions import *  # noqa: F403
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 from shardwise.scipy.special_operands import as_arrays, choose, float_operand, inexact_operands, real_operands
@@ -42,51 +35,92 @@ if TYPE_CHECKING:  # what `__getattr__` gives
 
 __all__ = ["bessel_jn", "boxcox", "boxcox1p", "dawsn", "entr", "erf", "erfc", "erfcx", "erfinv", "exp1", "expi",
            "expit", "expn", "fresnel", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr",
-           "log_softmax", "logit", "logsumexp", "ndtr", "ndtri", "owens_t", "rel_entr", "sici", "softmax", "spence",
+           "logit", "ndtr", "ndtri", "owens_t", "rel_entr", "sici", "spence",
            "sph_harm", "sph_harm_y", "wofz", "xlog1py", "xlogy"]  # fmt: skip
 __all__ += _gamma_functions.__all__
+__all__ += _exponentials.__all__
 
 
 # -- error functions -------------------------------------------------------------------------------------------------------------
 
 
 def erf(x: Any) -> Array:
-    """The error function."""
+    """The error function.
+
+    >>> from shardwise.scipy import special
+    >>> special.erf(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.843], dtype=float32)
+    """
     return lax.erf(*real_operands("erf", x))
 
 
 def erfc(x: Any) -> Array:
-    """1 - erf(x)."""
+    """1 - erf(x).
+
+    >>> from shardwise.scipy import special
+    >>> special.erfc(jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 0.157], dtype=float32)
+    """
     return lax.erfc(*real_operands("erfc", x))
 
 
 def erfinv(x: Any) -> Array:
-    """The inverse of `erf`."""
+    """The inverse of `erf`.
+
+    >>> from shardwise.scipy import special
+    >>> special.erfinv(jnp.array([0.0, 0.5])).round(3)
+    Array([0.   , 0.477], dtype=float32)
+    """
     return lax.erf_inv(*real_operands("erfinv", x))
 
 
 def erfcx(x: Any) -> Array:
-    """exp(x**2) erfc(x)."""
+    """exp(x**2) erfc(x).
+
+    >>> from shardwise.scipy import special
+    >>> special.erfcx(jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 0.428], dtype=float32)
+    """
     return scipy.apply("erfcx", *inexact_operands("erfcx", x))
 
 
 def dawsn(x: Any) -> Array:
-    """Dawson's integral."""
+    """Dawson's integral.
+
+    >>> from shardwise.scipy import special
+    >>> special.dawsn(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.538], dtype=float32)
+    """
     return scipy.apply("dawsn", *real_operands("dawsn", x))
 
 
 def wofz(z: Any) -> Array:
-    """Faddeeva's function exp(-z**2) erfc(-iz), complex."""
+    """Faddeeva's function exp(-z**2) erfc(-iz), complex.
+
+    >>> from shardwise.scipy import special
+    >>> special.wofz(jnp.array([0.0, 1.0j])).real.round(3)
+    Array([1.   , 0.428], dtype=float32)
+    """
     return scipy.apply("wofz", *promote_complex(*values("wofz", z)))
 
 
 def fresnel(x: Any) -> tuple[Array, Array]:
-    """Fresnel's integrals S and C."""
+    """Fresnel's integrals S and C.
+
+    >>> from shardwise.scipy import special
+    >>> [a.round(3) for a in special.fresnel(jnp.array([0.0, 1.0]))]
+    [Array([0.   , 0.438], dtype=float32), Array([0.  , 0.78], dtype=float32)]
+    """
     return scipy.apply_pair("fresnel", *real_operands("fresnel", x))
 
 
 def ndtr(x: Any) -> Array:
-    """The distribution function of the standard normal. TypeError unless float32 or float64."""
+    """The distribution function of the standard normal. TypeError unless float32 or float64.
+
+    >>> from shardwise.scipy import special
+    >>> special.ndtr(jnp.array([0.0, 1.0])).round(3)
+    Array([0.5  , 0.841], dtype=float32)
+    """
     v = strong(float_operand("ndtr", *as_arrays(x)))
     half = sqrt(0.5)
     small = lax.lt(lax.abs(v), half)
@@ -97,12 +131,22 @@ def ndtr(x: Any) -> Array:
 
 
 def ndtri(p: Any) -> Array:
-    """The inverse of `ndtr`. TypeError unless float32 or float64."""
+    """The inverse of `ndtr`. TypeError unless float32 or float64.
+
+    >>> from shardwise.scipy import special
+    >>> special.ndtri(jnp.array([0.5, 0.75])).round(3)
+    Array([0.   , 0.674], dtype=float32)
+    """
     return scipy.apply("ndtri", float_operand("ndtri", p))
 
 
 def log_ndtr(x: Any, series_order: Any = 3) -> Array:
-    """The logarithm of `ndtr`, exact in the tail. `series_order` (0 to 30) is how JAX bounds its series; none is used here."""
+    """The logarithm of `ndtr`, exact in the tail. `series_order` (0 to 30) is how JAX bounds its series; none is used here.
+
+    >>> from shardwise.scipy import special
+    >>> special.log_ndtr(jnp.array([-1.0, 1.0])).round(3)
+    Array([-1.841, -0.173], dtype=float32)
+    """
     if not isinstance(series_order, int):
         raise TypeError("series_order must be a Python integer.")
     if not 0 <= series_order <= 30:
@@ -114,7 +158,12 @@ def log_ndtr(x: Any, series_order: Any = 3) -> Array:
 
 
 def logit(x: Any) -> Array:
-    """log(x / (1 - x))."""
+    """log(x / (1 - x)).
+
+    >>> from shardwise.scipy import special
+    >>> special.logit(jnp.array([0.5, 0.75])).round(3)
+    Array([0.   , 1.099], dtype=float32)
+    """
     return weak_if_scalar(_logit(*inexact_operands("logit", x)))
 
 
@@ -126,17 +175,32 @@ _logit = define_along(
 
 
 def expit(x: Any) -> Array:
-    """The logistic function 1 / (1 + exp(-x))."""
+    """The logistic function 1 / (1 + exp(-x)).
+
+    >>> from shardwise.scipy import special
+    >>> special.expit(jnp.array([0.0, 2.0])).round(3)
+    Array([0.5  , 0.881], dtype=float32)
+    """
     return lax.logistic(*inexact_operands("expit", x))
 
 
 def xlogy(x: Any, y: Any) -> Array:
-    """x log(y), and 0 where x is 0 unless y is NaN."""
+    """x log(y), and 0 where x is 0 unless y is NaN.
+
+    >>> from shardwise.scipy import special
+    >>> special.xlogy(jnp.array([0.0, 2.0]), 3.0).round(3)
+    Array([0.   , 2.197], dtype=float32)
+    """
     return _xlogy(*inexact_operands("xlogy", x, y))
 
 
 def xlog1py(x: Any, y: Any) -> Array:
-    """x log(1 + y), and 0 where x is 0 unless y is NaN."""
+    """x log(1 + y), and 0 where x is 0 unless y is NaN.
+
+    >>> from shardwise.scipy import special
+    >>> special.xlog1py(jnp.array([0.0, 2.0]), 1.0).round(3)
+    Array([0.   , 1.386], dtype=float32)
+    """
     return _xlog1py(*inexact_operands("xlog1py", x, y))
 
 
@@ -167,13 +231,23 @@ _xlogx = define_along(
 
 
 def entr(x: Any) -> Array:
-    """-x log(x), 0 at 0, and -inf for negative x."""
+    """-x log(x), 0 at 0, and -inf for negative x.
+
+    >>> from shardwise.scipy import special
+    >>> special.entr(jnp.array([0.25, 0.5])).round(3)
+    Array([0.347, 0.347], dtype=float32)
+    """
     (v,) = real_operands("entr", x)
     return choose(lax.lt(v, 0.0), -inf, lax.neg(_xlogx(v)))
 
 
 def rel_entr(p: Any, q: Any) -> Array:
-    """p log(p / q), 0 where p is 0 and q is not negative, else infinity."""
+    """p log(p / q), 0 where p is 0 and q is not negative, else infinity.
+
+    >>> from shardwise.scipy import special
+    >>> special.rel_entr(jnp.array([0.0, 2.0]), 1.0).round(3)
+    Array([0.   , 1.386], dtype=float32)
+    """
     result = _relative_entropy(*real_operands("rel_entr", p, q))
     return strong(result) if np.ndim(p) else result
 
@@ -187,20 +261,35 @@ def _relative_entropy(a: Array, b: Array) -> Array:
 
 
 def kl_div(p: Any, q: Any) -> Array:
-    """rel_entr(p, q) - p + q."""
+    """rel_entr(p, q) - p + q.
+
+    >>> from shardwise.scipy import special
+    >>> special.kl_div(jnp.array([1.0, 2.0]), 1.0).round(3)
+    Array([0.   , 0.386], dtype=float32)
+    """
     a, b = real_operands("kl_div", p, q)
     result = lax.add(lax.sub(_relative_entropy(a, b), a), b)
     return strong(result) if np.ndim(p) else result
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:
-    """(x**lmbda - 1) / lmbda, and log(x) where lmbda is 0."""
+    """(x**lmbda - 1) / lmbda, and log(x) where lmbda is 0.
+
+    >>> from shardwise.scipy import special
+    >>> special.boxcox(jnp.array([1.0, 4.0]), 0.5)
+    Array([0., 2.], dtype=float32)
+    """
     v, power = real_operands("boxcox", x, lmbda)
     return _power_or_log(lax.log(v), power)
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Array:
-    """`boxcox` of 1 + x."""
+    """`boxcox` of 1 + x.
+
+    >>> from shardwise.scipy import special
+    >>> special.boxcox1p(jnp.array([0.0, 3.0]), 0.5)
+    Array([0., 2.], dtype=float32)
+    """
     v, power = real_operands("boxcox1p", x, lmbda)
     return _power_or_log(lax.log1p(v), power)
 
@@ -215,22 +304,42 @@ def _power_or_log(logs: Array, power: Array) -> Array:
 
 
 def i0e(x: Any) -> Array:
-    """exp(-|x|) times the modified Bessel function of order 0."""
+    """exp(-|x|) times the modified Bessel function of order 0.
+
+    >>> from shardwise.scipy import special
+    >>> special.i0e(jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 0.466], dtype=float32)
+    """
     return lax.bessel_i0e(*real_operands("i0e", x))
 
 
 def i0(x: Any) -> Array:
-    """The modified Bessel function of order 0."""
+    """The modified Bessel function of order 0.
+
+    >>> from shardwise.scipy import special
+    >>> special.i0(jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 1.266], dtype=float32)
+    """
     return bessel_i0(*real_operands("i0", x))
 
 
 def i1e(x: Any) -> Array:
-    """exp(-|x|) times the modified Bessel function of order 1."""
+    """exp(-|x|) times the modified Bessel function of order 1.
+
+    >>> from shardwise.scipy import special
+    >>> special.i1e(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.208], dtype=float32)
+    """
     return lax.bessel_i1e(*real_operands("i1e", x))
 
 
 def i1(x: Any) -> Array:
-    """The modified Bessel function of order 1."""
+    """The modified Bessel function of order 1.
+
+    >>> from shardwise.scipy import special
+    >>> special.i1(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.565], dtype=float32)
+    """
     return _i1(*real_operands("i1", x))
 
 
@@ -248,6 +357,10 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     """The Bessel functions of the first kind of orders 0 to v, stacked in front: f[...] -> f[v + 1, ...].
 
     `n_iter` is how far JAX iterates; SciPy's values need none.
+
+    >>> from shardwise.scipy import special
+    >>> special.bessel_jn(1.0, v=2).round(3)
+    Array([0.765, 0.44 , 0.115], dtype=float32)
     """
     v, n_iter = operator.index(v), operator.index(n_iter)
     (x,) = real_operands("bessel_jn", *as_arrays(z))
@@ -257,111 +370,84 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
 
 
 def expi(x: Any) -> Array:
-    """The exponential integral Ei."""
+    """The exponential integral Ei.
+
+    >>> from shardwise.scipy import special
+    >>> special.expi(jnp.array([0.5, 1.0])).round(3)
+    Array([0.454, 1.895], dtype=float32)
+    """
     return scipy.apply("expi", *real_operands("expi", x))
 
 
 def exp1(x: Any) -> Array:
-    """The exponential integral E1; NaN for negative x."""
+    """The exponential integral E1; NaN for negative x.
+
+    >>> from shardwise.scipy import special
+    >>> special.exp1(jnp.array([0.5, 1.0])).round(3)
+    Array([0.56 , 0.219], dtype=float32)
+    """
     (v,) = real_operands("exp1", x)
     return scipy.apply("expn", lax.full_like(v, 1), v)
 
 
 def expn(n: Any, x: Any) -> Array:
-    """The generalized exponential integrals En."""
+    """The generalized exponential integrals En.
+
+    >>> from shardwise.scipy import special
+    >>> special.expn(2, jnp.array([0.5, 1.0])).round(3)
+    Array([0.327, 0.148], dtype=float32)
+    """
     return scipy.apply("expn", *real_operands("expn", *as_arrays(n, x)))
 
 
 def sici(x: Any) -> tuple[Array, Array]:
-    """The sine and cosine integrals."""
+    """The sine and cosine integrals.
+
+    >>> from shardwise.scipy import special
+    >>> [a.round(3) for a in special.sici(jnp.array([1.0, 2.0]))]
+    [Array([0.946, 1.605], dtype=float32), Array([0.337, 0.423], dtype=float32)]
+    """
     return scipy.apply_pair("sici", *real_operands("sici", x))
 
 
 def spence(x: Any) -> Array:
-    """Spence's function (the dilogarithm of 1 - x). TypeError unless float32 or float64."""
+    """Spence's function (the dilogarithm of 1 - x). TypeError unless float32 or float64.
+
+    >>> from shardwise.scipy import special
+    >>> special.spence(jnp.array([0.5, 2.0])).round(3)
+    Array([ 0.582, -0.822], dtype=float32)
+    """
     return scipy.apply("spence", float_operand("spence", *as_arrays(x)))
 
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
-    """The confluent hypergeometric function 1F1."""
+    """The confluent hypergeometric function 1F1.
+
+    >>> from shardwise.scipy import special
+    >>> special.hyp1f1(1.0, 2.0, jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 1.718], dtype=float32)
+    """
     return scipy.apply("hyp1f1", *real_operands("hyp1f1", *as_arrays(a, b, x)))
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
-    """Gauss's hypergeometric function 2F1."""
+    """Gauss's hypergeometric function 2F1.
+
+    >>> from shardwise.scipy import special
+    >>> special.hyp2f1(1.0, 1.0, 2.0, jnp.array([0.0, 0.5])).round(3)
+    Array([1.   , 1.386], dtype=float32)
+    """
     return scipy.apply("hyp2f1", *real_operands("hyp2f1", a, b, c, x))
 
 
 def owens_t(h: Any, a: Any) -> Array:
-    """Owen's T function."""
-    return scipy.apply("owens_t", *real_operands("owens_t", h, a))
+    """Owen's T function.
 
-
-# -- sums of exponentials ----------------------------------------------------------------------------------------------------------
-
-
-def logsumexp(
-    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
-) -> Any:
-    """log(sum(b exp(a))) along `axis` (default: all), without overflow; with `return_sign` of its magnitude, and the sign.
-
-    `where` says which elements count. Negative sums give NaN unless the sign is asked for.
+    >>> from shardwise.scipy import special
+    >>> special.owens_t(1.0, jnp.array([0.5, 1.0])).round(4)
+    Array([0.0431, 0.0667], dtype=float32)
     """
-    x, *weights = promote_to_inexact("logsumexp", a, *([] if b is None else [b]))
-    counted = [array("logsumexp", where)] if where is not None else []
-    shape = broadcast_shapes(x.shape, *(w.shape for w in (*weights, *counted)))
-    x = broadcast_to_shape(x, shape)
-    weights = [broadcast_to_shape(w, shape) for w in weights]
-    if counted:
-        mask = broadcast_to_shape(lax.convert_element_type(counted[0], np.dtype(bool)), shape)
-        x = choose(mask, x, -inf)
-    for w in weights:
-        x = choose(lax.ne(w, lax.full_like(w, 0)), x, -inf)
-    axis, names = split_names(axis)
-    dims = canonical_axes(axis, x.ndim)
-    real = lax.real(x) if is_complex(x.dtype) else x
-    top = lax.reduce_max(lax.stop_gradient(real), dims)
-    top = lax.pmax(top, names) if names else top
-    top = choose(lax.is_finite(top), top, 0.0)
-    kept = tuple(d for d in range(x.ndim) if d not in dims)
-    spread = lax.broadcast_in_dim(convert(top, x.dtype), shape, kept)
-    terms = lax.exp(lax.sub(x, spread))
-    for w in weights:
-        terms = lax.mul(terms, w)
-    total = lax.reduce_sum(terms, dims)
-    total = lax.psum(total, names) if names else total
-    sign = lax.sign(total)
-    size = lax.abs(total) if return_sign or not is_complex(x.dtype) else total
-    out = lax.add(lax.log(size), convert(top, size.dtype))
-    if not return_sign and weights and not is_complex(out.dtype):
-        out = choose(lax.lt(sign, 0.0), nan, out)
-    if keepdims:
-        out, sign = lax.expand_dims(out, sorted(dims)), lax.expand_dims(sign, sorted(dims))
-    return (out, sign) if return_sign else out
-
-
-def softmax(x: Any, /, *, axis: Axis = None) -> Array:
-    """exp(x) divided by its sum along `axis` (default: all)."""
-    v = strong(*inexact_operands("softmax", x))
-    terms, total, _ = _exponentials(v, axis)
-    return lax.div(terms, total)
-
-
-def log_softmax(x: Any, /, *, axis: Axis = None) -> Array:
-    """The logarithm of `softmax`."""
-    v = strong(*inexact_operands("log_softmax", x))
-    _, total, shifted = _exponentials(v, axis)
-    return lax.sub(shifted, lax.log(total))
-
-
-def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array, Array]:
-    """exp(x - max) and its sum, spread over the reduced dims; x - max."""
-    dims = canonical_axes(axis, x.ndim)
-    kept = tuple(d for d in range(x.ndim) if d not in dims)
-    spread = lambda v: lax.broadcast_in_dim(v, x.shape, kept)  # noqa: E731
-    shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims))))
-    terms = lax.exp(shifted)
-    return terms, spread(lax.reduce_sum(terms, dims)), shifted
+    return scipy.apply("owens_t", *real_operands("owens_t", h, a))
 
 
 if not TYPE_CHECKING:  # checkers know the names; others are mistakes

@@ -45,7 +45,14 @@ def _by_index(values: Array, positions: np.ndarray[Any, Any]) -> Array:
 
 
 def toeplitz(c: Any, r: Any = None) -> Array:
-    """Matrices that are constant along diagonals, with first column c and first row r (default: the conjugate of c)."""
+    """Matrices that are constant along diagonals, with first column c and first row r (default: the conjugate of c).
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.toeplitz(jnp.array([1, 2, 3]))
+    Array([[1, 2, 3],
+           [2, 1, 2],
+           [3, 2, 1]], dtype=int32)
+    """
     column = _vectors("toeplitz", c)
     row = _vectors("toeplitz", r) if r is not None else lax.conj(column) if is_complex(column.dtype) else column
     column, row = map(strong, promote_dtypes(column, row))
@@ -62,7 +69,14 @@ def toeplitz(c: Any, r: Any = None) -> Array:
 
 
 def hankel(c: Any, r: Any = None) -> Array:
-    """Matrices that are constant along anti-diagonals, with first column c and last row r (default: zeros)."""
+    """Matrices that are constant along anti-diagonals, with first column c and last row r (default: zeros).
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.hankel(jnp.array([1, 2, 3]))
+    Array([[1, 2, 3],
+           [2, 3, 0],
+           [3, 0, 0]], dtype=int32)
+    """
     column = array("hankel", c)
     row = lax.full_like(column, 0) if r is None else array("hankel", r)
     for name, x in (("c", column), ("r", row)):
@@ -79,14 +93,27 @@ def hankel(c: Any, r: Any = None) -> Array:
 
 
 def circulant(c: Any) -> Array:
-    """Matrices whose columns are c turned further and further."""
+    """Matrices whose columns are c turned further and further.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.circulant(jnp.array([1, 2, 3]))
+    Array([[1, 3, 2],
+           [2, 1, 3],
+           [3, 2, 1]], dtype=int32)
+    """
     x = _vectors("circulant", c)
     n = x.shape[-1]
     return _by_index(x, (np.arange(n)[:, None] - np.arange(n)) % max(n, 1))
 
 
 def leslie(f: Any, s: Any) -> Array:
-    """Matrices with first row f and s below the diagonal. ValueError unless f has one entry more than s, at least 2."""
+    """Matrices with first row f and s below the diagonal. ValueError unless f has one entry more than s, at least 2.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.leslie(jnp.array([0.1, 2.0]), jnp.array([0.5]))
+    Array([[0.1, 2. ],
+           [0.5, 0. ]], dtype=float32)
+    """
     first, below = _vectors("leslie", f), _vectors("leslie", s)
     n = first.shape[-1]
     if n < 2 or below.shape[-1] != n - 1:
@@ -99,7 +126,13 @@ def leslie(f: Any, s: Any) -> Array:
 
 
 def companion(a: Any) -> Array:
-    """Companion matrices of polynomials, highest coefficient first. ValueError for fewer than 2 coefficients."""
+    """Companion matrices of polynomials, highest coefficient first. ValueError for fewer than 2 coefficients.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.companion(jnp.array([1.0, -3.0, 2.0]))
+    Array([[ 3., -2.],
+           [ 1.,  0.]], dtype=float32)
+    """
     (x,) = promote_inexact(_vectors("companion", a))
     n = x.shape[-1] - 1
     if n < 1:
@@ -127,7 +160,14 @@ def _below(x: Any, n: int) -> Array:
 
 
 def fiedler(a: Any) -> Array:
-    """Matrices of the distances of the entries of a from each other."""
+    """Matrices of the distances of the entries of a from each other.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.fiedler(jnp.array([1, 4, 6]))
+    Array([[0, 3, 5],
+           [3, 0, 2],
+           [5, 2, 0]], dtype=int32)
+    """
     x = _vectors("fiedler", a)
     n = x.shape[-1]
     shape = (*x.shape, n)
@@ -138,7 +178,13 @@ def fiedler(a: Any) -> Array:
 
 
 def fiedler_companion(a: Any) -> Array:
-    """Five-diagonal matrices whose eigenvalues are the roots of the polynomials a [..., n], highest power first: [..., n-1, n-1]."""
+    """Five-diagonal matrices whose eigenvalues are the roots of the polynomials a [..., n], highest power first: [..., n-1, n-1].
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.fiedler_companion(jnp.array([1.0, -3.0, 2.0]))
+    Array([[ 3., -2.],
+           [ 1.,  0.]], dtype=float32)
+    """
     x = as_array(promote_inexact(_vectors("fiedler_companion", a))[0])
     n = x.shape[-1] - 1
     if n < 0:
@@ -163,7 +209,14 @@ def fiedler_companion(a: Any) -> Array:
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
-    """The matrix that convolves vectors of n entries with a, as ``numpy.convolve(a, v, mode)`` does; f[*batch, m] gives one each."""
+    """The matrix that convolves vectors of n entries with a, as ``numpy.convolve(a, v, mode)`` does; f[*batch, m] gives one each.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.convolution_matrix(jnp.array([1, 2]), 2)
+    Array([[1, 0],
+           [2, 1],
+           [0, 2]], dtype=int32)
+    """
     if n <= 0:
         raise ValueError(f"n must be a positive integer, got {n}.")
     x = array("convolution_matrix", a)
@@ -193,13 +246,25 @@ def _constant(value: np.ndarray[Any, Any], dtype: Any = None) -> Array:
 
 
 def hilbert(n: int) -> Array:
-    """The matrix with entries 1 / (i + j + 1)."""
+    """The matrix with entries 1 / (i + j + 1).
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.hilbert(2).round(3)
+    Array([[1.   , 0.5  ],
+           [0.5  , 0.333]], dtype=float32)
+    """
     i = np.arange(n)
     return _constant(1 / (i[:, None] + i + 1))
 
 
 def invhilbert(n: int) -> Array:
-    """The inverse of `hilbert`."""
+    """The inverse of `hilbert`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.invhilbert(2)
+    Array([[ 4., -6.],
+           [-6., 12.]], dtype=float32)
+    """
     from scipy.linalg import invhilbert as exact
 
     return _constant(np.asarray(exact(n)))
@@ -220,19 +285,37 @@ def _of_kind(name: str, lower: np.ndarray[Any, Any], kind: str | None, product: 
 
 
 def pascal(n: int, kind: str | None = None) -> Array:
-    """Pascal's triangle as a 'lower', 'upper' or (default) 'symmetric' matrix."""
+    """Pascal's triangle as a 'lower', 'upper' or (default) 'symmetric' matrix.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.pascal(3)
+    Array([[1., 1., 1.],
+           [1., 2., 3.],
+           [1., 3., 6.]], dtype=float32)
+    """
     return _constant(_of_kind("pascal", _binomials(n), kind, lambda x: x @ x.T), np.float32)
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
-    """The inverse of `pascal`."""
+    """The inverse of `pascal`.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.invpascal(2)
+    Array([[ 2., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
     i = np.arange(n)
     signs = (-1.0) ** (i[:, None] + i)
     return _constant(_of_kind("invpascal", _binomials(n) * signs, kind, lambda x: x.T @ x))
 
 
 def helmert(n: int, full: bool = False) -> Array:
-    """Helmert contrasts: n - 1 orthonormal rows that sum to 0, and with `full` the constant row in front."""
+    """Helmert contrasts: n - 1 orthonormal rows that sum to 0, and with `full` the constant row in front.
+
+    >>> from shardwise.scipy import linalg
+    >>> jnp.abs(linalg.helmert(2)).round(3)
+    Array([[0.707, 0.707]], dtype=float32)
+    """
     if n < 1:
         raise ValueError(f"n must be a positive integer; got {n}.")
     i, j = np.arange(n - 1)[:, None], np.arange(n)
@@ -242,7 +325,13 @@ def helmert(n: int, full: bool = False) -> Array:
 
 
 def hadamard(n: int, dtype: Any = int) -> Array:
-    """The Hadamard matrix of size n, a power of 2, with entries 1 and -1."""
+    """The Hadamard matrix of size n, a power of 2, with entries 1 and -1.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.hadamard(2)
+    Array([[ 1,  1],
+           [ 1, -1]], dtype=int32)
+    """
     if n < 1 or n & (n - 1):
         raise ValueError(f"n must be a positive power of 2; got {n}.")
     out = np.ones((1, 1))
@@ -252,7 +341,13 @@ def hadamard(n: int, dtype: Any = int) -> Array:
 
 
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
-    """The matrix of the discrete Fourier transform, divided by n or its root ('n', 'sqrtn') if wanted."""
+    """The matrix of the discrete Fourier transform, divided by n or its root ('n', 'sqrtn') if wanted.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.dft(2).real.round(3)
+    Array([[ 1.,  1.],
+           [ 1., -1.]], dtype=float32)
+    """
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.")
     wanted = default_dtype("c") if dtype is None else check_requested(dtype, "dft")
@@ -264,7 +359,13 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
 
 
 def block_diag(*arrs: Any) -> Array:
-    """The arrays of at most two dims as blocks on the diagonal of one matrix."""
+    """The arrays of at most two dims as blocks on the diagonal of one matrix.
+
+    >>> from shardwise.scipy import linalg
+    >>> linalg.block_diag(jnp.array([[1, 2]]), jnp.array([[3]]))
+    Array([[1, 2, 0],
+           [0, 0, 3]], dtype=int32)
+    """
     values = [array("block_diag", x, i) for i, x in enumerate(arrs)] or [array("block_diag", np.zeros((1, 0), "f"))]
     for i, x in enumerate(values):
         if x.ndim > 2:

@@ -179,6 +179,10 @@ def stft(
     `window` is a name or the weights themselves, `nperseg` their number, `noverlap` the overlap of neighbours (half of it by
     default), `nfft` the transforms' length. `boundary` says how the ends are continued ('even', 'odd', 'constant', 'zeros' or
     None), `padded` whether zeros fill the last window. ValueError for sizes that do not fit.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.stft(jnp.ones(64), nperseg=16)[2].shape
+    (9, 9)
     """
     return _spectra(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum", axis, True, boundary, padded
@@ -202,6 +206,10 @@ def csd(
     """The frequencies that `x` and `y` share: frequencies, and the average ('mean' or 'median') of the windows' powers.
 
     `scaling` is 'density' (per unit of frequency) or 'spectrum'; other arguments as of `stft`. With None for `y` the powers of x.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.csd(jnp.ones(64), jnp.ones(64), nperseg=16)[1].shape
+    (9,)
     """
     frequencies, _, power = _spectra(
         x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, False, None, False
@@ -238,7 +246,12 @@ def welch(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple[Array, Array]:
-    """The power of `x` at each frequency, averaged over windows; arguments as of `csd`."""
+    """The power of `x` at each frequency, averaged over windows; arguments as of `csd`.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.welch(jnp.ones(64), nperseg=16)[0].shape
+    (9,)
+    """
     frequencies, power = csd(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average
     )
@@ -260,6 +273,10 @@ def istft(
     """The signal whose `stft` is nearest to `Zxx`: times and samples. `boundary`: the ends were continued, and are cut off.
 
     ValueError for fewer than two dims, equal axes, and sizes that do not fit.
+
+    >>> from shardwise.scipy import signal
+    >>> signal.istft(signal.stft(jnp.ones(64), nperseg=16)[2], nperseg=16)[1].shape
+    (64,)
     """
     z = jnp.asarray(Zxx)
     if z.ndim < 2:

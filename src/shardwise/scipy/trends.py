@@ -15,7 +15,12 @@ __all__ = ["detrend"]
 
 
 def detrend(data: Any, axis: int = -1, type: str = "linear", bp: int = 0, overwrite_data: None = None) -> Array:
-    """`data` less its mean ('constant') or the line that fits it best ('linear', piecewise between the break points `bp`)."""
+    """`data` less its mean ('constant') or the line that fits it best ('linear', piecewise between the break points `bp`).
+
+    >>> from shardwise.scipy import signal
+    >>> jnp.abs(signal.detrend(jnp.array([1.0, 2.0, 3.0]))).round(3)
+    Array([0., 0., 0.], dtype=float32)
+    """
     x = as_array(*promote_inexact(jnp.asarray(data)))
     if type not in ("constant", "linear"):
         raise ValueError("Trend type must be 'linear' or 'constant'.")

@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.config import Setting
+from shardwise.base.errors import about
 from shardwise.sharding.device import Device, device_list
 from shardwise.sharding.device import devices as all_devices
 from shardwise.sharding.grid import (
@@ -252,7 +253,8 @@ def make_mesh(
             ". Ask for more right after the import, config.update('jax_num_cpu_devices', n), or from outside, JAX_NUM_CPU_DEVICES=n "
             "or shardwise run --devices n: they are virtual, n for each process."
         )
-        raise ValueError(
+        text = (
             f"Number of devices {len(available)} must be >= the product of mesh_shape {sizes}{hint if virtual else ''}"
         )
+        raise about("few-devices", ValueError(text))
     return Mesh(arranged(available[:count], sizes), names, axis_types)

@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 from shardwise.base import config
-from shardwise.base.errors import DuplicateSpecError
+from shardwise.base.errors import DuplicateSpecError, about
 from shardwise.base.nearest import did_you_mean
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.device import Device, default_memory_kind, memory_kinds
@@ -244,9 +244,8 @@ def _make_named(mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str
         axes = entry_axes(entry)
         for axis in axes:
             if axis not in position:
-                raise ValueError(
-                    f"Resource axis: {axis} of {spec} is not found in mesh: {mesh.axis_names}.{did_you_mean(axis, mesh.axis_names)}"
-                )
+                text = f"Resource axis: {axis} of {spec} is not found in mesh: {mesh.axis_names}."
+                raise about("mesh-axis", ValueError(text + did_you_mean(axis, mesh.axis_names)))
             if axis in used:
                 raise DuplicateSpecError(
                     "A single NamedSharding spec can map every mesh axis to at most one positional dimension, but "

@@ -93,6 +93,19 @@ def test_values_are_those_of_one_device(size, strides, padding, lhs_dilation, rh
             assert_normwise(got, want, 2e-5)
 
 
+@pytest.mark.parametrize("patches", [8, 16])
+def test_the_gradient_of_patches_sends_kernels_alone(patches):
+    """As many patches as rows in each, or more: the kernel's gradient is a sum over devices, and no image travels."""
+    where = NamedSharding(Mesh(np.array(sw.devices()[:8]), ("x",)), P(None, "x"))
+    make = np.random.RandomState(0).randn
+    x, w = (make(*shape).astype(np.float32) for shape in [(2, 8 * patches, 16, 3), (8, 8, 3, 4)])
+    f = sw.grad(lambda x, w: (convolved(x, w, window_strides=(8, 8), padding="VALID") ** 2).sum(), (0, 1))
+    compiled = sw.jit(f).lower(sw.ShapeDtypeStruct(x.shape, np.float32, sharding=where), w).compile()
+    assert {(t.kind, t.value) for t in compiled.runtime_executable().transfers} == {("all_reduce", "f32[8,8,3,4]")}
+    for got, expected in zip(compiled(sw.device_put(x, where), w), f(x, w), strict=True):
+        assert_normwise(got, expected, 2e-5)
+
+
 def test_an_image_as_kernel():
     """Both images are split: the result is a sum of the devices' parts."""
     x, k = (np.random.RandomState(i).randn(1, 16, 16, 2).astype(np.float32) for i in range(2))

@@ -336,3 +336,12 @@ def test_policies_keep_what_they_say(name):
     ]
     assert sorted(",".join(map(str, t.shape)) for t, _ in kept) == want
     np.testing.assert_allclose(jax.grad(wrapped)(*args), jax.grad(network)(*args), rtol=1e-6)
+
+
+def test_the_module_of_primitives_lists_what_it_gives_and_tells_what_was_meant():
+    shown = dir(primitives)
+    assert {"sin_p", "dot_general_p", "call_p", "svd_p"} <= set(shown)
+    assert all(isinstance(getattr(primitives, name), Primitive) for name in shown)
+    with pytest.raises(AttributeError, match="no attribute 'sinn_p'") as error:
+        _ = primitives.sinn_p  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    assert error.value.obj is primitives  # where Python looks for what was meant

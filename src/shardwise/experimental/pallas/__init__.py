@@ -5,7 +5,7 @@ that only a GPU or a TPU gives a meaning to can be imported; its functions refus
 """
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 from shardwise.base.listing import package_listing as _package_listing
 from shardwise.base.refused import refuse_below as _refuse_below
@@ -68,12 +68,16 @@ from shardwise.numpy.dynamic_index import Slice as Slice
 from shardwise.numpy.dynamic_index import ds as ds
 from shardwise.transforms.checks.checkify_errors import debug_check as debug_check
 
+if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.experimental.pallas import tpu as tpu
+    from shardwise.experimental.pallas import triton as triton
+
 ANY = MemorySpace.ANY
 HOST = MemorySpace.HOST
 dslice = ds
 
 
-def debug_print(fmt: str, *args: _Any) -> None:
+def debug_print(fmt: str, *args: _typing.Any) -> None:
     """Print values of a step."""
     from shardwise.debug import print as print_values  # start-up time
 
@@ -83,10 +87,12 @@ def debug_print(fmt: str, *args: _Any) -> None:
 _refused = _refusing(__name__)
 
 
-def __getattr__(name: str) -> _Any:
-    if name in ("tpu", "triton"):
-        return _importlib.import_module(f"{__name__}.{name}")
-    return _refused(name)
+if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in ("tpu", "triton"):
+            return _importlib.import_module(f"{__name__}.{name}")
+        return _refused(name)
 
 
 __dir__ = _package_listing(__name__, "tpu", "triton")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import default_dtype, to_inexact
+from shardwise.base.errors import about
 from shardwise.base.nearest import did_you_mean
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
@@ -56,9 +57,8 @@ def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
                 if scope
                 else "no axes are in scope: call it inside shard_map"
             )
-            raise NameError(
-                f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}.{did_you_mean(name, scope)}"
-            )
+            text = f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}."
+            raise about("unbound-axis", NameError(text + did_you_mean(name, scope)))
     if len(set(names)) != len(names):
         raise ValueError(f"{api} got an axis name twice: {names}. Name each axis once.")
     return names, tuple(scope[n] for n in names)
@@ -154,6 +154,9 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree_map(one, x)
 
 
+_SHOWN = [1, 3, 2]  # in the examples
+
+
 def _extremum(kind: str) -> Callable[..., Any]:
     api = f"p{kind}"
 
@@ -182,7 +185,12 @@ def _extremum(kind: str) -> Callable[..., Any]:
         return tree_map(one, x)
 
     collective.__name__ = collective.__qualname__ = api
-    collective.__doc__ = f"The {kind}imum over an axis, on every device."
+    least, most = min(_SHOWN), max(_SHOWN)
+    collective.__doc__ = f"""The {kind}imum over an axis, on every device.
+
+    >>> jax.vmap(lambda x: lax.{api}(x, "i"), axis_name="i")(jnp.array({_SHOWN}))
+    Array({[most if kind == "max" else least] * len(_SHOWN)}, dtype=int32)
+    """
     return collective
 
 
@@ -315,7 +323,11 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
-    """Permutation by source: device i receives the value of device perm[i]."""
+    """Permutation by source: device i receives the value of device perm[i].
+
+    >>> jax.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(jnp.array([1, 3, 2]))
+    Array([2, 1, 3], dtype=int32)
+    """
     n = axis_size(axis_name)
     if sorted(perm) != list(range(n)):
         raise ValueError(f"pshuffle: perm must list each of the {n} positions once, got {tuple(perm)}.")
@@ -323,12 +335,21 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 
 
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """Swap the mesh axis with dim `axis`, whose size must equal the axis size."""
+    """Swap the mesh axis with dim `axis`, whose size must equal the axis size.
+
+    >>> jax.vmap(lambda x: lax.pswapaxes(x, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
-    """Every device of the axis receives the value of device `source`."""
+    """Every device of the axis receives the value of device `source`.
+
+    >>> jax.vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([1, 3, 2]))
+    Array([2, 2, 2], dtype=int32)
+    """
     _, sizes = checked_axes(axis_name, "pbroadcast")
     n = math.prod(sizes)
     if not 0 <= source < n:

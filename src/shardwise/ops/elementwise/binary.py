@@ -414,7 +414,11 @@ def atan2(x: Any, y: Any) -> Array:
 
 
 def nextafter(x1: Any, x2: Any) -> Array:
-    """Elementwise next float after `x1` in the direction of `x2`."""
+    """Elementwise next float after `x1` in the direction of `x2`.
+
+    >>> lax.nextafter(jnp.array([1.0]), jnp.array([2.0])) > 1
+    Array([ True], dtype=bool)
+    """
     return bind(nextafter_p, *operands("nextafter", x1, x2))
 
 
@@ -428,7 +432,11 @@ def complex(x: Any, y: Any) -> Array:
 
 
 def mulhi(x: Any, y: Any, /) -> Array:
-    """Elementwise upper half of the bits of the integer product ``x * y``."""
+    """Elementwise upper half of the bits of the integer product ``x * y``.
+
+    >>> lax.mulhi(jnp.array([2**30, 3]), jnp.array([8, 4]))
+    Array([2, 0], dtype=int32)
+    """
     return bind(mulhi_p, *operands("mulhi", x, y))
 
 

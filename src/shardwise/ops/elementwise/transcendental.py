@@ -166,131 +166,215 @@ logistic_p = _transcendental(
 
 
 def exp(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise e to the power `x`, for floats and complex values."""
+    """Elementwise e to the power `x`, for floats and complex values.
+
+    >>> lax.exp(jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 2.718], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("exp", accuracy)
     return bind(exp_p, operand("exp", x))
 
 
 def exp2(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise 2 to the power `x`, for floats and complex values."""
+    """Elementwise 2 to the power `x`, for floats and complex values.
+
+    >>> lax.exp2(jnp.array([0.0, 3.0])).round(3)
+    Array([1., 8.], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("exp2", accuracy)
     return bind(exp2_p, operand("exp2", x))
 
 
 def expm1(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``exp(x) - 1``, accurate near 0."""
+    """Elementwise ``exp(x) - 1``, accurate near 0.
+
+    >>> lax.expm1(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.718], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("expm1", accuracy)
     return bind(expm1_p, operand("expm1", x))
 
 
 def log(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise natural logarithm; NaN for negative reals."""
+    """Elementwise natural logarithm; NaN for negative reals.
+
+    >>> lax.log(jnp.array([1.0, 2.0])).round(3)
+    Array([0.   , 0.693], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("log", accuracy)
     return bind(log_p, operand("log", x))
 
 
 def log1p(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``log(1 + x)``, accurate near 0."""
+    """Elementwise ``log(1 + x)``, accurate near 0.
+
+    >>> lax.log1p(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.693], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("log1p", accuracy)
     return bind(log1p_p, operand("log1p", x))
 
 
 def sin(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise sine."""
+    """Elementwise sine.
+
+    >>> lax.sin(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.841], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("sin", accuracy)
     return bind(sin_p, operand("sin", x))
 
 
 def cos(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise cosine."""
+    """Elementwise cosine.
+
+    >>> lax.cos(jnp.array([0.0, 1.0])).round(3)
+    Array([1.  , 0.54], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("cos", accuracy)
     return bind(cos_p, operand("cos", x))
 
 
 def tan(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise tangent."""
+    """Elementwise tangent.
+
+    >>> lax.tan(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.557], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("tan", accuracy)
     return bind(tan_p, operand("tan", x))
 
 
 def tanh(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise hyperbolic tangent."""
+    """Elementwise hyperbolic tangent.
+
+    >>> lax.tanh(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.762], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("tanh", accuracy)
     return bind(tanh_p, operand("tanh", x))
 
 
 def sinh(x: Any) -> Array:
-    """Elementwise hyperbolic sine."""
+    """Elementwise hyperbolic sine.
+
+    >>> lax.sinh(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.175], dtype=float32)
+    """
     return bind(sinh_p, operand("sinh", x))
 
 
 def cosh(x: Any) -> Array:
-    """Elementwise hyperbolic cosine."""
+    """Elementwise hyperbolic cosine.
+
+    >>> lax.cosh(jnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 1.543], dtype=float32)
+    """
     return bind(cosh_p, operand("cosh", x))
 
 
 def asin(x: Any) -> Array:
-    """Elementwise arc sine."""
+    """Elementwise arc sine.
+
+    >>> lax.asin(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.571], dtype=float32)
+    """
     return bind(asin_p, operand("asin", x))
 
 
 def acos(x: Any) -> Array:
-    """Elementwise arc cosine."""
+    """Elementwise arc cosine.
+
+    >>> lax.acos(jnp.array([1.0, 0.5])).round(3)
+    Array([0.   , 1.047], dtype=float32)
+    """
     return bind(acos_p, operand("acos", x))
 
 
 def atan(x: Any) -> Array:
-    """Elementwise arc tangent."""
+    """Elementwise arc tangent.
+
+    >>> lax.atan(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.785], dtype=float32)
+    """
     return bind(atan_p, operand("atan", x))
 
 
 def asinh(x: Any) -> Array:
-    """Elementwise inverse of `sinh`."""
+    """Elementwise inverse of `sinh`.
+
+    >>> lax.asinh(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.881], dtype=float32)
+    """
     return bind(asinh_p, operand("asinh", x))
 
 
 def acosh(x: Any) -> Array:
-    """Elementwise inverse of `cosh`."""
+    """Elementwise inverse of `cosh`.
+
+    >>> lax.acosh(jnp.array([1.0, 2.0])).round(3)
+    Array([0.   , 1.317], dtype=float32)
+    """
     return bind(acosh_p, operand("acosh", x))
 
 
 def atanh(x: Any) -> Array:
-    """Elementwise inverse of `tanh`."""
+    """Elementwise inverse of `tanh`.
+
+    >>> lax.atanh(jnp.array([0.0, 0.5])).round(3)
+    Array([0.   , 0.549], dtype=float32)
+    """
     return bind(atanh_p, operand("atanh", x))
 
 
 def sqrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise square root; NaN for negative reals."""
+    """Elementwise square root; NaN for negative reals.
+
+    >>> lax.sqrt(jnp.array([0.0, 4.0]))
+    Array([0., 2.], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("sqrt", accuracy)
     return bind(sqrt_p, operand("sqrt", x))
 
 
 def rsqrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``1 / sqrt(x)``."""
+    """Elementwise ``1 / sqrt(x)``.
+
+    >>> lax.rsqrt(jnp.array([1.0, 4.0]))
+    Array([1. , 0.5], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("rsqrt", accuracy)
     return bind(rsqrt_p, operand("rsqrt", x))
 
 
 def cbrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise real cube root."""
+    """Elementwise real cube root.
+
+    >>> lax.cbrt(jnp.array([1.0, 8.0])).round(3)
+    Array([1., 2.], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("cbrt", accuracy)
     return bind(cbrt_p, operand("cbrt", x))
 
 
 def logistic(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise ``1 / (1 + exp(-x))``, the sigmoid function."""
+    """Elementwise ``1 / (1 + exp(-x))``, the sigmoid function.
+
+    >>> lax.logistic(jnp.array([0.0, 2.0])).round(3)
+    Array([0.5  , 0.881], dtype=float32)
+    """
     if accuracy is not None:
         check_accuracy("logistic", accuracy)
     return bind(logistic_p, operand("logistic", x))

@@ -263,6 +263,9 @@ def approx_max_k(
     """The `k` greatest elements and their positions; exact, so that every `recall_target` is met.
 
     Without `aggregate_to_topk` all elements are returned, in order. Raises ValueError for operands that are not floats.
+
+    >>> lax.approx_max_k(jnp.array([3.0, 1.0, 2.0]), 2)
+    [Array([3., 2.], dtype=float32), Array([0, 2], dtype=int32)]
     """
     x, count, dim = _approximate(
         "approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
@@ -278,7 +281,11 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The `k` least elements and their positions; see `approx_max_k`."""
+    """The `k` least elements and their positions; see `approx_max_k`.
+
+    >>> lax.approx_min_k(jnp.array([3.0, 1.0, 2.0]), 2)
+    [Array([1., 2.], dtype=float32), Array([1, 2], dtype=int32)]
+    """
     x, count, dim = _approximate(
         "approx_min_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
     )

@@ -232,7 +232,11 @@ def _times(x: Array, y: Array) -> Array:
 
 
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
-    """The upper factor of r^H r + w w^H, given the upper factor r: f[n, n], f[n] -> f[n, n]."""
+    """The upper factor of r^H r + w w^H, given the upper factor r: f[n, n], f[n] -> f[n, n].
+
+    >>> lax.linalg.cholesky_update(jnp.array([[3.0]]), jnp.array([4.0])).round(3)
+    Array([[5.]], dtype=float32)
+    """
     r, w = as_array(r_matrix), as_array(w_vector)
     if r.ndim < 2 or r.shape[-1] != r.shape[-2] or w.shape != r.shape[:-1]:
         raise ValueError(f"cholesky_update takes r f[..., n, n] and w f[..., n], got shapes {r.shape} and {w.shape}.")
@@ -324,6 +328,9 @@ def qr(
     """q and r with x = q r, and with `pivoting` the order p of columns with x[..., p] = q r.
 
     q is square unless `full_matrices` is False. NotImplementedError for `use_magma`.
+
+    >>> jnp.abs(lax.linalg.qr(jnp.array([[3.0], [4.0]]), full_matrices=False)[1]).round(3)
+    Array([[5.]], dtype=float32)
     """
     if use_magma:
         raise NotImplementedError("use_magma exists on GPUs only; leave it out.")
@@ -488,7 +495,11 @@ def det(x: Any) -> Array:
 def symmetric_product(
     a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ) -> Array:
-    """alpha a a^T + beta c, of which only the lower triangle counts; `symmetrize_output` copies it to the upper one."""
+    """alpha a a^T + beta c, of which only the lower triangle counts; `symmetrize_output` copies it to the upper one.
+
+    >>> lax.linalg.symmetric_product(jnp.array([[1.0, 2.0]]), jnp.zeros((1, 1)))
+    Array([[5.]], dtype=float32)
+    """
     a, c = as_array(a_matrix), as_array(c_matrix)
     for i, x in enumerate((a, c)):
         if x.ndim < 2:

@@ -80,6 +80,9 @@ def eig(
     Eigenvectors have length 1 and a real largest component. `enable_eigvec_derivs` gives them derivatives, which hold where all
     eigenvalues differ and no eigenvector has two largest components; otherwise NotImplementedError. NotImplementedError, too, for
     implementations other than LAPACK.
+
+    >>> lax.linalg.eig(jnp.array([[2.0, 0.0], [0.0, 3.0]]))[0].real
+    Array([2., 3.], dtype=float32)
     """
     if use_magma or implementation not in (None, EigImplementation.LAPACK):
         raise NotImplementedError("eig on CPUs is computed by LAPACK; leave out implementation= and use_magma=.")
@@ -145,7 +148,12 @@ hessenberg_p = define_matrix_op("hessenberg", (2,), _hessenberg_results, lapack.
 
 
 def hessenberg(a: Any) -> list[Array]:
-    """The Hessenberg form, packed with its reflectors, and their factors: f[..., n, n] -> f[..., n, n], f[..., n - 1]."""
+    """The Hessenberg form, packed with its reflectors, and their factors: f[..., n, n] -> f[..., n, n], f[..., n - 1].
+
+    >>> lax.linalg.hessenberg(jnp.array([[1.0, 2.0], [3.0, 4.0]]))[0]
+    Array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
     return bind(hessenberg_p, as_array(a))
 
 
@@ -164,7 +172,12 @@ def schur(
     sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
 ) -> list[Array]:
-    """The Schur form t and, if wanted, vectors z: x = z t z^H. Real matrices get 2 by 2 blocks for complex pairs."""
+    """The Schur form t and, if wanted, vectors z: x = z t z^H. Real matrices get 2 by 2 blocks for complex pairs.
+
+    >>> lax.linalg.schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].round(3)
+    Array([[1., 2.],
+           [0., 3.]], dtype=float32)
+    """
     if sort_eig_vals or select_callable is not None:
         raise NotImplementedError("schur does not sort eigenvalues; take them from eig and order the results yourself.")
     return bind(schur_p, as_array(x), vectors=bool(compute_schur_vectors))
@@ -181,7 +194,11 @@ tridiagonal_p = define_matrix_op("tridiagonal", (2,), _tridiagonal_results, lapa
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> list[Array]:
-    """Reduce Hermitian matrices to tridiagonal ones: packed reflectors, diagonal, off-diagonal, factors of the reflectors."""
+    """Reduce Hermitian matrices to tridiagonal ones: packed reflectors, diagonal, off-diagonal, factors of the reflectors.
+
+    >>> lax.linalg.tridiagonal(jnp.array([[1.0, 2.0], [2.0, 3.0]]))[1]
+    Array([1., 3.], dtype=float32)
+    """
     return bind(tridiagonal_p, as_array(a), lower=bool(lower))
 
 

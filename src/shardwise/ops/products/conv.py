@@ -417,7 +417,12 @@ def conv_general_dilated_patches(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """The windows of `lhs` as features: the result has ``C * prod(filter_shape)`` of them, channels major."""
+    """The windows of `lhs` as features: the result has ``C * prod(filter_shape)`` of them, channels major.
+
+    >>> lax.conv_general_dilated_patches(jnp.arange(4.0).reshape(1, 1, 4), (2,), (1,), "VALID")[0]
+    Array([[0., 1., 2.],
+           [1., 2., 3.]], dtype=float32)
+    """
     x = as_array(lhs)
     filter_shape = tuple(filter_shape)
     dims = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)

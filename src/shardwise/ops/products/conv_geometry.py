@@ -43,6 +43,9 @@ def padtype_to_pads(
     """The (low, high) pads that a padding mode means.
 
     RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`.
+
+    >>> lax.padtype_to_pads((5,), (3,), (2,), "SAME")
+    [(1, 1)]
     """
     if isinstance(padding, str):
         if padding.upper() not in PaddingType.__members__:
@@ -85,6 +88,9 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Ints, I
     """Layouts as (batch, feature, *spatial) dims; the spatial letters are ordered as in the kernel's layout.
 
     TypeError where a layout lacks its letters, repeats one, or the spatial letters differ.
+
+    >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
+    ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
     """
     pairs = (("N", "C"), ("O", "I"), ("N", "C"))
     for i, (layout, (a, b)) in enumerate(zip(dimension_numbers, pairs, strict=True)):
@@ -140,7 +146,11 @@ def conv_dimension_numbers(
 def conv_shape_tuple(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any, batch_group_count: int = 1
 ) -> Ints:
-    """The result's shape for operands in canonical order, (N, C, spatial) and (O, I, spatial), dilations applied."""
+    """The result's shape for operands in canonical order, (N, C, spatial) and (O, I, spatial), dilations applied.
+
+    >>> lax.conv_shape_tuple((1, 1, 5), (1, 1, 3), (1,), "VALID")
+    (1, 1, 3)
+    """
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
     if len(pads) != len(lhs_shape) - 2:

@@ -65,10 +65,15 @@ def conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 def _ways_to_sum(size: int, window: int, out: int, spread: int, gap: int) -> int:
     """The number of parts in which a spatial dim can be summed over, where that is better than to keep it; else 1.
 
-    The kernel is an image then, as in a kernel's gradient. Each device has a part of the kernel, and sums the products with its window of
-    lhs. Every part begins at an element of a dilated lhs, or all at the same place behind one.
+    The kernel is an image then, as in a kernel's gradient: larger than the result, or spread over all of lhs beside a small result, as in
+    the gradient of a convolution that cuts an image into patches. Each device has a part of the kernel, and sums the products with its
+    window of lhs. Every part begins at an element of a dilated lhs, or all at the same place behind one.
     """
-    return 1 if window <= out or gap * window % spread else math.gcd(size, window, gap * window // spread)
+    image = dilated(size, spread)
+    spans = gap > 1 and 2 * dilated(window, gap) > image >= 4 * out
+    if gap * window % spread or not (window > out or spans):
+        return 1
+    return math.gcd(size, window, gap * window // spread)
 
 
 def conv_localize(params: Params, in_types: Types, out_types: Types) -> Params:

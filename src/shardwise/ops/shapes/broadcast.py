@@ -218,6 +218,10 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
     """`arr` broadcast to the shape of `like_arr` by NumPy's rules, and on Explicit axes sharded like it.
 
     ValueError if the shapes do not allow it.
+
+    >>> lax.broadcast_like(jnp.array([1, 2]), jnp.zeros((2, 2)))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
     """
     x, like = operand("broadcast_like", arr), operand("broadcast_like", like_arr, 1)
     new = like.ndim - x.ndim

@@ -121,12 +121,20 @@ def sharding_for(x: Any, shape: tuple[int, ...]) -> Sharding | None:
 
 
 def zeros_like_array(x: Any) -> Array:
-    """An array of zeros with the shape and type of `x`."""
+    """An array of zeros with the shape and type of `x`.
+
+    >>> lax.zeros_like_array(jnp.array([1, 2]))
+    Array([0, 0], dtype=int32)
+    """
     return full_like(x, 0)
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
-    """An array of this shape and dtype with unspecified contents: here zeros. `out_sharding`: a spec over Explicit axes."""
+    """An array of this shape and dtype with unspecified contents: here zeros. `out_sharding`: a spec over Explicit axes.
+
+    >>> lax.empty((2, 3), jnp.float32).shape
+    (2, 3)
+    """
     sizes = shape_tuple(shape, "empty shape")
     element = requested_dtype(dtype, "empty")
     zero = Literal(np.zeros((), element), operand("empty", 0).aval.update(dtype=element, weak_type=False))
@@ -134,7 +142,11 @@ def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
 
 
 def dtype(x: Any) -> Any:
-    """The dtype of the value `x` (an array, or a Python or NumPy scalar) as an operand. TypeError for None."""
+    """The dtype of the value `x` (an array, or a Python or NumPy scalar) as an operand. TypeError for None.
+
+    >>> lax.dtype(jnp.ones(2))
+    dtype('float32')
+    """
     if x is None:
         raise TypeError("None is no array or scalar and has no dtype.")
     return canonicalize(dtype_of(x))

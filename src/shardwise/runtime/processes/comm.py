@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -40,6 +40,8 @@ _ASK, _ANSWER = 1, 2  # tags between the watching threads
 
 class DivergenceError(JaxRuntimeError):
     """The processes of one program are about to do different things together."""
+
+    topic: ClassVar[str] = "divergence"
 
 
 class World:

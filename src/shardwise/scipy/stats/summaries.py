@@ -55,7 +55,12 @@ def _runs(x: Array, axis: int) -> Array:
 
 
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
-    """The commonest value along `axis`, the least of several, and its count; over everything with None."""
+    """The commonest value along `axis`, the least of several, and its count; over everything with None.
+
+    >>> from shardwise.scipy import stats
+    >>> stats.mode(jnp.array([1, 2, 2, 3])).mode
+    Array(2, dtype=int32)
+    """
     _check_policy("mode", nan_policy)
     whole = jnp.atleast_1d(array("mode", a))
     x, d = _rows(whole, axis)
@@ -81,6 +86,10 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
 
     `method` is the rank of equal values: the "average", "min" or "max" of their ranks, ranks without gaps ("dense") or in the
     order in which they stand ("ordinal"). ValueError for other methods.
+
+    >>> from shardwise.scipy import stats
+    >>> stats.rankdata(jnp.array([30.0, 10.0, 20.0, 10.0]))
+    Array([4. , 1.5, 3. , 1.5], dtype=float32)
     """
     _check_policy("rankdata", nan_policy)
     if method not in ("average", "min", "max", "dense", "ordinal"):
@@ -108,7 +117,12 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
 
 
 def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
-    """The standard error of the mean along `axis`; with `nan_policy="omit"` of the values that are no NaNs."""
+    """The standard error of the mean along `axis`; with `nan_policy="omit"` of the values that are no NaNs.
+
+    >>> from shardwise.scipy import stats
+    >>> stats.sem(jnp.array([1.0, 2.0, 3.0])).round(3)
+    Array(0.577, dtype=float32)
+    """
     (x,) = real("sem", a)
     if nan_policy == "propagate":
         count: Any = jnp.asarray(x.size if axis is None else x.shape[axis])

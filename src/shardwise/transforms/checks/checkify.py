@@ -55,8 +55,8 @@ from shardwise.transforms.checks.checkify_errors import (
     whole,
 )
 from shardwise.transforms.jit.jit_op import jit_op
-from shardwise.transforms.manual.shard_map import shard_map_op
 from shardwise.transforms.manual.shard_map_marks import Marks
+from shardwise.transforms.manual.shard_map_op import shard_map_op
 from shardwise.transforms.manual.shard_map_scope import body_scope
 
 user_checks: Enabled = frozenset({FailedCheckError})

@@ -45,7 +45,7 @@ from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
 from shardwise.ir.references import Reference, closed_over, holding, trace_with_state, with_references
-from shardwise.ir.trace import user_source
+from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
@@ -171,7 +171,7 @@ def checkpoint(
         program, operands, out_tree = known.program, [*known.consts, *values], known.out_tree
         if is_eager():
             return tree_unflatten(out_tree, eval_program(program, operands))
-        chosen = chosen_policy(policy)
+        chosen = chosen_policy(policy) or None  # many a program calls a policy: `nothing_saveable()` is False
         outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=prevent_cse)
         return tree_unflatten(out_tree, outs)
 

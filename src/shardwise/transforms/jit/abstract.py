@@ -15,6 +15,7 @@ from shardwise.ir import Array, ShapedArray
 from shardwise.ir.references import is_reference
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
+from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.abstract_meshes import is_abstract, over_devices
 from shardwise.transforms.tracing import BoundCall, from_beginning
 
@@ -74,7 +75,7 @@ def over_signature(x: Any, sig: Signature, devices: tuple[Device, ...] | None) -
     return signature(array_type(x.aval.shape, x.aval.dtype, x.aval.weak_type, sharding), sharding, True)
 
 
-def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
+def struct_of(aval: ShapedArray, sharding: Sharding | Format | None = None) -> ShapeDtypeStruct:
     """A type as a ShapeDtypeStruct; explicit axes become its sharding."""
     if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
         sharding = aval.sharding

@@ -1,7 +1,6 @@
 """`shard_map`: run a function once per device on its own block, with collectives written by hand.
 
-In: a function of blocks, a mesh, specs. The body is traced to a per-device Program; the equation that holds it is
-partitioned by resharding its operands to `in_specs` and splicing the body in.
+In: a function of blocks, a mesh, specs. The body is traced to a per-device Program, which one equation holds (`shard_map_op`).
 """
 
 from __future__ import annotations
@@ -26,16 +25,10 @@ from shardwise.base.tree import (
 )
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
-from shardwise.ir import Array, Equation, Program, ShapedArray, Shown, bind, define_op, is_eager, trace_program
+from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
-from shardwise.ir.key_uses import called_uses
-from shardwise.ir.op import Params, Types
 from shardwise.ir.references import Reference, check_distinct, is_reference, over_state, with_references
-from shardwise.ops.control.bodies import program_effects
-from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import later
-from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import (
     AbstractMesh,
     Mesh,
@@ -44,13 +37,12 @@ from shardwise.sharding import (
     get_abstract_mesh,
     get_concrete_mesh,
 )
-from shardwise.sharding.rule import Rule
 from shardwise.transforms.manual import shard_map_errors as errors
 from shardwise.transforms.manual.explicit import reshard
 from shardwise.transforms.manual.shard_map_blocks import block_trace
-from shardwise.transforms.manual.shard_map_marks import Marks, check_marks, check_results, entered, left, marks_of
-from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, global_type, local_type, spec_dims
-from shardwise.transforms.programs.jaxpr_shard_map import shard_map_params
+from shardwise.transforms.manual.shard_map_marks import check_marks, check_results, entered, left, marks_of
+from shardwise.transforms.manual.shard_map_op import shard_map_op
+from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, local_type, spec_dims
 
 if TYPE_CHECKING:
     from shardwise.base.signatures import KeepsSignature
@@ -307,110 +299,6 @@ class ShardMap:
         errors.check_leaves(self, specs, option)
         is_leaf = is_spec if option == "in_specs" else lambda x: isinstance(x, PartitionSpec)
         return broadcast_prefix(specs, tree, is_leaf=is_leaf, name=f"shard_map {option}")
-
-
-# -- the op --------------------------------------------------------------------------------------------------------------------
-
-
-def _type(
-    *types: ShapedArray,
-    program: Program,
-    mesh: Any,
-    manual: frozenset[str],
-    out_dims: tuple[DimAxes, ...],
-    out_marks: tuple[Marks, ...],
-    **_: Any,
-) -> tuple[ShapedArray, ...]:
-    return tuple(
-        marks.on(global_type(t, d, mesh, manual))
-        for t, d, marks in zip(program.out_types, out_dims, out_marks, strict=True)
-    )
-
-
-def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    none = lambda types: tuple(((),) * t.ndim for t in types)  # noqa: E731
-    return Rule(none(in_types), none(out_types), (), ())
-
-
-def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Params:
-    mesh = params["mesh"]
-    names, sizes = mesh.axis_names, mesh.axis_sizes
-    table = grid.axes_of(names, sizes) if grid.names else {a: () for a in names}
-    manual = params["manual"]
-    every = frozenset(g for a in manual for g in table[a])
-    return {
-        **params,
-        "grid_in_dims": tuple(grid.rename(names, sizes, d) for d in params["in_dims"]),
-        "grid_out_dims": tuple(grid.rename(names, sizes, d) for d in params["out_dims"]),
-        "scope": {a: table[a] for a in manual},
-        "grid_manual": every,
-        "auto": tuple(g for g in grid.names if g not in every),
-    }
-
-
-def joined_dims(manual: DimAxes, auto: DimAxes) -> DimAxes:
-    """The joined axes of each dim: manual axes are major to automatic ones."""
-    return tuple(m + a for m, a in zip(manual, auto, strict=True))
-
-
-def _partition(region: Any, eqn: Equation) -> None:
-    params = eqn.params
-    program: Program = params["program"]
-    manual: frozenset[str] = params["grid_manual"]
-    auto = {a: n for a, n in region.grid.axis_sizes.items() if a in params["auto"] and a not in region.manual and n > 1}
-    atoms, auto_dims = [], []
-    for operand, dims in zip(eqn.inputs, params["grid_in_dims"], strict=True):
-        atom, have = region.read(operand)
-        have = have or ((),) * operand.aval.ndim
-        rest = tuple(tuple(a for a in axes if a in auto) for axes in have)
-        atoms.append(region.reshard(atom, have, joined_dims(dims, rest), operand.aval))
-        auto_dims.append(rest)
-    placements: dict[Any, DimAxes] = {}
-    if auto:
-        inputs = [Placement(d, (False,) * len(d)) for d in auto_dims]
-        wanted = [
-            Placement(
-                tuple(tuple(a for a in axes if a in auto) for axes in region.placements[v]), (True,) * v.aval.ndim
-            )
-            if v in region.placements
-            else None
-            for v in eqn.outputs
-        ]
-        placements = propagate(program, auto, inputs, wanted, grid=region.grid)
-    body = region.sub(placements, scope={**region.scope, **params["scope"]}, manual=region.manual | manual)
-    for var, atom, dims in zip(program.inputs, atoms, auto_dims, strict=True):
-        body.define(var, atom, dims)
-    body.run(program)
-    for var, result, dims in zip(eqn.outputs, program.outputs, params["grid_out_dims"], strict=True):
-        atom, rest = body.read(result)
-        rest = rest or ((),) * result.aval.ndim
-        if any(rest) and not config.dialect_of(params["era"]).shard_map.keeps_automatic_splits:
-            whole = ((),) * result.aval.ndim
-            atom, rest = body.reshard(atom, rest, whole, result.aval), whole
-        layout = joined_dims(dims, rest)
-        extra = tuple(a for a in sorted(atom.aval.vma & manual) if not any(a in axes for axes in layout))
-        if extra:
-            atom = body.emit(first_replica, [atom], {"axes": extra})[0]
-        region.define(var, atom, layout)
-
-
-shard_map_op = define_op(
-    "shard_map",
-    type_rule=_type,
-    multiple_results=True,
-    typed=True,
-    rule=_rule,
-    to_grid=_to_grid,
-    partition=_partition,
-    boundary=True,
-    effects=program_effects,
-    shown=Shown(renamed={"program": "jaxpr"}, whole=shard_map_params),
-    keys=called_uses,
-    **{
-        rule: later("shardwise.transforms.manual.shard_map_rules", f"shard_map_{rule}")
-        for rule in ("jvp", "linearize", "transpose", "batch")
-    },
-)
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------

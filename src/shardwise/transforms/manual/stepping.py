@@ -40,7 +40,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.axis_scope import ERA, LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
-from shardwise.ir.trace import user_source
+from shardwise.ir.sources import user_source
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.ops.rules.convert import as_array
 from shardwise.runtime.blocks import Ndarray, block_form

@@ -1,4 +1,4 @@
-"""Reports on a compiled program: its layouts and collectives, its cost, its memory."""
+"""Reports on a compiled program: its layouts and collectives, its cost, its memory; and on a run: its timeline."""
 
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from shardwise.transforms.reports.explanation import Explanation as Explanation
     from shardwise.transforms.reports.memory import MemoryStats as MemoryStats
     from shardwise.transforms.reports.memory import memory_stats as memory_stats
+    from shardwise.transforms.reports.timeline import Timeline as Timeline
+    from shardwise.transforms.reports.timeline import running_timeline as running_timeline
 
 __getattr__ = open_door(
     __name__,
@@ -20,4 +22,5 @@ __getattr__ = open_door(
     explain="explanation_of grid_text program_text program_with_layouts",
     explanation="Explanation",
     memory="MemoryStats memory_stats",
+    timeline="Timeline running_timeline",
 )

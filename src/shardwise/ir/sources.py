@@ -1,0 +1,55 @@
+"""The source lines of equations: the innermost line of user code, or that of an equation which is bound once more.
+
+Out: a `Source` per recorded equation.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from shardwise.base.tracebacks import user_frame
+from shardwise.ir.program import Source
+
+
+class _State(threading.local):
+    replay: Replay | None = None
+
+
+_state = _State()
+
+
+class Replay:
+    """Context in which equations are bound once more, or transposed: what is recorded for them has their source lines.
+
+    The caller sets `source` for each equation. User code that is called back has lines of its own: `frame` is the user's frame that asked
+    for the replay. `backward`: whether it is for a backward pass.
+    """
+
+    __slots__ = ("_outer", "backward", "frame", "source")
+
+    def __init__(self, backward: bool = False) -> None:
+        self.backward = backward
+        self.source: Source | None = None
+
+    def __enter__(self) -> Replay:
+        self._outer = outer = _state.replay
+        if outer is not None and outer.backward:
+            self.backward = True
+        self.frame = user_frame()
+        _state.replay = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _state.replay = self._outer
+        self.frame = None
+
+
+def user_source() -> Source | None:
+    """The source of what is recorded now: the innermost line of user code, or that of the equation that is replayed."""
+    frame, replay = user_frame(), _state.replay
+    backward = False
+    if replay is not None:
+        backward, source = replay.backward, replay.source
+        if source is not None and frame is replay.frame:
+            return source if source.backward or not backward else Source(source.file, source.line, True)
+    return Source(frame.f_code.co_filename, frame.f_lineno, backward) if frame is not None else None
