@@ -61,6 +61,13 @@ def test_pieces_of_what_pmap_gave_stay_where_they_are():
 
 def test_an_empty_array_shows_its_shape():
     assert repr(jnp.zeros((0,))) == "Array([], shape=(0,), dtype=float32)"
+    assert repr(jnp.arange(16.0)) == (
+        "Array([ 0.,  1.,  2.,  3.,  4.,  5.,  6.,  7.,  8.,  9., 10., 11., 12.,\n       13., 14., 15.], dtype=float32)"
+    )
+    # No line is broken for the dtype: JAX fills up with spaces.
+    wide = ", ".join(f"{i}." for i in range(10, 22))
+    assert repr(jnp.arange(10.0, 22.0)) == f"Array([{wide}],      dtype=float32)"
+    assert repr(jnp.arange(24)[:17]).endswith("15, 16],      dtype=int32)")
 
 
 def test_arrays_are_not_built_from_traced_parts(mesh):

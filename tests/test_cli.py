@@ -98,7 +98,7 @@ def test_exit_status(run):
     [
         ("jaxlib.xla_client", "jaxlib.xla_client", "no jaxlib"),
         ("jaxlib._jax", "jaxlib._jax", "no jaxlib"),
-        ("jax._src.stages", "jax._src.stages", "JAX's inside"),
+        ("jax._src.compilation_cache", "jax._src.compilation_cache", "JAX's inside"),
         ("jax.lib.xla_bridge", "jax.lib.xla_bridge", "no counterpart"),
         ("jax.runtime", "jax.runtime", "JAX documents no such module"),
         ("jax.util", "jax.util", "no counterpart"),

@@ -176,8 +176,6 @@ def test_gaps_are_gaps() -> None:
     gaps = PAGE.partition("## Gaps")[2]
     lacks = code(re.sub(r"\(use [^)]*\)", "", gaps.partition("- `lax` lacks")[2].partition(".\n")[0]))
     assert lacks and not [name for name in lacks if hasattr(jax.lax, name)]
-    for name in "COO", "CSR", "CSC":
-        assert name in gaps and not hasattr(jax.experimental.sparse, name)
 
 
 # -- every refusal in the library ---------------------------------------------------------------------------------------------------

@@ -217,6 +217,34 @@ def test_modules_that_libraries_import():
     assert jax.typeof(1).to_tangent_aval().dtype == jax.float0
 
 
+@pytest.mark.parametrize(
+    ("inside", "documented"),
+    [
+        ("sharding.Sharding", "sharding.Sharding"),
+        ("sharding_impls.NamedSharding", "sharding.NamedSharding"),
+        ("partition_spec.PartitionSpec", "sharding.PartitionSpec"),
+        ("stages.Compiled", "stages.Compiled"),
+        ("random.PRNGKey", "random.PRNGKey"),
+        ("ad_checkpoint.saved_residuals", "ad_checkpoint.saved_residuals"),
+        ("array.Shard", "Shard"),
+        ("pjit.pjit", "experimental.pjit.pjit"),
+        ("pjit.with_sharding_constraint", "lax.with_sharding_constraint"),
+        ("layout.Format", "experimental.layout.Format"),
+        ("nn.functions.gelu", "nn.gelu"),
+        ("scipy.special.logsumexp", "scipy.special.logsumexp"),
+        ("callback.io_callback", "experimental.io_callback"),
+    ],
+)
+def test_documented_names_where_jax_defines_them(inside, documented):
+    assert operator.attrgetter(inside)(jax._src) is operator.attrgetter(documented)(jax)
+    module, _, name = inside.rpartition(".")
+    scope: dict = {}
+    exec(f"from shardwise._src.{module} import {name} as found", scope)
+    assert scope["found"] is operator.attrgetter(documented)(jax)
+    with pytest.raises(ImportError, match="nothing_of_the_kind"):
+        exec(f"from shardwise._src.{module} import nothing_of_the_kind", scope)
+
+
 def test_the_mesh_that_surrounds_calls():
     mesh = jax.make_mesh((2,), ("x",))
     env = jax.interpreters.pxla.thread_resources.env

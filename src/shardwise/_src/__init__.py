@@ -1,11 +1,13 @@
 """`shardwise._src`: the few names below JAX's documented ones that widespread libraries import anyway.
 
-In: such an import. Out: our own objects under those names, where we have what they stand for; nothing else is here, and no code
-of ours uses it.
+In: such an import. Out: our own objects under those names, where we have what they stand for; documented names are also where JAX
+defines them (`homes`). Nothing else is here, and no code of ours uses it.
 """
 
 import importlib as _importlib
 from typing import Any as _Any
+
+from shardwise._src.homes import home as _home
 
 _MODULES = (
     "ad_util",
@@ -36,6 +38,9 @@ _MODULES = (
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
         return _importlib.import_module(f"{__name__}.{name}")
+    found = _home(name)
+    if found is not None:
+        return found
     raise AttributeError(
         f"module {__name__!r} has no attribute {name!r}: JAX's inside is not here; use the documented names."
     )

@@ -222,6 +222,14 @@ class Jaxprs:
     """The primitive that types a value as varying."""
     literal: str = differs("{value}", "{value}:{type}")
     """A constant, as a format."""
+    weak_literals_are_short: bool = differs(False, True)
+    """Whether a constant of a weak type is the Python number; else what float32 makes of it."""
+    longest_inner: int | None = differs(None, 10)
+    """How many equations a program within another has at most, if it is not to be written before it, by its name."""
+    shared_programs_name_each_other: bool = differs(False, True)
+    """Whether programs that are written before the others name those that follow."""
+    inner_programs_have_constants: bool = differs(True, False)
+    """Whether programs within others show captured values apart from arguments."""
     shard_map_shows_specs: bool = differs(False, True)
     """Whether shard_map shows specs and its manual axes; else axis names by dim and its automatic axes."""
     scan_shows_linear: bool = differs(True, False)

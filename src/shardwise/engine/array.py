@@ -372,11 +372,10 @@ class ArrayImpl(Array):
         if self.size == 0 and self.ndim:
             return f"Array([], shape={self.shape}, " + tail
         body = np.array2string(value, separator=", ", prefix="Array(", suffix=",")
-        text = f"Array({body}, "
-        last_line = text.rpartition("\n")[2]
-        if len(last_line) + len(tail) > np.get_printoptions()["linewidth"]:
-            return f"Array({body},\n      {tail}"
-        return text + tail
+        # JAX fills up with spaces instead of breaking the line, and counts so; doctests compare it.
+        last_line = len(body) - body.rfind("\n") + 1
+        gap = " " if last_line + len(tail) + 1 <= np.get_printoptions()["linewidth"] else " " * len("Array(")
+        return f"Array({body},{gap}{tail}"
 
     # -- copies ------------------------------------------------------------------------------------------------------------------
 

@@ -9,12 +9,14 @@ from shardwise.base.listing import listing as _listing
 from shardwise.extend.linear_util import WrappedFun
 from shardwise.ir import (
     Equation,
+    Narrowed,
     ProgramTrace,
     ShapedArray,
     Tracer,
     Var,
     bind,
     eval_program,
+    infer_types,
     live_equations,
     trace_program,
     tracing,
@@ -22,6 +24,7 @@ from shardwise.ir import (
 from shardwise.ir import Program as _Program
 from shardwise.ir.op import Op
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.passes import LiveResults
 from shardwise.transforms.programs.jaxpr_views import Jaxpr
 
 __all__ = ["PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
@@ -57,7 +60,11 @@ class PartialVal(tuple[ShapedArray | None, Any]):
 
 
 class PartialTrace(ProgramTrace):
-    """Records equations with an unknown operand; others run in the parent. Calls of jitted functions are split in the same way."""
+    """Records equations with an unknown operand; others run in the parent.
+
+    Calls of jitted functions are split in the same way. Of loops, branches and other calls, the results that follow from known
+    operands alone are known: what gives them runs in the parent, and the whole is recorded for the others.
+    """
 
     __slots__ = ()
 
@@ -66,13 +73,53 @@ class PartialTrace(ProgramTrace):
         if not any(unknown):
             with tracing(self.parent):
                 return bind(op, *args, **params)
-        if op.call and not all(unknown):
-            called = params["program"]
-            inputs = tuple(Var(v.aval) for v in called.inputs)
-            eqn = Equation(op, inputs, tuple(Var(t) for t in called.out_types), params, None)
-            assert op.inline is not None
-            return eval_program(op.inline(eqn), args)
-        return super().process(op, args, params)
+        if not op.multiple_results or op.has_effects(params):
+            return super().process(op, args, params)
+        if op.inline is not None:
+            program = op.inline(_equation(op, args, params))
+            if op.call and not all(unknown):
+                return eval_program(program, args)
+            known = self._known_of_call(program, args, unknown)
+            outs = super().process(op, args, params)
+        else:
+            outs = super().process(op, args, params)
+            known = self._known_of_loop(op, args, params, unknown, len(outs))
+        return [known.get(i, out) for i, out in enumerate(outs)]
+
+    def _known_of_call(self, program: _Program, args: Sequence[Any], unknown: Sequence[bool]) -> dict[int, Any]:
+        """By position, the results of a program that follow from known operands."""
+        part_of = LiveResults().part_of
+        found = [i for i in range(len(program.outputs)) if not any(unknown[j] for j in part_of(program, (i,)).inputs)]
+        if not found:
+            return {}
+        part = part_of(program, found)
+        with tracing(self.parent):
+            return dict(
+                zip(found, eval_program(part.program(part.inputs), [args[i] for i in part.inputs]), strict=True)
+            )
+
+    def _known_of_loop(
+        self, op: Op, args: Sequence[Any], params: dict[str, Any], unknown: Sequence[bool], count: int
+    ) -> dict[int, Any]:
+        """By position, the results of a loop or of branches, `count` in all, that follow from known operands."""
+        if op.narrow is None:
+            return {}
+        narrow, part_of = op.narrow, LiveResults().part_of
+        parts: list[Narrowed] = [narrow(params, [i == j for j in range(count)], part_of) for i in range(count)]
+        found = [not any(unknown[j] for j in part.operands) for part in parts]
+        if not any(found):
+            return {}
+        part = narrow(params, found, part_of)
+        with tracing(self.parent):
+            outs = bind(op, *[args[i] for i in part.operands], **part.params)
+        return dict(zip(part.results, outs, strict=True))
+
+
+def _equation(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Equation:
+    """The equation of a call, with variables for its operands and results."""
+    types = tuple([as_value(a).aval for a in args])
+    outputs = tuple([Var(t) for t in infer_types(op, types, params)])
+    return Equation(op, tuple([Var(t) for t in types]), outputs, params, None)
 
 
 def trace_to_jaxpr_nounits(

@@ -19,6 +19,7 @@ from shardwise.numpy.cumulative import *  # noqa: F403
 from shardwise.numpy.diagonals import *  # noqa: F403
 from shardwise.numpy.einsum import *  # noqa: F403
 from shardwise.numpy.float_parts import *  # noqa: F403
+from shardwise.numpy.foreign import *  # noqa: F403
 from shardwise.numpy.functional import *  # noqa: F403
 from shardwise.numpy.histograms import *  # noqa: F403
 from shardwise.numpy.indexing import *  # noqa: F403

@@ -184,7 +184,7 @@ def _integer_constant(y: Value) -> int | None:
 
 def integer_power(x: Value, exponent: int) -> Array:
     """`x` to the power of an int known while tracing."""
-    if exponent == 2:
+    if exponent == 2 and (x.dtype.kind == "c" or not isinstance(x, Tracer)):
         return bind(one.square_p, x)
     if exponent == 1:
         return as_array(x)

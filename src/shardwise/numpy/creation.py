@@ -5,14 +5,12 @@ In: Python and NumPy values, shapes, dtypes; a place (`device=`) or a type-level
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import (
-    BY_NAME,
     as_dtype,
     canonicalize,
     check_requested,
@@ -22,7 +20,7 @@ from shardwise.base.dtypes import (
     issubdtype,
     lattice_result_type,
 )
-from shardwise.engine.array import ArrayImpl, host_array, shared_array
+from shardwise.engine.array import ArrayImpl, host_array
 from shardwise.engine.device_put import as_target, place_created
 from shardwise.engine.placement import incompatible_devices
 from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
@@ -34,7 +32,6 @@ from shardwise.ops.rules.convert import plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.fill import filled, filled_like, sharding_for, varying_like
-from shardwise.runtime.handout import is_constant
 from shardwise.sharding import (
     Mesh,
     NamedSharding,
@@ -419,106 +416,6 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     return varying_like(a, filled(sizes, number))
 
 
-# -- from other libraries, text and files ----------------------------------------------------------------------
-
-
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """The array of an object with `__dlpack__` in host memory.
-
-    It has memory of its own, unless nobody can write to that of x and `copy` is None. `copy` False always shares it, so that
-    later writes to x show; ValueError where that cannot be, as for 64-bit types without x64. TypeError for objects without
-    `__dlpack__`, NotImplementedError for other memory.
-
-    >>> import numpy as np
-    >>> jnp.from_dlpack(np.arange(3, dtype=np.int32))
-    Array([0, 1, 2], dtype=int32)
-    """
-    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
-        raise TypeError(
-            f"The array passed to from_dlpack must have __dlpack__ and __dlpack_device__ methods, got {type(x)}."
-        )
-    kind = x.__dlpack_device__()
-    if int(kind[0]) != 1:
-        raise NotImplementedError(
-            f"from_dlpack takes arrays in host memory (device type 1), got {kind}. Copy it there first."
-        )
-    value = np.from_dlpack(x)
-    if copy is False:
-        return _on_shared_memory(value, device)
-    if copy and is_constant(value):  # which others may be
-        value = value.copy()
-    return place_created(host_array(value, explicit=True), device)
-
-
-def _on_shared_memory(value: np.ndarray[Any, Any], device: Any) -> Array:
-    dtype = canonicalize(value.dtype)
-    out = None
-    if dtype == value.dtype:
-        out = place_created(shared_array(value), device)
-    if out is None or (value.size and not np.shares_memory(np.asarray(out), value)):
-        why = f"{value.dtype} arrays become {dtype}" if out is None else f"{device} does not take the memory as it is"
-        raise ValueError(f"from_dlpack(copy=False) requires a copy here: {why}. Set copy=True or copy=None.")
-    return out
-
-
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    """A 1-d array of the numbers of type `dtype` in a buffer.
-
-    >>> jnp.frombuffer(bytes([1, 2]), dtype=jnp.uint8)
-    Array([1, 2], dtype=uint8)
-    """
-    return asarray(np.frombuffer(buffer, dtype=_host_dtype(dtype), count=count, offset=offset))
-
-
-def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    """A 1-d array of the numbers in a text, separated by `sep`.
-
-    >>> jnp.fromstring('1 2 3', dtype=int, sep=' ')
-    Array([1, 2, 3], dtype=int32)
-    """
-    return asarray(np.fromstring(string, dtype=_host_dtype(dtype), count=count, sep=sep))
-
-
-def _host_dtype(dtype: Any) -> np.dtype[Any]:
-    return np.dtype(getattr(dtype, "dtype", dtype))
-
-
-def fromiter(*args: Any, **kwargs: Any) -> Array:
-    """Not offered: an iterator may give other values when a function is traced again."""
-    raise NotImplementedError("fromiter is not pure and so unsafe while tracing. Use jnp.asarray(np.fromiter(...)).")
-
-
-def fromfile(*args: Any, **kwargs: Any) -> Array:
-    """Not offered: a file may change between tracing and running."""
-    raise NotImplementedError("fromfile is not pure and so unsafe while tracing. Use jnp.asarray(np.fromfile(...)).")
-
-
-_BFLOAT16_IN_FILES = np.dtype("V2")  # NumPy's format has no name for it
-
-
-def load(file: IO[bytes] | str | os.PathLike[Any], *args: Any, **kwargs: Any) -> Any:
-    """The array in a ``.npy`` file; the arrays of a ``.npz`` file by name, as NumPy gives them."""
-    out = np.load(file, *args, **kwargs)
-    if isinstance(out, np.ndarray) and out.dtype == _BFLOAT16_IN_FILES:
-        out = out.view(BY_NAME["bfloat16"])
-    return asarray(out) if isinstance(out, np.ndarray) else out
-
-
-def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
-    """Write an array to a ``.npy`` file."""
-    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
-
-
-def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Write several arrays to a ``.npz`` file. ValueError for Python objects without `allow_pickle`."""
-    named: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
-    arrays = [np.asarray(x) for x in args]
-    if not allow_pickle and any(x.dtype == object for x in (*arrays, *named.values())):
-        raise ValueError("Object arrays cannot be saved when allow_pickle=False. Allow it, or give arrays of numbers.")
-    np.savez(file, *arrays, **named)
-
-
 __all__ = [
-    "array", "asarray", "astype", "copy", "empty", "empty_like", "from_dlpack", "frombuffer", "fromfile", "fromiter",
-    "fromstring", "full", "full_like", "load", "ones", "ones_like", "save", "savez", "zeros", "zeros_like",
+    "array", "asarray", "astype", "copy", "empty", "empty_like", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from math import inf, nan, sqrt
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,25 +13,18 @@ from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
-    Axis,
-    array,
-    broadcast_shapes,
-    broadcast_to_shape,
-    canonical_axes,
-    convert,
-    is_complex,
     promote_complex,
-    promote_to_inexact,
     strong,
     values,
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar
-from shardwise.numpy.named_axes import split_names
 from shardwise.numpy.transcendental import bessel_i0
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import scipy_functions as scipy
+from shardwise.scipy import exponentials as _exponentials
 from shardwise.scipy import gamma_functions as _gamma_functions
 from shardwise.scipy import harmonics as _harmonics
+from shardwise.scipy.exponentials import *  # noqa: F403
 from shardwise.scipy.gamma_functions import *  # noqa: F403
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 from shardwise.scipy.special_operands import as_arrays, choose, float_operand, inexact_operands, real_operands
@@ -42,9 +35,10 @@ if TYPE_CHECKING:  # what `__getattr__` gives
 
 __all__ = ["bessel_jn", "boxcox", "boxcox1p", "dawsn", "entr", "erf", "erfc", "erfcx", "erfinv", "exp1", "expi",
            "expit", "expn", "fresnel", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr",
-           "log_softmax", "logit", "logsumexp", "ndtr", "ndtri", "owens_t", "rel_entr", "sici", "softmax", "spence",
+           "logit", "ndtr", "ndtri", "owens_t", "rel_entr", "sici", "spence",
            "sph_harm", "sph_harm_y", "wofz", "xlog1py", "xlogy"]  # fmt: skip
 __all__ += _gamma_functions.__all__
+__all__ += _exponentials.__all__
 
 
 # -- error functions -------------------------------------------------------------------------------------------------------------
@@ -454,87 +448,6 @@ def owens_t(h: Any, a: Any) -> Array:
     Array([0.0431, 0.0667], dtype=float32)
     """
     return scipy.apply("owens_t", *real_operands("owens_t", h, a))
-
-
-# -- sums of exponentials ----------------------------------------------------------------------------------------------------------
-
-
-def logsumexp(
-    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
-) -> Any:
-    """log(sum(b exp(a))) along `axis` (default: all), without overflow; with `return_sign` of its magnitude, and the sign.
-
-    `where` says which elements count. Negative sums give NaN unless the sign is asked for.
-
-    >>> from shardwise.scipy import special
-    >>> special.logsumexp(jnp.array([0.0, 1.0])).round(3)
-    Array(1.313, dtype=float32)
-    """
-    x, *weights = promote_to_inexact("logsumexp", a, *([] if b is None else [b]))
-    counted = [array("logsumexp", where)] if where is not None else []
-    shape = broadcast_shapes(x.shape, *(w.shape for w in (*weights, *counted)))
-    x = broadcast_to_shape(x, shape)
-    weights = [broadcast_to_shape(w, shape) for w in weights]
-    if counted:
-        mask = broadcast_to_shape(lax.convert_element_type(counted[0], np.dtype(bool)), shape)
-        x = choose(mask, x, -inf)
-    for w in weights:
-        x = choose(lax.ne(w, lax.full_like(w, 0)), x, -inf)
-    axis, names = split_names(axis)
-    dims = canonical_axes(axis, x.ndim)
-    real = lax.real(x) if is_complex(x.dtype) else x
-    top = lax.reduce_max(lax.stop_gradient(real), dims)
-    top = lax.pmax(top, names) if names else top
-    top = choose(lax.is_finite(top), top, 0.0)
-    kept = tuple(d for d in range(x.ndim) if d not in dims)
-    spread = lax.broadcast_in_dim(convert(top, x.dtype), shape, kept)
-    terms = lax.exp(lax.sub(x, spread))
-    for w in weights:
-        terms = lax.mul(terms, w)
-    total = lax.reduce_sum(terms, dims)
-    total = lax.psum(total, names) if names else total
-    sign = lax.sign(total)
-    size = lax.abs(total) if return_sign or not is_complex(x.dtype) else total
-    out = lax.add(lax.log(size), convert(top, size.dtype))
-    if not return_sign and weights and not is_complex(out.dtype):
-        out = choose(lax.lt(sign, 0.0), nan, out)
-    if keepdims:
-        out, sign = lax.expand_dims(out, sorted(dims)), lax.expand_dims(sign, sorted(dims))
-    return (out, sign) if return_sign else out
-
-
-def softmax(x: Any, /, *, axis: Axis = None) -> Array:
-    """exp(x) divided by its sum along `axis` (default: all).
-
-    >>> from shardwise.scipy import special
-    >>> special.softmax(jnp.array([0.0, 1.0])).round(3)
-    Array([0.269, 0.731], dtype=float32)
-    """
-    v = strong(*inexact_operands("softmax", x))
-    terms, total, _ = _exponentials(v, axis)
-    return lax.div(terms, total)
-
-
-def log_softmax(x: Any, /, *, axis: Axis = None) -> Array:
-    """The logarithm of `softmax`.
-
-    >>> from shardwise.scipy import special
-    >>> special.log_softmax(jnp.array([0.0, 1.0])).round(3)
-    Array([-1.313, -0.313], dtype=float32)
-    """
-    v = strong(*inexact_operands("log_softmax", x))
-    _, total, shifted = _exponentials(v, axis)
-    return lax.sub(shifted, lax.log(total))
-
-
-def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array, Array]:
-    """exp(x - max) and its sum, spread over the reduced dims; x - max."""
-    dims = canonical_axes(axis, x.ndim)
-    kept = tuple(d for d in range(x.ndim) if d not in dims)
-    spread = lambda v: lax.broadcast_in_dim(v, x.shape, kept)  # noqa: E731
-    shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims))))
-    terms = lax.exp(shifted)
-    return terms, spread(lax.reduce_sum(terms, dims)), shifted
 
 
 if not TYPE_CHECKING:  # checkers know the names; others are mistakes

@@ -338,3 +338,12 @@ def test_a_policy_without_hash():
     grads = [sw.grad(model(lambda f: sw.checkpoint(f, policy=p)), (0, 1))(W, X) for p in (Names(["product"]), None)]  # noqa: B023
     for g, w in zip(*grads, strict=True):
         assert_normwise(g, w, 1e-6)
+
+
+def test_a_policy_that_was_called_keeps_nothing() -> None:
+    found = []
+    for options in ({"policy": policies.nothing_saveable()}, {}):
+        f = sw.checkpoint(lambda w, x: jnp.tanh(jnp.tanh(x @ w)).sum(), **options)
+        found.append((len(saved_residuals(f, W, X)), sw.grad(f)(W, X).tolist()))
+    assert found[0] == found[1]
+    assert found[0][0] == 2

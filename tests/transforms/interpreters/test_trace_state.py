@@ -194,6 +194,55 @@ def test_known_part_within_jit_belongs_to_it():
     assert float(outer(1.0)) == 2.0
 
 
+def pushed_to_zero(x, y):
+    return jax.lax.while_loop(lambda c: c[1][0] > 0, lambda c: (c[0] + 1, c[1] - 1), (x, y))
+
+
+@pytest.mark.parametrize(
+    ("call", "known"),
+    [
+        (lambda x, y: jax.lax.scan(lambda c, z: (c + z, z * 2), x, y[:, None]), [False, True]),
+        (
+            lambda x, y: jax.lax.fori_loop(0, 3, lambda i, c: (c[0] + c[1], c[1] * 2, y), (x, y, x)),
+            [False, True, False],
+        ),
+        (pushed_to_zero, [False, True]),
+        (lambda x, y: pushed_to_zero(y, x), [False, False]),
+        (lambda x, y: jax.lax.cond(y[0] > 0, lambda: (x, y * 2), lambda: (x + 1, y)), [False, True]),
+        (lambda x, y: jax.lax.cond(x[0] > 0, lambda: (x, y * 2), lambda: (x + 1, y)), [False, False]),
+        (lambda x, y: jax.checkpoint(lambda x, y: (x + y, jnp.sin(y)))(x, y), [False, True]),
+        (lambda x, y: jax.jit(lambda x: (x, jnp.ones(2)))(x), [False, True]),
+        (lambda x, y: jax.lax.scan(lambda c, z: (c, jnp.cos(y)), x, None, length=2), [False, True]),
+    ],
+)
+def test_known_results_of_loops_branches_and_calls(call, known):
+    def f(x, y):
+        return list(call(x, y))
+
+    jaxpr, values, consts = pe.trace_to_jaxpr_nounits(lu.wrap_init(f), partial_values())
+    assert [v.is_known() for v in values] == known
+    x, y = jnp.array([3.0, 4.0]), jnp.ones(2)
+    expected = f(x, y)
+    found = iter(jax.core.eval_jaxpr(jaxpr, consts, x))
+    for value, exact in zip(values, expected, strict=True):
+        out = value.get_known() if value.is_known() else next(found)
+        assert out.tolist() == exact.tolist()
+
+
+def test_loops_that_print_run_once(capsys):
+    def f(x, y):
+        def step(c, z):
+            jax.debug.print("step {}", z)
+            return c + z, z * 2
+
+        return list(jax.lax.scan(step, x[0], y))
+
+    jaxpr, values, consts = pe.trace_to_jaxpr_nounits(lu.wrap_init(f), partial_values())
+    assert not any(v.is_known() for v in values)
+    jax.core.eval_jaxpr(jaxpr, consts, jnp.zeros(2))
+    assert capsys.readouterr().out.count("step") == 2
+
+
 def test_programs_for_some_results():
     jaxpr = jax.make_jaxpr(lambda x, y: (jnp.sin(x), jnp.cos(y)))(1.0, 2.0).jaxpr
     small, used = pe.dce_jaxpr(jaxpr, [False, True])

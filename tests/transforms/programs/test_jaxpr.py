@@ -76,6 +76,76 @@ TEXTS = {
 }
 
 
+def twice(jit):
+    """A function that calls another twice."""
+
+    def scaled(x):
+        return x * 0.1 + 1
+
+    inner = jit(scaled)
+    return lambda x: inner(inner(x))
+
+
+def called(jit, sin):
+    """A function that calls a long one, once."""
+
+    def long(x):
+        for _ in range(11):
+            x = sin(x)
+        return x
+
+    return lambda x: jit(long)(x)
+
+
+LONG = "".join(f"    {b}:f32[] = sin {a}\n" for a, b in zip("abcdefghijk", "bcdefghijkl", strict=True))
+TEXTS |= {
+    "shared programs": (
+        twice(sw.jit),
+        (2.0,),
+        """let scaled = { lambda ; a:f32[]. let
+    b:f32[] = mul a 0.1:f32[]
+    c:f32[] = add b 1.0:f32[]
+  in (c,) } in
+{ lambda ; d:f32[]. let
+    e:f32[] = jit[name=scaled jaxpr=scaled] d
+    f:f32[] = jit[name=scaled jaxpr=scaled] e
+  in (f,) }""",
+    ),
+    "long programs": (
+        called(sw.jit, jnp.sin),
+        (2.0,),
+        f"""let long = {{ lambda ; a:f32[]. let
+{LONG}  in (l,) }} in
+{{ lambda ; m:f32[]. let n:f32[] = jit[name=long jaxpr=long] m in (n,) }}""",
+    ),
+    "captured values of loops": (
+        lambda x, y: lax.fori_loop(0, y, lambda i, c: c + x, x),
+        (np.ones(3, np.float32), 5),
+        """{ lambda ; a:f32[3] b:i32[]. let
+    _:i32[] _:i32[] c:f32[3] = while[
+      body_jaxpr={ lambda ; d:f32[3] e:i32[] f:i32[] g:f32[3]. let
+          h:i32[] = add e 1:i32[]
+          i:f32[3] = add g d
+        in (h, f, i) }
+      body_nconsts=1
+      cond_jaxpr={ lambda ; j:i32[] k:i32[] l:f32[3]. let
+          m:bool[] = lt j k
+        in (m,) }
+      cond_nconsts=0
+    ] a 0:i32[] b a
+  in (c,) }""",
+    ),
+    "powers and extrema": (
+        lambda x: (x**2).max(),
+        (np.ones(3, np.float32),),
+        """{ lambda ; a:f32[3]. let
+    b:f32[3] = integer_pow[y=2] a
+    c:f32[] = reduce_max[axes=(0,)] b
+  in (c,) }""",
+    ),
+}
+
+
 @pytest.fixture
 def latest():
     before = sw.config.shardwise_dialect
@@ -102,6 +172,10 @@ def test_text_is_that_of_jax(name: str) -> None:
         "constants": lambda: 1.0,
         "params": lambda x, y: jax.numpy.sin(x) @ y + jax.numpy.sum(x) * 2,
         "branches": lambda x: jax.lax.cond(x > 0, jax.numpy.sin, jax.numpy.cos, x),
+        "shared programs": twice(jax.jit),
+        "long programs": called(jax.jit, jax.numpy.sin),
+        "captured values of loops": lambda x, y: jax.lax.fori_loop(0, y, lambda i, c: c + x, x),
+        "powers and extrema": lambda x: (x**2).max(),
         "loops": lambda x: jax.lax.while_loop(lambda c: c < 10, lambda c: c * 2, x),
         "calls": lambda x: jax.jit(lambda y: jax.numpy.cos(y) * y)(x) + 1,
     }

@@ -30,8 +30,7 @@ from shardwise.lax import adaptive as lax
 from shardwise.ops.rules.precision import canonicalize_precision
 
 __all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",
-           "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "bcoo_update_layout", "empty", "eye",
-           "todense"]  # fmt: skip
+           "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "bcoo_update_layout", "todense"]  # fmt: skip
 
 
 class BCOO(JAXSparse):
@@ -425,17 +424,8 @@ def bcoo_dot_general(
 
 
 def todense(arr: Any) -> Array:
-    """The dense form of a `BCOO`; dense arrays as they are."""
-    return arr.todense() if isinstance(arr, BCOO) else jnp.asarray(arr)
-
-
-def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = np.int32, sparse_format: str = "bcoo") -> BCOO:
-    """Zeros: an array of that shape without elements."""
-    _only_bcoo(sparse_format)
-    places = jnp.zeros((0, len(tuple(shape))), index_dtype)
-    return BCOO(
-        (jnp.zeros(0, float if dtype is None else dtype), places), shape=shape, indices_sorted=True, unique_indices=True
-    )
+    """The dense form of a sparse array; dense arrays as they are."""
+    return arr.todense() if isinstance(arr, JAXSparse) else jnp.asarray(arr)
 
 
 def eye(
@@ -444,21 +434,14 @@ def eye(
     k: int = 0,
     dtype: Any = None,
     index_dtype: Any = np.int32,
-    sparse_format: str = "bcoo",
 ) -> BCOO:
     """Ones on the k-th diagonal of a matrix [N, M]."""
-    _only_bcoo(sparse_format)
     columns = N if M is None else M
     start = max(0, -k)
     rows = np.arange(start, max(start, min(N, columns - k)))
     places = np.stack([rows, rows + k], axis=-1).astype(index_dtype)
     ones = jnp.ones(len(rows), float if dtype is None else dtype)
     return BCOO((ones, places), shape=(N, columns), indices_sorted=True, unique_indices=True)
-
-
-def _only_bcoo(sparse_format: str) -> None:
-    if sparse_format != "bcoo":
-        raise NotImplementedError(f"sparse_format {sparse_format!r} is not here; use 'bcoo'.")
 
 
 __dir__ = _listing(__name__)

@@ -163,8 +163,8 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
     first, name = bodies[0], "cond" if labels[0].endswith("_fun") else "switch"
     for i, body in enumerate(bodies[1:], 1):
         pair, who = (labels[0], labels[i]), _names([functions[0], functions[i]], [labels[0], labels[i]])
-        into, out = (tree_unflatten(b.out_tree, list(b.out_types)) for b in (first, body))
         if first.out_tree != body.out_tree:
+            into, out = (tree_unflatten(b.out_tree, list(b.out_types)) for b in (first, body))
             lines = [
                 f"{pair[0]} output{keystr(path)} is {a}, but {pair[1]} has {b} there: {why}"
                 for path, a, b, why in equality_errors(into, out)
@@ -174,15 +174,14 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
                     f"{name} branch outputs must have the same pytree structure, but they differ: "
                     f"{'; '.join(lines)}. {who}."
                 )
-        lines = []
-        for (path, a), b in zip(tree_leaves_with_path(into), body.out_types, strict=True):
-            assert isinstance(a, ShapedArray)
-            if not _alike(a, b):
-                lines.append(
-                    f"the output{keystr(path)} of {pair[0]} has type {a.str_short()}, that of {pair[1]} {b.str_short()}, so "
-                    f"the {difference(a, b)} do not match{_cast_hint(a, b)}"
-                )
-        if lines:
+        if not all(map(_alike, first.out_types, body.out_types)):
+            paths = [path for path, _ in tree_leaves_with_path(tree_unflatten(first.out_tree, list(first.out_types)))]
+            lines = [
+                f"the output{keystr(path)} of {pair[0]} has type {a.str_short()}, that of {pair[1]} {b.str_short()}, so "
+                f"the {difference(a, b)} do not match{_cast_hint(a, b)}"
+                for path, a, b in zip(paths, first.out_types, body.out_types, strict=True)
+                if not _alike(a, b)
+            ]
             raise TypeError(f"{name} branches must have equal output types but they differ: {'; '.join(lines)}. {who}.")
 
 

@@ -388,8 +388,8 @@ def _scan_body(
 def _pair(body: Body, name: str) -> tuple[Any, Any]:
     """The structures of the carry and of the output that a body returns."""
     children = treedef_children(body.out_tree)
-    is_pair = len(children) == 2 and isinstance(tree_unflatten(body.out_tree, list(body.out_types)), (tuple, list))
-    if not is_pair:
+    root = body.out_tree.node_data()
+    if len(children) != 2 or root is None or not issubclass(root[0], (tuple, list)):
         raise TypeError(
             f"{name} output must be a pair, got {tree_unflatten(body.out_tree, list(body.out_types))}. "
             "Return (carry, output)."

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, bind, define_op
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.by_dtype import by_dtype
@@ -113,8 +113,20 @@ def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
     if y in (0, 1):
         return t if y else do.mul(t, 0)
     if y == 2:
-        return do.mul(t, do.add(x, x))  # a product with a complex 2 would compute 0 times infinity
+        return do.mul(t, _doubled(x))
     return do.mul(t, do.mul(y, do.integer_pow(x, y=y - 1)))
+
+
+def _doubled(x: Any) -> Any:
+    """2 x. A product with a complex 2 would compute 0 times infinity."""
+    return do.add(x, x) if x.dtype.kind == "c" else do.mul(2, x)
+
+
+def _as_square(eqn: Equation) -> Equation | None:
+    """The second power as the op that has a ufunc."""
+    if eqn.params["y"] != 2:
+        return None
+    return Equation(square_p, eqn.inputs, eqn.outputs, {}, eqn.source)
 
 
 # -- ops -------------------------------------------------------------------------------------------------------------
@@ -135,7 +147,7 @@ ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
 is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL)
 abs_p = elementwise_op("abs", _abs, "ifc", ufunc_of=_abs_of, emit=ir.ABS, result=real_part_dtype, push=_abs_push)
 square_p = elementwise_op(
-    "square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, do.add(x, x))
+    "square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, _doubled(x))
 )
 real_p = elementwise_op(
     "real", np.real, "c", result=real_part_dtype, push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0)
@@ -212,6 +224,7 @@ integer_pow_p = define_op(
     kernel=_integer_pow_kernel,
     emit=ir.INTEGER_POW,
     jvp=along("integer_pow", _integer_pow_push),
+    static=_as_square,
     makes_nan=True,
 )
 

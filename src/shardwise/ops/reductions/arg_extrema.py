@@ -17,7 +17,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.reductions.extremum_partition import along_split_dims
 from shardwise.ops.reductions.positions import extremum_positions
-from shardwise.ops.reductions.reduce import WITH_SHARDING, reduce_max_p, reduce_min_p, reduce_rule
+from shardwise.ops.reductions.reduce import reduce_max_p, reduce_min_p, reduce_rule
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand, requested_dtype
@@ -75,7 +75,6 @@ argmax_p = define_op(
     partition=along_split_dims(reduce_max_p, "max"),
     explicit=_arg_explicit,
     batch=shifting("argmax", "axes"),
-    shown=WITH_SHARDING,
 )
 argmin_p = define_op(
     "argmin",
@@ -86,7 +85,6 @@ argmin_p = define_op(
     partition=along_split_dims(reduce_min_p, "min"),
     explicit=_arg_explicit,
     batch=shifting("argmin", "axes"),
-    shown=WITH_SHARDING,
 )
 
 

@@ -271,9 +271,9 @@ reduce_sum_p = _define(
     shown=WITH_SHARDING,
     makes_nan=True,
 )
-reduce_prod_p = _define("reduce_prod", "prod", "iufc", jvp=_product_jvp, shown=WITH_SHARDING, makes_nan=True)
-reduce_max_p = _define("reduce_max", "max", "biufc", jvp=_extremum_jvp("reduce_max"), shown=WITH_SHARDING)
-reduce_min_p = _define("reduce_min", "min", "biufc", jvp=_extremum_jvp("reduce_min"), shown=WITH_SHARDING)
+reduce_prod_p = _define("reduce_prod", "prod", "iufc", jvp=_product_jvp, makes_nan=True)
+reduce_max_p = _define("reduce_max", "max", "biufc", jvp=_extremum_jvp("reduce_max"))
+reduce_min_p = _define("reduce_min", "min", "biufc", jvp=_extremum_jvp("reduce_min"))
 reduce_and_p = _define("reduce_and", "and", "biu")
 reduce_or_p = _define("reduce_or", "or", "biu")
 reduce_xor_p = _define("reduce_xor", "xor", "biu")

@@ -171,7 +171,7 @@ def checkpoint(
         program, operands, out_tree = known.program, [*known.consts, *values], known.out_tree
         if is_eager():
             return tree_unflatten(out_tree, eval_program(program, operands))
-        chosen = chosen_policy(policy)
+        chosen = chosen_policy(policy) or None  # many a program calls a policy: `nothing_saveable()` is False
         outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=prevent_cse)
         return tree_unflatten(out_tree, outs)
 

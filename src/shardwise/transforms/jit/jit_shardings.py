@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base import config
@@ -112,12 +112,17 @@ def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
     return NamedSharding(mesh, leaf)
 
 
+def is_whole(tree: Any) -> bool:
+    """Whether in_shardings or out_shardings are one for all leaves, or unspecified."""
+    return tree is None or isinstance(tree, (Unspecified, Sharding, PartitionSpec, Format))
+
+
 def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> list[Sharding | None]:
     """`tree`, a prefix of `full`, as one resolved leaf per leaf of `full`."""
     if isinstance(tree, Unspecified):
         return [None] * len(tree_leaves(full))
     check_leaves(tree, option)
-    if isinstance(tree, (Sharding, PartitionSpec, Format)) or tree is None:
+    if is_whole(tree):
         return [resolve_leaf(tree, option, api)] * len(tree_leaves(full))
     if option == "in_shardings":
         tree = tuple(tree) if isinstance(tree, list) else tree  # the arguments are a tuple
@@ -195,8 +200,13 @@ def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     return ArrayImpl(sig, dense=sig.part_of(x.dense), origin=origin)
 
 
-def check_outputs(types: Sequence[ShapedArray], shardings: Sequence[Sharding | None], names: Sequence[str]) -> None:
-    """Raise ValueError if an output cannot have the requested sharding."""
-    for aval, sharding, name in zip(types, shardings, names, strict=True):
+def check_outputs(
+    types: Sequence[ShapedArray], shardings: Sequence[Sharding | None], name_of: Callable[[int], str]
+) -> None:
+    """Raise ValueError if an output cannot have the requested sharding; `name_of` tells what output i is called."""
+    for i, (aval, sharding) in enumerate(zip(types, shardings, strict=True)):
         if sharding is not None:
-            check_fits(sharding, aval, "pjit outputs", name)
+            try:
+                check_fits(sharding, aval, "pjit outputs", "")
+            except ValueError:
+                check_fits(sharding, aval, "pjit outputs", name_of(i))

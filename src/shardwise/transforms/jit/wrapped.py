@@ -65,6 +65,7 @@ from shardwise.transforms.jit.jit_shardings import (
     context_mesh,
     flat_shardings,
     is_spec_leaf,
+    is_whole,
     placed_signature,
 )
 from shardwise.transforms.jit.references import OverValues, ReferenceArgument
@@ -114,6 +115,14 @@ class TracedCall:
     out_tree: PyTreeDef
     names: tuple[str, ...]
     cacheable: bool
+
+    def result_name(self, i: int) -> str:
+        """What messages call a result: ``result['w']``."""
+        try:
+            whole = tree_unflatten(self.out_tree, self.program.out_types)
+        except Exception:  # a class of the user's that takes arrays alone
+            return f"result leaf {i}"
+        return "result" + keystr(tree_flatten_with_path(whole)[0][i][0])
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
@@ -386,13 +395,19 @@ class JitWrapped(Generic[P, R]):
     def _shardings(self, call: BoundCall, traced: TracedCall) -> tuple[list[Sharding | None], list[Sharding | None]]:
         ins = self._in_shardings(call)
         options = self._options
-        # Types stand for the results: classes that look at shapes of their leaves are made of them, too.
-        dummy = tree_unflatten(traced.out_tree, traced.program.out_types)
-        outs = flat_shardings(options.out_shardings, dummy, "out_shardings", options.api, "out_shardings")
-        if any(s is not None for s in outs):
-            paths = ["result" + keystr(path) for path, _ in tree_flatten_with_path(dummy)[0]]
-            check_outputs(traced.program.out_types, outs, paths)
+        results = self._results(traced)
+        outs = flat_shardings(options.out_shardings, results, "out_shardings", options.api, "out_shardings")
+        check_outputs(traced.program.out_types, outs, traced.result_name)
         return ins, outs
+
+    def _results(self, traced: TracedCall) -> Any:
+        """What `out_shardings` is a prefix of: a list of types where it is one for all results.
+
+        Otherwise types stand for the results, in the user's classes: some look at the shapes of their leaves. Others take arrays
+        alone, so that none are made without need.
+        """
+        types = list(traced.program.out_types)
+        return types if is_whole(self._options.out_shardings) else tree_unflatten(traced.out_tree, types)
 
     def _in_shardings(self, call: BoundCall) -> list[Sharding | None]:
         options = self._options
@@ -519,8 +534,7 @@ class JitWrapped(Generic[P, R]):
         asked = self.input_layouts(call)
         if asked is not None:
             check_arguments(asked, sigs, traced.names)
-        results = tree_unflatten(traced.out_tree, [atom.aval for atom in traced.program.outputs])
-        return result_orders(asked_layouts(self._options.out_shardings, results), traced.program)
+        return result_orders(asked_layouts(self._options.out_shardings, self._results(traced)), traced.program)
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 

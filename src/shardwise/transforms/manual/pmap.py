@@ -371,7 +371,9 @@ class PmapWrapped:
             entry = traced.lower()._entry
         guard_moves(traced.fun_name, tree_leaves((call.args, call.kwargs)), tuple(call.mesh.devices.flat))
         sigs = [x._sig for x in tree_leaves((placed_args, placed_kwargs))]
-        axes = self._flat_out_axes(traced.out_avals)
+        wanted, count = self._options.out_axes, len(entry.executable.out_sigs)
+        one = wanted is None or isinstance(wanted, int)  # a user's class need not be made of types
+        axes = [wanted] * count if one else self._flat_out_axes(traced.out_avals)
         outs = [out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
         return Ready(entry, sigs, outs)
 

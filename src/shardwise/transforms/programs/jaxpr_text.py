@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,45 @@ def primitive_name(eqn: Equation) -> str:
 
 def jaxpr_text(program: Program, source_info: bool = False) -> str:
     """The whole program as text; `source_info` adds the user's line to each equation."""
-    return layout(_Writer(source_info, used_in(program)).program(program))
+    shared = _shared(program)
+    writer = _Writer(source_info, used_in(program))
+    everywhere = config.dialect.jaxprs.shared_programs_name_each_other
+    if everywhere:
+        writer.shared = {id(inner): name for name, inner in shared}
+    text = ""
+    for name, inner in shared:
+        text += layout(group(f"let {name} = ", writer.definition(inner), " in")) + "\n"
+        writer.shared = {**writer.shared, id(inner): name}
+    return text + layout(writer.definition(program, outer=True))
+
+
+def _shared(program: Program) -> list[tuple[str, Program]]:
+    """The programs within that are written once, before the others, with their names: those that several equations hold, and long ones."""
+    names: dict[int, str] = {}
+    counts: dict[int, int] = {}
+    known: dict[int, Program] = {}
+    waiting = deque([program])
+    while waiting:
+        inner = waiting.popleft()
+        known[id(inner)] = inner
+        longest = config.dialect.jaxprs.longest_inner
+        long = longest is not None and inner is not program and len(inner.equations) > longest
+        counts[id(inner)] = counts.get(id(inner), 0) + 1 + long
+        for eqn in inner.equations:
+            shown = eqn.op.shown.params(eqn)
+            held = [p for v in shown.values() for p in (v if isinstance(v, tuple) else (v,)) if isinstance(p, Program)]
+            waiting.extend(held)
+            if isinstance(shown.get("name"), str):
+                for p in held:
+                    names.setdefault(id(p), shown["name"].strip("<>"))
+    found: list[tuple[str, Program]] = []
+    taken: Counter[str] = Counter()
+    for key, count in counts.items():
+        if count > 1:
+            name = names.get(key, "jaxpr")
+            taken[name] += 1
+            found.append((name if taken[name] == 1 else f"{name}{taken[name] - 1}", known[key]))
+    return found
 
 
 def used_in(program: Program) -> set[Var]:
@@ -43,8 +82,8 @@ def equation_text(eqn: Equation) -> str:
 def literal_text(x: Literal) -> str:
     """A constant, with its type where the dialect shows it."""
     value = x.value.item()
-    if x.aval.dtype.kind == "f" and x.aval.dtype.itemsize == 4:
-        value = float(np.float32(value))
+    if x.weak_type and x.aval.dtype == np.float32 and config.dialect.jaxprs.weak_literals_are_short:
+        value = float(str(np.float32(value)))  # the Python number that it was, as far as it had a few digits
     return config.dialect.jaxprs.literal.format(value=value, type=x.aval.str_short())
 
 
@@ -54,11 +93,14 @@ class _Writer:
         self.count = 0
         self.source_info = source_info
         self.used = used
+        self.shared: dict[int, str] = {}  # the names of programs that are written elsewhere, by identity
 
     def name(self, atom: Atom) -> str:
         if isinstance(atom, Literal):
             return literal_text(atom)
         if atom not in self.names:
+            while _letters(self.count) in self.shared.values():
+                self.count += 1
             self.names[atom] = _letters(self.count)
             self.count += 1
         return self.names[atom]
@@ -70,9 +112,14 @@ class _Writer:
         return self.typed(var) if var in self.used else f"_:{var.aval.str_short()}"
 
     def program(self, program: Program) -> Doc:
+        """The program, or its name if it is shared."""
+        return self.shared.get(id(program)) or self.definition(program)
+
+    def definition(self, program: Program, outer: bool = False) -> Doc:
         """``{ lambda consts ; arguments. let equations in (results) }``"""
-        consts = " ".join(self.typed(v) for v in program.inputs[: program.num_consts])
-        args = " ".join(self.typed(v) for v in program.inputs[program.num_consts :])
+        captured = program.num_consts if outer or config.dialect.jaxprs.inner_programs_have_constants else 0
+        consts = " ".join(self.typed(v) for v in program.inputs[:captured])
+        args = " ".join(self.typed(v) for v in program.inputs[captured:])
         body = joined([Break("; ")], [[self.equation(e)] for e in program.equations])
         outs = [self.name(v) for v in program.outputs]
         result = f"({', '.join(outs)}{',' if len(outs) == 1 else ''})"
@@ -101,6 +148,8 @@ class _Writer:
 
     def param(self, eqn: Equation, key: str, value: Any) -> Doc:
         if isinstance(value, Program):
+            if id(value) in self.shared:
+                return f"{key}={self.shared[id(value)]}"
             if eqn.op.call:  # its program uses the names of the caller
                 for inner, outer in zip(value.inputs, eqn.inputs, strict=True):
                     if isinstance(outer, Var):
