@@ -175,6 +175,7 @@ def page(results: Path) -> str:
         "*passing* counts tests that pass under JAX, and those of them that pass here; *time* is JAX's processor time over ours in tests",
         "that pass in both, *memory* the most that the process of tests held. Made by `python -m tests.clients --checkouts DIR --write`.",
         "Times are those of one run each, most of them of tracing and compiling; other jobs on the machine change them by a third.",
+        "Each row is of the last run of that library; they were made at different times, and a limit of time cut some samples.",
         "",
         "| library | version | tests tried | passing under JAX | of these here | time | memory JAX / here, MiB |",
         "|---|---|---|---|---|---|---|",

@@ -22,5 +22,6 @@ def supports_inf(dtype: Any) -> bool:
 
 def to_complex_dtype(dtype: Any) -> np.dtype[Any]:
     """The complex dtype for numbers of `dtype`: complex128 for those of 64 bits (and complex128 itself), complex64 for others."""
-    wide = (np.float64, np.complex128, np.int64, np.uint64)
-    return np.dtype(np.complex128 if np.dtype(dtype) in wide else np.complex64)
+    return np.dtype(
+        np.complex128 if np.dtype(dtype).name in ("float64", "complex128", "int64", "uint64") else np.complex64
+    )
