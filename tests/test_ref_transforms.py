@@ -266,7 +266,67 @@ def linearize(lib: Any) -> Any:
     return y, push(1.0), r[...]
 
 
+def cotangents_noted(lib: Any) -> Any:
+    """A function that keeps, in its first argument, a Ref, the cotangent that comes back to it."""
+    noted = lib.custom_vjp(lambda r, x: x)
+
+    def note(r: Any, g: Any) -> Any:
+        r[...] = 2 * r[...] + g
+        return None, g
+
+    noted.defvjp(lambda r, x: (x, r), note)
+    return noted
+
+
+def cotangents_noted_in_jit(lib: Any) -> Any:
+    noted, sin = cotangents_noted(lib), lib.numpy.sin
+    r = lib.new_ref(np.float32(0))
+    f = lib.jit(lambda r, x: sin(noted(r, sin(noted(r, x)))))
+    outs = [lib.grad(f, 1)(r, np.float32(x)) for x in (1.0, 2.0)]
+    closing = lib.jit(lambda x: f(r, x))
+    outs += [lib.grad(closing)(np.float32(1)), lib.jit(lib.grad(closing))(np.float32(2)), r[...]]
+    another = lib.new_ref(np.float32(1))
+    return outs, lib.grad(f, 1)(another, np.float32(1)), another[...], r[...]
+
+
+def cotangents_noted_in_loops(lib: Any) -> Any:
+    noted, sin = cotangents_noted(lib), lib.numpy.sin
+    r = lib.new_ref(np.float32(0))
+
+    def f(r: Any, x: Any, ys: Any, again: bool) -> Any:
+        def body(c: Any, y: Any) -> Any:
+            c = sin(noted(r, c * y))
+            return c, c * y
+
+        return lib.lax.scan(lib.checkpoint(body) if again else body, x, ys)[1].sum()
+
+    outs = []
+    for again in (False, True):
+        for jit in (lambda f, **_: f, lib.jit):
+            of_both = lib.grad(jit(f, static_argnums=3), (1, 2))
+            outs += [of_both(r, np.float32(0.5), lib.numpy.arange(1.0, 4.0), again), r[...]]
+    return outs
+
+
+def views_as_arguments(lib: Any) -> Any:
+    def add(part: Any, x: Any) -> Any:
+        part[...] += x
+        return part[...].sum()
+
+    @lib.jit
+    def f(i: Any, p: Any) -> Any:
+        r = lib.new_ref(lib.numpy.arange(12.0).reshape(4, 3))
+        rows = r.at[lib.ds(i, 2)]
+        outs = [lib.jit(add)(rows, 1.0), lib.checkpoint(add)(r.at[i], 2.0)]
+        outs.append(lib.lax.cond(p, lambda v: add(v, 4.0), lambda v: add(v, 8.0), r.at[0]))
+        outs.append(lib.jit(lambda d: add(d["a"], d["b"]))({"a": r.at[:, 1], "b": 16.0}))
+        return outs, lib.freeze(r)
+
+    return f(1, True), f(2, False)
+
+
 PROGRAMS = [
+    cotangents_noted_in_jit, cotangents_noted_in_loops, views_as_arguments,
     closed_over_by_jit, closed_over_again_and_again,
     read_by_jit, jits_in_jits, scan, scan_over_rows, while_loop, fori_loops_in_jit, branches, cond_in_jit,
     inside_derivatives, around_derivatives, scan_in_grad, cotangents_by_custom_vjp, custom_vjp_that_writes, checkpoint, vmap_inside,
@@ -307,6 +367,7 @@ MISTAKES = {
     "tangent written in jvp": lambda lib: lib.jvp(written(lib, lambda x: x), (1.0,), (1.0,)),
     "element written": lambda lib: lib.vmap(written(lib, lambda x: x))(lib.numpy.arange(3.0)),
     "constant written under vmap": lambda lib: lib.vmap(written(lib, lambda x: 2.0))(lib.numpy.arange(3.0)),
+    "mapped view": lambda lib: lib.jit(lambda: lib.vmap(lambda v: v[...])(lib.new_ref(np.zeros((3, 2), "f")).at[:2]))(),
     "wrong shape": lambda lib: lib.new_ref(lib.numpy.zeros(3)).__setitem__(..., np.ones(2, np.float32)),
     "wrong shape of a part": lambda lib: lib.new_ref(lib.numpy.zeros((2, 3))).__setitem__(0, np.float32(1)),
     "wrong dtype": lambda lib: lib.new_ref(lib.numpy.zeros(3)).__setitem__(0, 1),
@@ -322,6 +383,37 @@ def test_mistakes_with_refs(name: str) -> None:
             MISTAKES[name](lib)
         found.append(type(raised.value))
     assert found[0] is found[1]
+
+
+def test_views_are_trees_of_their_ref() -> None:
+    r = sw.new_ref(sw.numpy.zeros((4, 3)))
+    write = sw.jit(lambda view, x: view.set(x))
+    write(r.T.at[0].at[1:], np.arange(3, dtype=np.float32))
+    write(r.reshape(-1).at[np.array([0, 11])], np.full(2, 7, np.float32))
+    for i in (2, 3):
+        write(r.at[sw.numpy.int32(i), 1], np.float32(i))
+    for key in ("scan", "vmap"):
+        apart = {"scan": lambda v: sw.lax.scan(lambda c, x: (c, None), 0, v), "vmap": sw.vmap(lambda v: v[...])}[key]
+        with pytest.raises(TypeError, match="take the view inside"):
+            apart(r.at[1:])
+    np.testing.assert_array_equal(r[...], [[7, 0, 0], [0, 0, 0], [1, 2, 0], [2, 3, 7]])
+
+
+def test_cotangents_noted_in_branches() -> None:
+    noted = cotangents_noted(sw)
+    r = sw.new_ref(0.0)
+
+    @sw.jit
+    def f(r: Any, x: Any) -> Any:
+        def body(c: Any, y: Any) -> Any:
+            return sw.lax.cond(y > 1, lambda c: noted(r, c), lambda c: c * y, c), c
+
+        c, cs = sw.lax.scan(body, x, sw.numpy.arange(4.0))
+        return c + cs.sum()
+
+    for last in (1.0 * 2 + 2, (4.0 * 2 + 1) * 2 + 2):
+        assert float(sw.grad(f, 1)(r, 0.5)) == 1.0
+        assert float(r[...]) == last
 
 
 def test_a_predicate_does_not_write() -> None:

@@ -198,6 +198,8 @@ def page(results: Path) -> str:
 _NOT_TRIED = (
     "- tunix: 148 modules of its tests do not load under JAX 0.10.2 in this environment either: packages are missing, and some are",
     "  written for Python 3.12.",
+    "- haliax 1.3 does not import under JAX 0.10.2: it asks for `jax._src.tree_util.BuiltInKeyEntry`.",
+    "- tensorflow-probability: its tests are written for TensorFlow and rewritten for JAX when it is built; distrax and rlax use it.",
     "- Tests that need data from the network or packages which are not installed fail or are skipped under JAX, and so are not counted.",
 )
 

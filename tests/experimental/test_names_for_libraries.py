@@ -373,6 +373,20 @@ def test_a_trace_of_a_library_sees_the_programs_of_calls():
     assert len(seen[pjit.jit_p]["jaxpr"].jaxpr.eqns) == 1
 
 
+def test_a_trace_of_a_library_gets_params_by_the_names_that_equations_show():
+    seen = {}
+
+    class Looking(_Noting):
+        def process_primitive(self, primitive: Primitive, tracers: Any, params: dict[str, Any]) -> Any:
+            seen[primitive.name] = params
+            return super().process_primitive(primitive, tracers, params)
+
+    with core.take_current_trace() as around, core.set_current_trace(Looking(around)) as trace:
+        out = jnp.broadcast_to(_Noted(trace, jnp.ones(3), ()), (2, 3))
+    assert seen["broadcast_in_dim"] == {"shape": (2, 3), "broadcast_dimensions": (1,), "sharding": None}
+    assert out.value.shape == (2, 3)
+
+
 def test_a_trace_without_rules_says_so():
     refused = pytest.raises(NotImplementedError, match="Trace defines no process_primitive")
     with core.take_current_trace(), core.set_current_trace(core.Trace()) as trace, refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import shardwise as sw
@@ -169,3 +170,12 @@ def test_methods_keep_to_their_devices():
             np.testing.assert_allclose(found[0], np.logaddexp.reduce(parts, axis=1, initial=0.5), rtol=1e-6)
             np.testing.assert_array_equal(found[1].reshape(4, 6), np.subtract.accumulate(parts, axis=1))
             np.testing.assert_array_equal(found[2], np.logical_xor.reduce(parts, axis=1))
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_initial_values_of_bits(name: str) -> None:
+    x, where = np.array([[7, 6], [5, 3]], np.int32), np.array([[True, False], [True, True]])
+    ours, numpys = getattr(sw.numpy, name), getattr(np, name)
+    for options in ({"axis": 1}, {"axis": None, "where": where}, {"axis": 0, "keepdims": True}):
+        got = sw.jit(lambda x, o=options: ours.reduce(x, initial=12, **o))(x)
+        np.testing.assert_array_equal(got, numpys.reduce(x, initial=12, **options), strict=True)

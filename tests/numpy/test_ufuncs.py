@@ -234,3 +234,12 @@ def test_vectorize_refuses_none_where_the_signature_has_dims():
     first = jnp.vectorize(lambda x, y: x, signature="(k),(k)->(k)")
     with pytest.raises(ValueError, match=r"Cannot pass None at locations \{1\} with signature"):
         first(jnp.arange(3), None)
+
+
+@pytest.mark.parametrize("results", [2, 4])
+def test_vectorize_counts_results(results: int) -> None:
+    f = jnp.vectorize(lambda *x: x[:1] * results, signature="()->(),(),()")
+    with pytest.raises(TypeError, match="wrong number of output arguments"):
+        f(1.0)
+    with pytest.raises(TypeError, match="output must be a tuple"):
+        jnp.vectorize(lambda x: x, signature="()->(),()")(1.0)

@@ -87,6 +87,24 @@ def test_what_is_looked_up_beside_each_other_stays_in_its_frame():
         assert_normwise(compiled(first, *rest), sw.grad(f)(first, *map(np.asarray, rest)), 2e-5)
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (jnp.argmax(x[:, 1:], -1) == 3).sum(),
+        lambda x: jnp.cumsum(x[:, :-1], -1).sum(),
+        lambda x: jnp.sort(x[:, 1:], -1)[..., 2].max(),
+        lambda x: lax.top_k(x[:, 1:], 2)[0].sum(),
+        lambda x: jnp.abs(jnp.fft.rfft(x[:, :-1])).sum(),
+    ],
+)
+def test_algorithms_along_whole_dims_leave_the_others_in_their_frames(f):
+    x = np.random.default_rng(0).standard_normal((4, 32, 16)).astype(np.float32)
+    placed = sw.device_put(x, NamedSharding(Mesh(np.array(sw.devices()[:8]), ("x",)), P(None, "x")))
+    compiled = sw.jit(f).lower(placed).compile()
+    assert sum(t.total for t in compiled.runtime_executable().transfers) <= 64
+    np.testing.assert_allclose(compiled(placed), f(x), rtol=1e-4)
+
+
 STEPS = {
     "roll": lambda x, d: jnp.roll(x, 1, d),
     "front": lambda x, d: lax.slice_in_dim(x, 1, None, axis=d),
@@ -104,6 +122,8 @@ STEPS = {
     "every other": lambda x, d: lax.slice_in_dim(x, 0, None, 2, d),
     "itself twice": lambda x, d: jnp.concatenate([x, -x], d),
     "products": lambda x, d: jnp.tanh(x @ x.T / 16),
+    "sorted": lambda x, d: jnp.sort(x, d),
+    "largest": lambda x, d: x * jnp.argmax(x, d, keepdims=True) / 8,
     "smooth": lambda x, d: lax.reduce_window(x, 0.0, lax.add, tuple(3 if e == d else 1 for e in range(2)), (1, 1), "SAME"),
     "update": lambda x, d: x.at[1:-1, 1:].set(x[1:-1, :-1] * 2),
     "scan": lambda x, d: lax.scan(lambda c, _: (c + jnp.roll(c, 1, d), None), x, None, length=2)[0] / 4,

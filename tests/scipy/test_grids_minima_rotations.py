@@ -125,6 +125,7 @@ def test_under_strict_promotion() -> None:
     ours, theirs = Rotation.from_quat(quat), scipy.spatial.transform.Rotation.from_quat(quat)
     points = np.arange(6, dtype=np.int32).reshape(2, 3)
     with sw.numpy_dtype_promotion("strict"), sw.numpy_rank_promotion("raise"):
+        np.testing.assert_allclose(Rotation.from_matrix(ours.as_matrix()).as_quat(), quat, atol=1e-6)
         np.testing.assert_allclose(ours.inv().as_quat(), theirs.inv().as_quat(), atol=1e-6)
         np.testing.assert_allclose(ours.mean().as_matrix(), theirs.mean().as_matrix(), atol=1e-6)
         turned = Slerp.init(jnp.arange(2.0), ours)(jnp.array([0.5]))

@@ -177,3 +177,12 @@ def test_sharding_never_changes_values():
     split = sw.device_put(x, NamedSharding(mesh, PartitionSpec("x")))
     for f in (linalg.cholesky, linalg.expm, linalg.lu, lambda a: linalg.solve(a, a)):
         close(sw.jit(f)(split), f(x))
+
+
+def test_sylvester_equations_broadcast():
+    a, b = definite(3), definite(4)
+    batch = np.stack([definite(3), definite(3)])
+    for coefficients, right in (((batch, b), normal(3, 4)), ((a, b), normal(2, 3, 4)), ((a, b[None]), normal(2, 3, 4))):
+        x = linalg.solve_sylvester(*coefficients, right)
+        assert x.shape == (2, 3, 4)
+        close(coefficients[0] @ x + x @ coefficients[1], np.broadcast_to(right, x.shape))

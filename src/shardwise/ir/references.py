@@ -13,9 +13,15 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from shardwise.base.config import Setting
 from shardwise.base.tree import register_pytree_node, tree_leaves, tree_map
-from shardwise.ir.trace import ProgramTrace, Trace, current_trace, eager_trace
+from shardwise.ir.program import Program
+from shardwise.ir.trace import ProgramTrace, Trace, current_trace, eager_trace, trace_program
+from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array
+
+# Whether compiled functions are traced for the very references among their arguments, whose arrays they take otherwise.
+BY_IDENTITY: Setting[bool] = Setting("references_by_identity", False)
 
 
 class Undeclared(NotImplementedError):
@@ -27,6 +33,15 @@ class Undeclared(NotImplementedError):
             "becomes of it."
         )
         self.references = tuple(references)
+
+
+class Ended(ValueError):
+    """A reference is used after the function that made it, or got it as an argument, had ended."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a Ref was used after the function that made it, or got it as an argument, had ended. Return its array, ref[...]."
+        )
 
 
 class Reference:
@@ -79,6 +94,16 @@ class Reference:
         return False
 
     @property
+    def has_ended(self) -> bool:
+        """Whether no array of it is seen from the current trace."""
+        trace: Any = current_trace()
+        while trace is not None:
+            if trace in self._frames:
+                return False
+            trace = getattr(trace, "parent", None)
+        return True
+
+    @property
     def made_eagerly(self) -> bool:
         """Whether it was made outside of traced functions."""
         return next(iter(self._frames)) is eager_trace()
@@ -99,9 +124,7 @@ class Reference:
         """The trace around this one."""
         outer = getattr(trace, "parent", None)
         if outer is None:
-            raise ValueError(
-                "a Ref was used after the function that made it, or got it as an argument, had ended. Return its array, ref[...]."
-            )
+            raise Ended
         return outer
 
     def returned_from(self, function: str, path: str = "") -> ValueError:
@@ -127,6 +150,21 @@ class Reference:
         if value is not None:
             self._frames[trace] = value
         return before
+
+
+class View:
+    """What shows a part of a reference, or another form of it."""
+
+    __slots__ = ()
+
+
+def refuse_views(args: Any, function: str) -> None:
+    """TypeError if views of references are among arguments that `function` takes apart along a dim."""
+    if any(isinstance(x, View) for x in tree_leaves(args, is_leaf=lambda x: isinstance(x, View))):
+        raise TypeError(
+            f"TransformedRefs are not allowed as arguments of functions under {function}: one is a view of a Ref, of which it cannot "
+            "take elements. Pass the Ref, and take the view inside."
+        )
 
 
 def _records_all(trace: Any) -> bool:
@@ -177,6 +215,27 @@ def closing_over(closed: Sequence[Reference], call: Callable[[Sequence[Reference
             if not new:
                 raise
             closed = [*closed, *new]
+
+
+def trace_with_state(
+    fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str, closed: Sequence[Reference] = ()
+) -> tuple[Program, list[Any], tuple[Reference, ...]]:
+    """`trace_program` of a function that uses references; gives these, too: `closed` and those that it was found to use.
+
+    Their arrays are the last inputs of the program, and their last arrays its last results.
+    """
+
+    def call(references: Sequence[Reference]) -> tuple[Program, list[Any], tuple[Reference, ...]]:
+        def with_state(*values: Any) -> list[Any]:
+            with holding(references, values[len(types) :]):
+                return [*fun(*values[: len(types)]), *[r.held() for r in references]]
+
+        trace = ProgramTrace(name)
+        trace.declares_reads = True
+        program, consts = trace_program(with_state, [*types, *[r.held().aval for r in references]], name, trace=trace)
+        return program, consts, tuple(references)
+
+    return closing_over(closed, call)
 
 
 def with_references(run: Callable[[Sequence[Reference]], tuple[Sequence[Array], Any]]) -> Any:

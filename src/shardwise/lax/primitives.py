@@ -143,6 +143,8 @@ split_p: _Primitive
 sqrt_p: _Primitive
 square_p: _Primitive
 squeeze_p: _Primitive
+stack_p: _Primitive
+stage_p: _Primitive
 stop_gradient_p: _Primitive
 sub_p: _Primitive
 tan_p: _Primitive
@@ -150,6 +152,7 @@ tanh_p: _Primitive
 tile_p: _Primitive
 top_k_p: _Primitive
 transpose_p: _Primitive
+unstack_p: _Primitive
 while_p: _Primitive
 xor_p: _Primitive
 zeta_p: _Primitive

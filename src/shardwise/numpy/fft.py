@@ -31,19 +31,19 @@ Shape = Sequence[int]
 
 def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int] | None, norm: str | None) -> Array:
     """Bring the axes to the end, cut or pad them to `s`, transform, scale, and bring them back."""
-    x = array(f"jnp.fft.{name}", a)
+    x = array(f"jax.numpy.fft.{name}", a)
     if s is not None:
         s = tuple(index(n) for n in s)
         if any(n < 1 for n in s):
-            raise ValueError(f"jnp.fft.{name}: Shape should be positive, got s={s}.")
+            raise ValueError(f"jax.numpy.fft.{name}: Shape should be positive, got s={s}.")
         if axes is not None and len(s) != len(axes):
-            raise ValueError(f"jnp.fft.{name}: Shape and axes have different lengths: s={s}, axes={tuple(axes)}.")
+            raise ValueError(f"jax.numpy.fft.{name}: Shape and axes have different lengths: s={s}, axes={tuple(axes)}.")
     if axes is None:
         dims = tuple(range(x.ndim - (x.ndim if s is None else len(s)), x.ndim))
     else:
         dims = tuple(canonical_axis(d, x.ndim) for d in axes)
     if len(set(dims)) != len(dims):
-        raise ValueError(f"jnp.fft.{name} does not support repeated axes. Got axes {axes}.")
+        raise ValueError(f"jax.numpy.fft.{name} does not support repeated axes. Got axes {axes}.")
     order = (*(d for d in range(x.ndim) if d not in dims), *dims)
     moved = order != tuple(range(x.ndim))
     if moved:
@@ -82,7 +82,7 @@ def _scale(name: str, inverse: bool, norm: str | None, points: int) -> float:
         return sqrt(points) if inverse else 1 / sqrt(points)
     if norm == "forward":
         return float(points) if inverse else 1 / points
-    raise ValueError(f'jnp.fft.{name}: Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+    raise ValueError(f'jax.numpy.fft.{name}: Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
 
 
 def fftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
@@ -131,7 +131,7 @@ def irfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, no
 def _along_one(name: str, kind: FftType, a: Any, n: int | None, axis: int | None, norm: str | None) -> Array:
     if isinstance(axis, list | tuple):
         raise ValueError(
-            f"jnp.fft.{name} does not support multiple axes. Please use jnp.fft.{name}n. Got axis = {axis!r}."
+            f"jax.numpy.fft.{name} does not support multiple axes. Please use jax.numpy.fft.{name}n. Got axis = {axis!r}."
         )
     return _along(name, kind, a, None if n is None else (n,), None if axis is None else (axis,), norm)
 
@@ -180,7 +180,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     """
     x = array("jnp.fft.hfft", a)
     if isinstance(axis, list | tuple):
-        raise ValueError(f"jnp.fft.hfft does not support multiple axes. Got axis = {axis!r}.")
+        raise ValueError(f"jax.numpy.fft.hfft does not support multiple axes.. Got axis = {axis!r}.")
     points = (x.shape[canonical_axis(axis, x.ndim)] - 1) * 2 if n is None else n
     out = _along_one("hfft", FftType.IRFFT, _conjugate(x), n, axis, norm)
     return lax.mul(out, literal(points, out.dtype))
@@ -194,7 +194,7 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     """
     x = asarray(a)
     if isinstance(axis, list | tuple):
-        raise ValueError(f"jnp.fft.ihfft does not support multiple axes. Got axis = {axis!r}.")
+        raise ValueError(f"jax.numpy.fft.ihfft does not support multiple axes.. Got axis = {axis!r}.")
     points = x.shape[canonical_axis(axis, x.ndim)] if n is None else n
     out = _conjugate(_along_one("ihfft", FftType.RFFT, x, n, axis, norm))
     return lax.mul(out, literal(1 / points, out.dtype))
@@ -209,7 +209,7 @@ def _conjugate(x: Array) -> Array:
 
 def _along_two(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int], norm: str | None) -> Array:
     if len(axes) != 2:
-        raise ValueError(f"jnp.fft.{name} only supports 2 axes. Got axes = {axes!r}.")
+        raise ValueError(f"jax.numpy.fft.{name} only supports 2 axes. Got axes = {axes!r}.")
     return _along(name, kind, a, s, axes, norm)
 
 
@@ -279,13 +279,13 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
 
 def _check_freq(name: str, n: Any, d: Any) -> None:
     if isinstance(n, list | tuple):
-        raise ValueError(f"The n argument of jnp.fft.{name} only takes an int. Got n = {list(n)}.")
+        raise ValueError(f"The n argument of jax.numpy.fft.{name} only takes an int. Got n = {list(n)}.")
     if isinstance(d, list | tuple):
-        raise ValueError(f"The d argument of jnp.fft.{name} only takes a single value. Got d = {list(d)}.")
+        raise ValueError(f"The d argument of jax.numpy.fft.{name} only takes a single value. Got d = {list(d)}.")
 
 
 def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: Any, device: Any) -> Array:
-    wanted = default_dtype("f") if dtype is None else check_requested(dtype, f"jnp.fft.{name}")
+    wanted = default_dtype("f") if dtype is None else check_requested(dtype, f"jax.numpy.fft.{name}")
     real = to_floating(wanted)
     k = as_array(steps.astype(real))  # type: ignore[arg-type]
     span = lax.mul(convert(d, real), literal(n, real)) if isinstance(d, Array) else literal(d * n, real)

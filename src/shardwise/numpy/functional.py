@@ -145,8 +145,12 @@ def _checked(
     def checked(*operands: Any) -> Any:
         out = call(*operands)
         results = out if isinstance(out, tuple | list) else (out,)
-        if len(results) != len(core_out) or (len(core_out) > 1 and not isinstance(out, tuple | list)):
-            raise ValueError(f"output must be a tuple of length {len(core_out)} for signature {signature!r}: {out!r}")
+        if len(core_out) > 1 and not isinstance(out, tuple | list):
+            raise TypeError(f"output must be a tuple of length {len(core_out)} for signature {signature!r}: {out!r}")
+        if len(results) != len(core_out):
+            raise TypeError(
+                f"wrong number of output arguments: expected {len(core_out)} for signature {signature!r}, got {len(results)}"
+            )
         for result, dims in zip(results, core_out, strict=True):
             shape = as_array(value("vectorize", result)).shape
             if len(shape) != len(dims):

@@ -71,11 +71,16 @@ minimum = _define(
     at=_at("min"),
 )
 bitwise_and = _define(
-    "bitwise_and", bits.bitwise_and, -1, reduce=reductions.reduce_bits("bitwise_and", lax.reduce_and, -1)
+    "bitwise_and",
+    bits.bitwise_and,
+    -1,
+    reduce=reductions.reduce_bits("bitwise_and", lax.reduce_and, lax.bitwise_and, -1),
 )
-bitwise_or = _define("bitwise_or", bits.bitwise_or, 0, reduce=reductions.reduce_bits("bitwise_or", lax.reduce_or, 0))
+bitwise_or = _define(
+    "bitwise_or", bits.bitwise_or, 0, reduce=reductions.reduce_bits("bitwise_or", lax.reduce_or, lax.bitwise_or, 0)
+)
 bitwise_xor = _define(
-    "bitwise_xor", bits.bitwise_xor, 0, reduce=reductions.reduce_bits("bitwise_xor", lax.reduce_xor, 0)
+    "bitwise_xor", bits.bitwise_xor, 0, reduce=reductions.reduce_bits("bitwise_xor", lax.reduce_xor, lax.bitwise_xor, 0)
 )
 logical_and = _define("logical_and", predicates.logical_and, True, reduce=_all_reduce(reductions.all))
 logical_or = _define("logical_or", predicates.logical_or, False, reduce=_all_reduce(reductions.any))

@@ -126,7 +126,7 @@ def _accumulating(
 def _scalar(name: str, x: Any) -> Value:
     v = value(name, x)
     if v.ndim:
-        raise ValueError(f"initial value of {name} must be a scalar. Got array of shape {v.shape}")
+        raise ValueError(f"{name}: initial value must be a scalar. Got array of shape {v.shape}")
     return v
 
 
@@ -278,7 +278,7 @@ def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
     return sum(to_bool(value("count_nonzero", a)), axis, default_dtype("i"), keepdims=keepdims)
 
 
-def reduce_bits(name: str, reduce: Reduce, neutral: int) -> Callable[..., Array]:
+def reduce_bits(name: str, reduce: Reduce, combine: Callable[[Any, Any], Value], neutral: int) -> Callable[..., Array]:
     """A reduction over bits, for the `reduce` methods of `bitwise_and`, `bitwise_or` and `bitwise_xor`."""
 
     def function(
@@ -294,10 +294,10 @@ def reduce_bits(name: str, reduce: Reduce, neutral: int) -> Callable[..., Array]
         x = array(name, a)
         x = as_array(astype(x, requested(name, dtype) or x.dtype))
         x = _masked(name, x, where, astype(literal(np.int32(neutral)), x.dtype))
-        axes = canonical_axes(axis, x.ndim)
-        if initial is not None:
-            raise NotImplementedError(f"{name}.reduce: initial= is not supported. Combine the result with it.")
-        return _reduced(x, axes, keepdims, reduce)
+        result = _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
+        if initial is None:
+            return result
+        return as_array(combine(*promote_shapes(name, result, astype(_scalar(name, initial), x.dtype))))
 
     return function
 

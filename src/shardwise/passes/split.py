@@ -180,7 +180,8 @@ def cheaper_split(
         more = 2 * math.prod(rule.sizes) * (1 / working - 1 / at_work)
         if more > worth * (sent - moved):
             continue
-        if moved < least and (costs.RESHARD_GAIN * moved, -working) < (sent, -at_work):
+        gain = costs.RESHARD_GAIN * moved
+        if moved < least and ((gain, -working) < (sent, -at_work) or (working < at_work and gain <= sent)):
             best, least = trial, moved
     return best
 

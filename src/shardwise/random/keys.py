@@ -226,7 +226,7 @@ def _check_words(value: Any, dtype: KeyDtype) -> None:
 
 def _refuse_words(name: str) -> None:
     said = (
-        f"Legacy uint32 key array passed as key to random.{name}. Make keys with random.key(seed), or set "
+        f"Legacy uint32 key array passed as key to jax.random function {name}. Make keys with random.key(seed), or set "
         'jax_legacy_prng_key="allow" where words are meant.'
     )
     if config.jax_legacy_prng_key == "error":

@@ -14,7 +14,7 @@ from shardwise.lax import adaptive as lax
 from shardwise.lax.polar import polar as polar_by_svd
 from shardwise.lax.polar import qdwh
 from shardwise.numpy import linalg as face
-from shardwise.numpy._promote import is_complex, strong
+from shardwise.numpy._promote import broadcast_to_shape, is_complex, strong
 from shardwise.numpy.diagonals import triu
 from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import matrix_functions
@@ -97,7 +97,7 @@ def solve_triangular(
 
 
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
-    """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`.
+    """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`. Batch dims broadcast.
 
     Both methods of JAX ('schur', 'eigen') use the Schur form here, which needs no eigenvectors.
 
@@ -107,7 +107,11 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     """
     if method not in ("schur", "eigen"):
         raise ValueError(f"Unrecognized method {method!r}; expected 'schur' or 'eigen'.")
-    return matrix_functions.solve_sylvester(*inexact_like(A, B, C), tol=tol)
+    matrices = inexact_like(A, B, C)
+    if len({x.shape[:-2] for x in matrices}) > 1:
+        batch = lax.broadcast_shapes(*[x.shape[:-2] for x in matrices])
+        matrices = [broadcast_to_shape(x, (*batch, *x.shape[-2:])) for x in matrices]
+    return matrix_functions.solve_sylvester(*matrices, tol=tol)
 
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:

@@ -167,7 +167,7 @@ class Mesh(Grid, ContextDecorator):
             )
         if config.dialect.meshes.entering_warns:
             warnings.warn(
-                "Entering a mesh with `with mesh:` is deprecated; use `with set_mesh(mesh):`.",
+                "`with mesh:` context manager is deprecated; use `with set_mesh(mesh):`.",
                 DeprecationWarning,
                 stacklevel=2,
             )

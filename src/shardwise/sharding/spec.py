@@ -169,8 +169,8 @@ class PartitionSpec:
             )
         if self.unreduced or self.reduced:
             raise TypeError(
-                f"{self} has unreduced or reduced axes, so that it cannot be added to the tuple {other!r}; "
-                "add a PartitionSpec."
+                f"unreduced in `__add__` of PartitionSpec: {self} has unreduced or reduced axes, so that it "
+                f"cannot be added to the tuple {other!r}; add a PartitionSpec."
             )
 
     def __repr__(self) -> str:

@@ -273,3 +273,12 @@ def test_errors_of_debug_callbacks(options):
         call(1.0)
     with pytest.raises(JaxRuntimeError, match="raised KeyError: 'no such thing'"):
         sw.jit(call)(1.0)
+
+
+@pytest.mark.parametrize("callback", [pure_callback, io_callback])
+def test_sequences_of_any_kind_are_the_values_asked_for(callback):
+    out = sw.jit(lambda x: callback(lambda x: [x, (x * 2,)], (SHAPE, SHAPE), x))(np.ones(3, f32))
+    assert isinstance(out, tuple)
+    assert [float(x[0]) for x in out] == [1, 2]
+    with pytest.raises(JaxRuntimeError, match="structure"):
+        sw.jit(lambda x: callback(lambda x: [x], (SHAPE, SHAPE), x))(np.ones(3, f32)).block_until_ready()

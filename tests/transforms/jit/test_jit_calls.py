@@ -213,3 +213,12 @@ def test_results_of_classes_that_look_at_shapes(options):
 
     points, total = jax.jit(lambda x: (Points(x * 2), x.sum()), **options)(jnp.ones((3, 2)))
     assert points.count == 3 and float(total) == 6.0
+
+
+def test_a_device_holds_results_that_no_argument_places():
+    device = jax.devices()[1]
+    with pytest.warns(DeprecationWarning, match="device"):
+        f = jax.jit(lambda *unused: (jnp.ones(2), 3.0), device=device)
+    for out in (*f(), *f(np.zeros(2))):
+        assert out.committed
+        assert out.devices() == {device}

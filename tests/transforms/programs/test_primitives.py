@@ -338,7 +338,7 @@ def test_policies_keep_what_they_say(name):
     np.testing.assert_allclose(jax.grad(wrapped)(*args), jax.grad(network)(*args), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["after_all_p", "reduce_window_p", "rng_uniform_p", "eq_to_p"])
+@pytest.mark.parametrize("name", ["after_all_p", "reduce_window_p", "rng_uniform_p", "eq_to_p", "stack_p"])
 def test_primitives_without_equations_have_names(name):
     primitive = getattr(jax.lax, name)
     assert primitive is getattr(jax.extend.core.primitives, name)

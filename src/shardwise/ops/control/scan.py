@@ -15,7 +15,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ir.references import Reference, check_distinct, holding, is_reference, with_references
+from shardwise.ir.references import Reference, check_distinct, holding, is_reference, refuse_views, with_references
 from shardwise.ops.control.bodies import (
     Body,
     check_carry,
@@ -328,6 +328,7 @@ def _over_rows(f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | N
     """`scan` with references in `xs`: each step gets references to the rows."""
     references = [x for x in tree_leaves(xs) if is_reference(x)]
     check_distinct(references)
+    refuse_views(xs, "scan")
 
     def step(carry: Any, given: Any) -> Any:
         rows, others = given

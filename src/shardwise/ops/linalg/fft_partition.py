@@ -113,6 +113,8 @@ def _moved_off(
 
 def fft_partition(region: Any, eqn: Equation) -> None:
     """All-to-alls, where they send less than a gather."""
+    if region.framed(eqn):
+        return None
     (operand,), (out,) = eqn.inputs, eqn.outputs
     kind, count = eqn.params["fft_type"], len(eqn.params["fft_lengths"])
     atom, have = region.read(operand)

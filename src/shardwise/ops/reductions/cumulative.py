@@ -68,6 +68,8 @@ def _partition(
     """Along a split dim each device accumulates its own part and combines it with the exchanged totals of the devices before it."""
 
     def partition(region: Any, eqn: Equation) -> None:
+        if region.framed(eqn):
+            return None
         (operand,), (out,) = eqn.inputs, eqn.outputs
         axis, reverse = eqn.params["axis"], eqn.params["reverse"]
         atom, have = region.read(operand)

@@ -28,6 +28,8 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
     """The `partition` of an op that gives positions: the op `values` gives a part's extremum, the monoid `kind` reduces these."""
 
     def partition(region: Any, eqn: Equation) -> None:
+        if region.framed(eqn):
+            return None
         (operand,), (out,) = eqn.inputs, eqn.outputs
         (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
         if isinstance(operand, Literal) or operand.aval.shape[axis] > np.iinfo(_INT32).max:

@@ -21,6 +21,7 @@ from shardwise.ops.rules.dims import dim_indices, int_tuple, shape_tuple
 from shardwise.ops.rules.operands import Block, operand
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.reshape import reshape
+from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
@@ -58,7 +59,8 @@ def _broadcast_type(
             f"target shape {shape}, broadcast_dimensions {dims}."
         )
     if any(b <= a for a, b in itertools.pairwise(dims)):
-        raise TypeError(f"{name}: broadcast_dimensions must increase, got {dims}. Use transpose first.")
+        problem = "must increase" if len(set(dims)) == len(dims) else "must not contain duplicates"
+        raise TypeError(f"{name} broadcast_dimensions {problem}, got {dims}.")
     out = with_out_sharding(ShapedArray(shape, x.dtype, x.weak_type), out_sharding)
     return in_context(out) if x.mesh is None else out
 
@@ -165,7 +167,7 @@ broadcast_in_dim_p = define_op(
     jvp="linear",
     transpose=_broadcast_transpose,
     batch=in_front("broadcast_in_dim", _broadcast_mapped),
-    shown=Shown(change=_shown),
+    shown=Shown(renamed={"out_sharding": "sharding"}, change=_shown),
     keys=HANDS_ON,
 )
 
@@ -188,6 +190,10 @@ def broadcast_in_dim(
     sharding = resolve_out_sharding(out_sharding, "broadcast_in_dim", len(sizes))
     if sizes == x.shape and sharding is None and isinstance(x, Array) and dims == tuple(range(len(sizes))):
         return x
+    if len(dims) == x.ndim and len(set(dims)) == len(dims):
+        order = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+        if order != tuple(range(len(dims))):
+            x, dims = transpose(x, order), tuple(sorted(dims))
     return bind(broadcast_in_dim_p, x, shape=sizes, broadcast_dimensions=dims, out_sharding=sharding)
 
 

@@ -79,7 +79,9 @@ class Rotation(NamedTuple):
         choice = jnp.argmax(jnp.concatenate([diagonal, trace], -1), -1)[..., None]
         skew = jnp.stack([m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]], -1)
         # Row i of this is 4 q_i (x, y, z): the largest entry is the safest to divide by, which normalizing does.
-        rows = m + jnp.swapaxes(m, -1, -2) + (1 - trace[..., None]) * jnp.eye(3, dtype=m.dtype)
+        rows = (
+            m + jnp.swapaxes(m, -1, -2) + (1 - trace[..., None]) * jnp.broadcast_to(jnp.eye(3, dtype=m.dtype), m.shape)
+        )
         candidates = jnp.concatenate([rows, skew[..., None]], -1)
         last = jnp.concatenate([skew, 1 + trace], -1)
         quat = jnp.where(

@@ -14,6 +14,7 @@ from shardwise.base.caches import recent
 from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, Var, bind, eval_program, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
+from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import interned, separate
 from shardwise.ops.control.cond import cond_p
 from shardwise.ops.elementwise.selection import select_n_p
@@ -32,7 +33,7 @@ from shardwise.transforms.bodies.derived_bodies import (
     with_tangents,
 )
 from shardwise.transforms.bodies.held_updates import exchanges, held_back, updated_input
-from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
+from shardwise.transforms.bodies.jit_rules import Made, Mask, held, remembered, without_state
 from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed
 
@@ -46,9 +47,10 @@ class _Branches:
     programs: Programs
     consts: tuple[Any, ...]
     results: tuple[Any, ...]
+    references: tuple[Reference, ...] = ()
 
 
-def _unified(made: Sequence[Any], results: tuple[Any, ...]) -> _Branches:
+def _unified(made: Sequence[Any], results: tuple[Any, ...], references: tuple[Reference, ...] = ()) -> _Branches:
     """Branches (program, consts) with the same inputs."""
     captured: dict[int, Any] = {}
     for _, consts in made:
@@ -60,7 +62,7 @@ def _unified(made: Sequence[Any], results: tuple[Any, ...]) -> _Branches:
         programs.append(
             interned(Program((*first, *p.inputs[len(consts) :]), p.equations, p.outputs, len(first), p.name))
         )
-    return _Branches(tuple(programs), tuple(captured.values()), results)
+    return _Branches(tuple(programs), tuple(captured.values()), results, references)
 
 
 def _interned(branches: Programs) -> Programs:
@@ -178,9 +180,11 @@ def cond_linearize(
 def _backwards(branches: Programs, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> _Branches:
     count = len(known)
     none = (False,) * count
-    found = sorted({i for b in branches for i in transposed_body(b, known, live, ct_types, none).results})
-    made = [transposed_body(b, known, live, ct_types, mask_of(found, count)) for b in branches]
-    return _unified([(m.program, m.consts) for m in made], tuple(found))
+    each = [transposed_body(b, known, live, ct_types, none) for b in branches]
+    found = sorted({i for m in each for i in m.results})
+    used = tuple({id(r): r for m in each for r in m.references}.values())
+    made = [transposed_body(b, known, live, ct_types, mask_of(found, count), used) for b in branches]
+    return _unified([(m.program, m.consts) for m in made], tuple(found), used)
 
 
 def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Programs) -> list[Any]:
@@ -190,8 +194,8 @@ def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Program
     made: _Branches = _backwards(
         _interned(branches), known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
     )
-    outs = _bind(index, made, [*picked(args, known), *given])
-    found = dict(zip(made.results, outs, strict=True))
+    outs = _bind(index, made, [*picked(args, known), *given, *held(made.references)])
+    found = dict(zip(made.results, without_state(outs, made.references), strict=True))
     return [None, *[found.get(i) for i in range(len(args))]]
 
 

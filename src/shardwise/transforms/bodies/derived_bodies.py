@@ -20,6 +20,7 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import interned
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front
@@ -156,10 +157,20 @@ def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
 
 
 @remembered
-def transposed_body(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...], forced: Mask) -> Made:
-    """Inputs: captured values, known inputs, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`."""
-    made = transposed(program, known, live, ct_types, forced, cotangent_like)
-    return Made(live_equations(made.program), made.consts, made.results)
+def transposed_body(
+    program: Program,
+    known: Mask,
+    live: Mask,
+    ct_types: tuple[ShapedArray, ...],
+    forced: Mask,
+    references: tuple[Reference, ...] = (),
+) -> Made:
+    """Inputs: captured values, known inputs, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
+
+    The arrays of the references that rules use are the last of both, `references` in any case.
+    """
+    made = transposed(program, known, live, ct_types, forced, cotangent_like, references)
+    return Made(live_equations(made.program), made.consts, made.results, made.references)
 
 
 def cotangent_like(ct: Any, aval: ShapedArray) -> Any:

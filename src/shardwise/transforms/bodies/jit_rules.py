@@ -24,6 +24,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
+from shardwise.ir.references import Reference, trace_with_state
 from shardwise.ir.trace import ProgramTracer
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding
 from shardwise.transforms.interpreters.batch_trace import batch_program
@@ -36,11 +37,28 @@ Mask = tuple[bool, ...]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A derived program, the values that it captured, and the positions of its results."""
+    """A derived program, the values that it captured, and the positions of its results.
+
+    A transposed program may use `references`, by rules of the user: their arrays are its last inputs and results.
+    """
 
     program: Program
     consts: tuple[Any, ...]
     results: tuple[Any, ...]
+    references: tuple[Reference, ...] = ()
+
+
+def held(references: Sequence[Reference]) -> list[Any]:
+    """The references' arrays."""
+    return [r.held() for r in references]
+
+
+def without_state(results: list[Any], references: Sequence[Reference]) -> list[Any]:
+    """The results of a call but for the references' last arrays, which they hold from now on."""
+    count = len(results) - len(references)
+    for reference, value in zip(references, results[count:], strict=True):
+        reference.store(value)
+    return results[:count]
 
 
 class _Uncacheable(Exception):
@@ -197,10 +215,12 @@ def transposed(
     ct_types: tuple[ShapedArray, ...],
     forced: Mask,
     finished: Callable[[Any, ShapedArray], Any],
+    references: Sequence[Reference] = (),
 ) -> Made:
     """Inputs: captured values, known inputs, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
 
-    Those are the inputs that get one, and the `forced`; each cotangent is `finished` for its input's type.
+    Those are the inputs that get one, and the `forced`; each cotangent is `finished` for its input's type. The `references` and
+    others that rules use follow.
     """
     positions = [i for i, k in enumerate(known) if k]
     given = [i for i, alive in enumerate(live) if alive]
@@ -217,8 +237,9 @@ def transposed(
         found[:] = [i for i, c in enumerate(results) if c is not None or forced[i]]
         return [finished(results[i], program.in_types[i]) for i in found]
 
-    body, consts = trace_program(pulled, [*[program.in_types[i] for i in positions], *ct_types], program.name)
-    return Made(body, tuple(consts), tuple(found))
+    types = [*[program.in_types[i] for i in positions], *ct_types]
+    body, consts, used = trace_with_state(pulled, types, program.name, references)
+    return Made(body, tuple(consts), tuple(found), used)
 
 
 @remembered
@@ -236,7 +257,15 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     shardings = [s for s, k in zip(ins, known, strict=True) if k] + [
         s for s, c in zip(outs, cts, strict=True) if c is not None
     ]
-    results = _call(params, made, [*values, *given], shardings, [ins[i] for i in made.results])
+    unspecified = [None] * len(made.references)
+    results = _call(
+        params,
+        made,
+        [*values, *given, *held(made.references)],
+        [*shardings, *unspecified],
+        [*[ins[i] for i in made.results], *unspecified],
+    )
+    results = without_state(results, made.references)
     found = dict(zip(made.results, results, strict=True))
     return [found.get(i) for i in range(len(args))]
 

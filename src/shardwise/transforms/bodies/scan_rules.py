@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, bind, eval_program, live_equations, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
+from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import interned, separate
 from shardwise.ops.control.scan import scan_p, slice_type
 from shardwise.ops.elementwise.binary import add_p
@@ -34,7 +35,7 @@ from shardwise.transforms.bodies.derived_bodies import (
     where,
     with_tangents,
 )
-from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
+from shardwise.transforms.bodies.jit_rules import Made, Mask, held, remembered, without_state
 from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed, cotangent_type, jvp_program
 
@@ -256,6 +257,7 @@ class _Back:
     consts: tuple[Any, ...]
     carried: Mask
     found: Mask
+    references: tuple[Reference, ...]
 
 
 @remembered
@@ -276,29 +278,33 @@ def _backwards(
         carry = grown(carry, found[num_consts:end])
     first = len(made.consts)
     summed = where(found[:num_consts])
-    known_a, known_x = sum(known[:num_consts]), sum(known[end:])
+    known_a, known_x, state = sum(known[:num_consts]), sum(known[end:]), len(made.references)
 
     def step(*values: Any) -> list[Any]:
         source = iter(values)
         take = lambda n: [next(source) for _ in range(n)]  # noqa: E731
-        consts, steady, sums, carried, entries, ys = map(
-            take, (first, known_a, len(summed), sum(carry), known_x, len(ct_types))
+        consts, steady, sums, carried, arrays, entries, ys = map(
+            take, (first, known_a, len(summed), sum(carry), state, known_x, len(ct_types))
         )
-        results = eval_program(made.program, [*consts, *steady, *entries, *carried, *ys])
-        n = len(sums)
-        return [*[bind(add_p, s, r) for s, r in zip(sums, results, strict=False)], *results[n:]]
+        results = eval_program(made.program, [*consts, *steady, *entries, *carried, *ys, *arrays])
+        n, last = len(sums), len(results) - state
+        following = n + len(carried)
+        added = [bind(add_p, s, r) for s, r in zip(sums, results, strict=False)]
+        return [*added, *results[n:following], *results[last:], *results[following:last]]
 
     avals = made.program.in_types
-    split = first + known_a
+    split, last = first + known_a, len(avals) - state
     step_types = [
         *avals[:split],
         *[cotangent_type(types[i]) for i in summed],
         *avals[split + known_x : split + known_x + sum(carry)],
+        *avals[last:],
         *avals[split : split + known_x],
-        *avals[split + known_x + sum(carry) :],
+        *avals[split + known_x + sum(carry) : last],
     ]
     final = traced(step, step_types, body.name)
-    return _Back(arranged(final.program, len(final.consts), None), (*final.consts, *made.consts), carry, found)
+    program = arranged(final.program, len(final.consts), None)
+    return _Back(program, (*final.consts, *made.consts), carry, found, made.references)
 
 
 def scan_transpose(
@@ -332,10 +338,14 @@ def scan_transpose(
         [
             *[cotangent_like(None, types[i]) for i in summed],
             *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carried)],
+            *held(back.references),
         ],
         [*picked(args[end:], known[end:]), *y_cts],
         reverse=not params["reverse"],
     )
+    first = len(summed) + sum(back.carried)
+    last = first + len(back.references)
+    outs = [*without_state(outs[:last], back.references), *outs[last:]]
     found = dict(
         zip(
             [*summed, *[num_consts + i for i in where(back.carried)], *[i for i in where(back.found) if i >= end]],

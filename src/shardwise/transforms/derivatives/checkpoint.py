@@ -44,12 +44,12 @@ from shardwise.ir import (
 from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
-from shardwise.ir.references import Reference, closed_over, holding, with_references
+from shardwise.ir.references import Reference, closed_over, holding, trace_with_state, with_references
 from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.bodies.jit_rules import Made, remembered, with_tangents
+from shardwise.transforms.bodies.jit_rules import Made, held, remembered, with_tangents, without_state
 from shardwise.transforms.derivatives.other_policy import chosen_policy
 from shardwise.transforms.derivatives.policies import Policy, Said, asked
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
@@ -395,7 +395,8 @@ def _remat_transpose(
     else:  # once for all layers that share the program
         alive = tuple(c is not None for c in cts)
         made: Made = _pulled(*options, alive, tuple([v.aval for v in values]), user_source())
-        outs = iter(splice(made.program, [*made.consts, *values]))
+        results = list(splice(made.program, [*made.consts, *values, *held(made.references)]))
+        outs = iter(without_state(results, made.references))
         found = [next(outs) if there else None for there in made.results]
     return [None] * (len(args) - count) + found
 
@@ -426,8 +427,8 @@ def _pulled(
         there = tuple(x is not None for x in found)
         return [x for x in found if x is not None]
 
-    body, consts = trace_program(run, types, program.name)
-    return Made(body, tuple(consts), there)
+    body, consts, used = trace_with_state(run, types, program.name)
+    return Made(body, tuple(consts), there, used)
 
 
 def _pull(

@@ -26,7 +26,7 @@ from shardwise.base.tree import (
 from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
-from shardwise.ir.references import Reference, holding, over_state
+from shardwise.ir.references import Ended, Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
@@ -199,6 +199,8 @@ class _VjpRules:
                 f"{name} returns, {note[0]}, but got {out_tree}."
             )
         note[:] = [out_tree]
+        if any(isinstance(x, Reference) and x.has_ended for x in tree_leaves(pair[1])):
+            raise Ended
         kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED) else x, pair[1])
         residuals, residual_tree = flat_values(kept)
         return outs, residuals, residual_tree

@@ -18,7 +18,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
-from shardwise.ir.references import check_distinct, is_reference
+from shardwise.ir.references import check_distinct, is_reference, refuse_views
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.iota import iota
 from shardwise.ops.shapes.transpose import transpose
@@ -90,6 +90,8 @@ def vmap(
         axes = _flat_axes(in_axes, args, kwargs) if whole is None else _flat_axes(in_axes, *whole)
         references = [(x, a) for x, a in zip(leaves, axes, strict=True) if is_reference(x)]
         check_distinct([r for r, _ in references])
+        if references:
+            refuse_views((args, kwargs), "vmap")
         parts = _Parts()
         inputs = [parts.add(x, a) for x, a in zip(leaves, axes, strict=True)]
         size = _map_size(parts.values, parts.dims, axis_size)

@@ -155,6 +155,9 @@ class OverValues:
         self._forms: Bounded[Any, Any] = Bounded(64)
         self._entries: Bounded[Any, Any] = Bounded(1024)  # compiled calls of arrays and references by position
         self._closed: Bounded[Any, Sequence[Reference]] = Bounded(1024)  # the references that they close over
+        self._by_identity: Bounded[Any, Any] = Bounded(
+            64
+        )  # functions of the rest, by the references among the arguments
 
     def bound(
         self,
@@ -190,6 +193,26 @@ class OverValues:
             form.over = self
             self._forms[key] = form
         return form, positional, {**kwargs, **keywords}, references
+
+    def call_by_identity(self, without: tuple[Any, Any], rebuilt: Callable[[Any], Any]) -> Any:
+        """A call traced for the very references among its arguments, which a backward pass will write.
+
+        Args:
+            without: the positional and the named arguments without their references.
+            rebuilt: puts the references back.
+        """
+        args, kwargs = without
+        key = tuple([id(x) for x in tree_leaves(rebuilt(without)) if is_reference(x)])
+        form = self._by_identity.get(key)
+        if form is None:
+
+            @functools.wraps(self._fun, updated=())
+            def over_rest(*args: Any, **kwargs: Any) -> Any:
+                args, kwargs = rebuilt((args, kwargs))
+                return self._fun(*args, **kwargs)
+
+            form = self._by_identity[key] = self._compiled(over_rest, self._options)
+        return form(*args, **kwargs)
 
     def repeated(self, args: Sequence[Any]) -> tuple[Any] | None:
         """The result of a call like an earlier one, of arrays and references by position; None if there was none."""

@@ -50,7 +50,7 @@ from shardwise.ir import (
     kept_equations,
     trace_program,
 )
-from shardwise.ir.references import Undeclared, closing_over, is_reference
+from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over, is_reference
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import Abstract, over_signature
@@ -144,6 +144,7 @@ class JitWrapped(Generic[P, R]):
         self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
         self._over_values: OverValues | None = None
+        self._by_identity = False  # whether calls are traced for the references among their arguments
         self.over: OverValues | None = None  # the function with references whose form over their arrays this is
         self._fast: dict[Any, Entry]
         self._traces: dict[Any, TracedCall | tuple[Any, ...]]  # a tuple: the references that the function closes over
@@ -187,6 +188,21 @@ class JitWrapped(Generic[P, R]):
             raise  # without a value, which would add this frame again
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._by_identity and not BY_IDENTITY.get():
+            with BY_IDENTITY.override(True):
+                return self._called(args, kwargs)
+        try:
+            return self._called(args, kwargs)
+        except Ended:
+            if self.over is not None or BY_IDENTITY.get():
+                raise
+        # A rule kept a reference among the arguments for the backward pass: which one has to be known while the rule is traced.
+        with BY_IDENTITY.override(True):
+            result = self._called(args, kwargs)
+        self._by_identity = True
+        return result
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         key = None
         if is_eager():
             if self._over_values is not None and self._plain and not kwargs:
@@ -228,7 +244,8 @@ class JitWrapped(Generic[P, R]):
         def call(closed: Sequence[Any]) -> Any:
             return self.over_values().call(args, kwargs, *self._split(len(args)), closed)
 
-        return closing_over(closed, call)
+        taken = closed_over((args, kwargs)) if BY_IDENTITY.get() else None
+        return closing_over(closed, call) if taken is None else self.over_values().call_by_identity(*taken)
 
     def bound_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any]) -> Any:
         """`OverValues.bound` of a call."""
@@ -447,6 +464,9 @@ class JitWrapped(Generic[P, R]):
         meshes = tuple(s.sharding.mesh.abstract_mesh if isinstance(s.sharding, NamedSharding) else None for s in placed)
         traced = self._trace(call, [s.aval for s in placed], meshes if any(meshes) else ())
         _, outs = self._shardings(call, traced)
+        if self._options.device is not None:  # also where no argument says so
+            there: Sharding | None = SingleDeviceSharding(self._options.device)
+            outs = [there] * len(outs)
         return traced, placed, [over_devices(s, devices) for s in outs] if abstract else outs
 
     def abstract_shardings(self, call: BoundCall, ins: Sequence[Any] | None = None) -> list[NamedSharding]:

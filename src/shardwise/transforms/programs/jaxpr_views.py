@@ -324,7 +324,8 @@ def _process_primitive(trace: Trace, op: Op, args: tuple[Any, ...], params: dict
     """Give a call to a library's trace, as the primitive and the params that an equation of it shows."""
     eqn = Equation(op, args, (), params)
     values = [as_array(a) if isinstance(a, Literal) else a for a in args]
-    out = trace.process_primitive(_shown_primitive(eqn), values, dict(_shown_params(eqn).items()))
+    shown = {op.shown.renamed.get(k, k): v for k, v in _shown_params(eqn).items()}
+    out = trace.process_primitive(_shown_primitive(eqn), values, shown)
     return [as_value(o) for o in out] if op.multiple_results else as_value(out)
 
 
