@@ -125,3 +125,10 @@ def test_dtypes_that_are_not_the_sampler_s_own() -> None:
     assert sw.random.lognormal(key, dtype=sw.numpy.bfloat16).dtype == np.float32  # JAX 0.5.3 promotes with its sigma
     counts = sw.random.multinomial(key, 10, np.array([0.2, 0.3, 0.5], np.float32), dtype=np.int32)
     assert counts.dtype == np.int32 and int(counts.sum()) == 10
+
+
+def test_a_single_element_bounds_a_scalar_sample():
+    key = random.key(0)
+    found = random.uniform(key, minval=0.0, maxval=np.array([2.0], np.float32))
+    assert found.shape == ()
+    assert float(found) == float(random.uniform(key, minval=0.0, maxval=2.0))

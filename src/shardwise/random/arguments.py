@@ -18,6 +18,7 @@ from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim, broadcast_shapes
+from shardwise.ops.shapes.reshape import reshape
 from shardwise.random.compiled import compiled
 from shardwise.random.keys import checked_key, typed
 from shardwise.sharding import Mesh, NamedSharding, get_concrete_mesh, use_mesh
@@ -94,8 +95,10 @@ def broadcast_to(x: Any, shape: Shape, sharding: NamedSharding | None = None) ->
 
 
 def aligned_rank(x: Any, rank: int) -> Any:
-    """A parameter with leading dims of size 1 up to `rank`; scalars stay scalars."""
+    """A parameter with leading dims of size 1 up to `rank`; scalars stay scalars, and single elements are scalars of scalar samples."""
     value = as_value(x)
+    if not rank and value.ndim and value.shape == (1,) * value.ndim:
+        return reshape(value, ())
     if not value.ndim or value.ndim == rank:
         return value
     shape = (1,) * (rank - value.ndim) + tuple(value.shape)

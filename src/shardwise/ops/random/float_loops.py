@@ -28,7 +28,10 @@ def compute(write: Callable[..., Lane], out: Block, rows: Sequence[Block], scala
         return
     threads = thread_count() if out.size >= _SHARED else 1
     loop = _loop(write, out.dtype.name, len(rows), len(scalars))
-    loop(-(-out.size // _CHUNK), (out.size, _CHUNK), (out, *rows, *scalars), threads)
+    ones = [
+        np.asarray(s) for s in scalars
+    ]  # ufuncs of 0-d blocks give NumPy's scalars, which have no address of their own
+    loop(-(-out.size // _CHUNK), (out.size, _CHUNK), (out, *rows, *ones), threads)
 
 
 @recent(16)
