@@ -48,7 +48,7 @@ register_pytree_node_serialization(
         {"n": Named((1, 2), "name")},
         collections.OrderedDict(b=1, a=2),
     ],
-    ids=str,
+    ids=["leaf", "empty", "nested", "ints", "namedtuples", "named keys", "ordered"],
 )
 def test_trees(tree):
     structure = tree_util.tree_structure(tree)

@@ -26,9 +26,8 @@ from shardwise.runtime.env import Env
 _ERRORS = _umath._extobj_contextvar  # pyright: ignore[reportPrivateUsage]
 _QUIET = _umath._make_extobj(all="ignore")  # pyright: ignore[reportPrivateUsage]
 
-EQUATIONS = (
-    "__equations__"  # for who follows a plan as it runs: the equation per generated line, among the globals of the code
-)
+# For who follows a plan as it runs: the equation per generated line, among the globals of the code.
+EQUATIONS = "__equations__"
 
 Run = Callable[..., tuple[Ndarray, ...]]
 
