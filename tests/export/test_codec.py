@@ -45,7 +45,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=str)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_values(value):
     found = from_bytes(to_bytes(value))
     assert found == value and type(found) is type(value)
