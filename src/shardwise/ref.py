@@ -17,7 +17,6 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
-from shardwise.base.tree import register_pytree_node
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.references import Reference, View
@@ -181,8 +180,8 @@ class _Place:
 
     def __jax_array__(self) -> Array:
         raise NotImplementedError(
-            "a Ref is no argument of ops, nor of functions other than compiled ones. Pass the array, ref[...], and return what "
-            "becomes of it."
+            "a Ref is no argument of ops, nor of functions other than compiled ones, and a view of one is no argument at all. Pass the "
+            "array, ref[...], and return what becomes of it; or pass the Ref of a view, and take the view inside."
         )
 
 
@@ -201,10 +200,7 @@ class _Parts:
 
 
 class RefView(View, _Place):
-    """A part of a Ref, or a Ref in another shape: what is written to it is written to the Ref.
-
-    Functions take it as an argument: it is a tree of the Ref and of the arrays that its `step` was given.
-    """
+    """A part of a Ref, or a Ref in another shape: what is written to it is written to the Ref."""
 
     __slots__ = ("arrays", "of", "step")
 
@@ -233,11 +229,6 @@ class RefView(View, _Place):
 
     def __repr__(self) -> str:
         return f"RefView({self.held()})"
-
-
-register_pytree_node(
-    RefView, lambda view: ((view.of, *view.arrays), view.step), lambda step, parts: RefView(parts[0], step, parts[1:])
-)
 
 
 class _Step:

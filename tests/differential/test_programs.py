@@ -301,7 +301,8 @@ result = [[str(getattr(t.sharding, 'spec', None)) for t in jax.tree.leaves(tree)
 """,
     "stages tell weak types and layouts as far as they are known": """
 f = jax.jit(lambda x: {'a': x * 2, 'b': jnp.ones((2, 3))})
-result = [str(stage.out_info) for stage in (f.trace(1.0), f.lower(1.0), f.lower(1.0).compile(), f.lower(a), f.trace(a))]
+result = [str(stage.out_info) for stage in (f.trace(1.0), f.lower(1.0), f.lower(a), f.trace(a))]
+result += [(x.weak_type, str(x.format.layout)) for x in f.lower(1.0).compile().out_info.values()]
 """,
     "shard_map: carries keep their varying axes": """
 def kind(call, made=jnp.arange(8.0)):

@@ -21,7 +21,7 @@ KEY = jax.random.key(3)
 
 
 def assert_close(got, want):
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
 def loss(f):

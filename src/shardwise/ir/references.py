@@ -158,9 +158,9 @@ class View:
     __slots__ = ()
 
 
-def refuse_views(args: Any, function: str) -> None:
+def refuse_views(leaves: Sequence[Any], function: str) -> None:
     """TypeError if views of references are among arguments that `function` takes apart along a dim."""
-    if any(isinstance(x, View) for x in tree_leaves(args, is_leaf=lambda x: isinstance(x, View))):
+    if any(isinstance(x, View) for x in leaves):
         raise TypeError(
             f"TransformedRefs are not allowed as arguments of functions under {function}: one is a view of a Ref, of which it cannot "
             "take elements. Pass the Ref, and take the view inside."

@@ -55,7 +55,9 @@ class Trace:
 
     def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
         """The results of a primitive: one value, or a list if it has multiple results. For traces of libraries to define."""
-        raise NotImplementedError(f"{type(self).__name__} defines no process_primitive.")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no process_primitive. Give the class one: it gets what ops are bound to."
+        )
 
     def full_raise(self, value: Any) -> Any:
         """`value`, which needs no lifting: for libraries that ask."""

@@ -281,7 +281,9 @@ def scan(
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}.")
     check_unroll(unroll)
-    if any(map(is_reference, tree_leaves(xs))):
+    leaves = tree_leaves(xs)
+    refuse_views(leaves, "scan")
+    if any(map(is_reference, leaves)):
         return _over_rows(f, init, xs, length, reverse)
     x_values, x_tree = _scanned(xs)
     n = _scan_length(x_values, length)
@@ -328,7 +330,6 @@ def _over_rows(f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | N
     """`scan` with references in `xs`: each step gets references to the rows."""
     references = [x for x in tree_leaves(xs) if is_reference(x)]
     check_distinct(references)
-    refuse_views(xs, "scan")
 
     def step(carry: Any, given: Any) -> Any:
         rows, others = given

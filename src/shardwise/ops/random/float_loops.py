@@ -28,9 +28,8 @@ def compute(write: Callable[..., Lane], out: Block, rows: Sequence[Block], scala
         return
     threads = thread_count() if out.size >= _SHARED else 1
     loop = _loop(write, out.dtype.name, len(rows), len(scalars))
-    ones = [
-        np.asarray(s) for s in scalars
-    ]  # ufuncs of 0-d blocks give NumPy's scalars, which have no address of their own
+    # Ufuncs of 0-d blocks give NumPy's scalars, which have no address of their own.
+    ones = [np.asarray(s) for s in scalars]
     loop(-(-out.size // _CHUNK), (out.size, _CHUNK), (out, *rows, *ones), threads)
 
 

@@ -90,8 +90,7 @@ def vmap(
         axes = _flat_axes(in_axes, args, kwargs) if whole is None else _flat_axes(in_axes, *whole)
         references = [(x, a) for x, a in zip(leaves, axes, strict=True) if is_reference(x)]
         check_distinct([r for r, _ in references])
-        if references:
-            refuse_views((args, kwargs), "vmap")
+        refuse_views(leaves, "vmap")
         parts = _Parts()
         inputs = [parts.add(x, a) for x, a in zip(leaves, axes, strict=True)]
         size = _map_size(parts.values, parts.dims, axis_size)
