@@ -70,7 +70,6 @@ LOOP_FEWEST: Final = 4
 LOOP_PART: Final = 1 << 22
 # Additions on a device from which it pays: a part takes some 10 us besides.
 LOOP_LEAST: Final = 1 << 19
-LOOP_ROUNDS: Final = 8
 # Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
 SMALL_STACK: Final = 1 << 15
 # Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes

@@ -465,8 +465,8 @@ class JitWrapped(Generic[P, R]):
         traced = self._trace(call, [s.aval for s in placed], meshes if any(meshes) else ())
         _, outs = self._shardings(call, traced)
         if self._options.device is not None:  # also where no argument says so
-            there: Sharding | None = SingleDeviceSharding(self._options.device)
-            outs = [there] * len(outs)
+            there: list[Sharding | None] = [SingleDeviceSharding(self._options.device)]
+            outs = there * len(outs)
         return traced, placed, [over_devices(s, devices) for s in outs] if abstract else outs
 
     def abstract_shardings(self, call: BoundCall, ins: Sequence[Any] | None = None) -> list[NamedSharding]:
