@@ -66,7 +66,7 @@ LOOP_PIECE: Final = 1 << 12
 LOOP_PIECE_MOST: Final = 1 << 14
 # Rounds from which that pays: of two, 64 MB are faster through memory twice.
 LOOP_FEWEST: Final = 4
-# Additions of a part of such a loop, some 50 us of a thread; and rounds of one that ends when its elements say so.
+# Additions of a part of such a loop: some 50 us of a thread.
 LOOP_PART: Final = 1 << 22
 # Additions on a device from which it pays: a part takes some 10 us besides.
 LOOP_LEAST: Final = 1 << 19
