@@ -8,7 +8,7 @@ in the same memory where it can be.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -158,14 +158,16 @@ class _Place:
             raise TypeError(
                 f"cannot reshape a Ref of shape {self.shape} into shape {tuple(new)}: give as many elements."
             )
-        return RefView(self, _Reshaped(tuple(new)))
+        return RefView(self, lambda whole: whole.reshape(new), lambda whole, part: part.reshape(whole.shape))
 
     def transpose(self, *permutation: Any) -> RefView:
         """A view with the dims in another order, reversed for no arguments."""
         given: Sequence[int] = (
             permutation[0] if len(permutation) == 1 and not isinstance(permutation[0], int) else permutation
         )
-        return RefView(self, _Transposed(tuple(given) or tuple(reversed(range(self.ndim)))))
+        order = tuple(given) or tuple(reversed(range(self.ndim)))
+        back = tuple(order.index(i) for i in range(len(order)))
+        return RefView(self, lambda whole: jnp.transpose(whole, order), lambda _, part: jnp.transpose(part, back))
 
     T = property(lambda self: self.transpose())
 
@@ -176,7 +178,9 @@ class _Place:
             raise NotImplementedError(
                 f"ref.bitcast: elements of {old} and {new} differ in width. Read the array, and use lax.bitcast_convert_type."
             )
-        return RefView(self, _Cast(old, new))
+        return RefView(
+            self, lambda whole: bitcast_convert_type(whole, new), lambda _, part: bitcast_convert_type(part, old)
+        )
 
     def __jax_array__(self) -> Array:
         raise NotImplementedError(
@@ -196,166 +200,49 @@ class _Parts:
     def __getitem__(self, index: Any) -> RefView:
         if _is_static(index):
             _part_shape(self._of.shape, index)
-        return _part_of(self._of, index)
+        return _Part(self._of, index)
 
 
 class RefView(View, _Place):
     """A part of a Ref, or a Ref in another shape: what is written to it is written to the Ref."""
 
-    __slots__ = ("arrays", "of", "step")
+    __slots__ = ("_of", "_put", "_take")
 
-    def __init__(self, of: Any, step: _Step, arrays: Sequence[Any] = ()) -> None:
-        self.of = of
-        self.step = step
-        self.arrays = tuple(arrays)
+    def __init__(self, of: _Place, take: Callable[[Array], Any], put: Callable[[Array, Array], Any]) -> None:
+        self._of = of
+        self._take = take
+        self._put = put
 
     def held(self) -> Array:
         """The part."""
-        return as_array(self.step.take(self.of.held(), self.arrays))
+        return as_array(self._take(self._of.held()))
 
     def put(self, value: Array) -> None:
         """Write the part."""
-        self.of.put(as_array(self.step.put(self.of.held(), value, self.arrays)))
-
-    def located(self, index: Any) -> tuple[_Place, Any]:
-        """The place and the index of which it is a part, if all of it is asked for."""
-        found = self.step.index(self.arrays) if index is None else None
-        return (self, index) if found is None else (self.of, found)
+        self._of.put(as_array(self._put(self._of.held(), value)))
 
     @property
     def recorded(self) -> bool:
         """Whether what is read now is part of a program."""
-        return self.of.recorded
+        return self._of.recorded
 
     def __repr__(self) -> str:
         return f"RefView({self.held()})"
 
 
-class _Step:
-    """How a view is made of what it is a view of: hashable, the arrays that it needs come with each call."""
-
-    __slots__ = ()
-
-    def take(self, whole: Array, arrays: Sequence[Any]) -> Any:
-        """The view of an array."""
-        raise NotImplementedError
-
-    def put(self, whole: Array, part: Array, arrays: Sequence[Any]) -> Any:
-        """The array whose view is `part`."""
-        raise NotImplementedError
-
-    def index(self, arrays: Sequence[Any]) -> Any:
-        """The index of the part that it takes; None for other steps."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Reshaped(_Step):
-    """``ref.reshape(shape)``."""
-
-    shape: tuple[int, ...]
-
-    def take(self, whole: Array, arrays: Sequence[Any]) -> Any:
-        return whole.reshape(self.shape)
-
-    def put(self, whole: Array, part: Array, arrays: Sequence[Any]) -> Any:
-        return part.reshape(whole.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class _Transposed(_Step):
-    """``ref.transpose(order)``."""
-
-    order: tuple[int, ...]
-
-    def take(self, whole: Array, arrays: Sequence[Any]) -> Any:
-        return jnp.transpose(whole, self.order)
-
-    def put(self, whole: Array, part: Array, arrays: Sequence[Any]) -> Any:
-        return jnp.transpose(part, tuple(self.order.index(i) for i in range(len(self.order))))
-
-
-@dataclass(frozen=True, slots=True)
-class _Cast(_Step):
-    """``ref.bitcast(dtype)``."""
-
-    old: np.dtype[Any]
-    new: np.dtype[Any]
-
-    def take(self, whole: Array, arrays: Sequence[Any]) -> Any:
-        return bitcast_convert_type(whole, self.new)
-
-    def put(self, whole: Array, part: Array, arrays: Sequence[Any]) -> Any:
-        return bitcast_convert_type(part, self.old)
-
-
-@dataclass(frozen=True, slots=True)
-class _Indexed(_Step):
-    """``ref.at[index]``: `entries` are the parts of the index, functions of the arrays among them."""
-
-    entries: tuple[_Entry, ...]
-    single: bool
-
-    def index(self, arrays: Sequence[Any]) -> Any:
-        rest = iter(arrays)
-        parts = tuple([e.rebuilt([next(rest) for _ in range(e.count)]) for e in self.entries])
-        return parts[0] if self.single else parts
-
-    def take(self, whole: Array, arrays: Sequence[Any]) -> Any:
-        return whole[self.index(arrays)]
-
-    def put(self, whole: Array, part: Array, arrays: Sequence[Any]) -> Any:
-        return _with_part(whole, self.index(arrays), part, "set")
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A part of an index: `count` arrays, which come with the call, and what is known beside them."""
-
-    kind: type
-    known: tuple[Any, ...]
-    count: int
-
-    def rebuilt(self, arrays: Sequence[Any]) -> Any:
-        """The part of the index."""
-        if self.kind is Slice:
-            return Slice(*arrays, *self.known) if arrays else Slice(*self.known)
-        if self.kind is slice:
-            return slice(*self.known)
-        if self.kind is _Same:
-            return self.known[0].value
-        return arrays[0] if arrays else self.known[0]
-
-
-class _Same:
-    """A part of an index that may have no hash: equal to itself alone."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def _entry(part: Any) -> tuple[_Entry, tuple[Any, ...]]:
-    """A part of an index, and its arrays."""
-    if isinstance(part, Slice):
-        if isinstance(part.start, int):
-            return _Entry(Slice, (part.start, part.size, part.stride), 0), ()
-        return _Entry(Slice, (part.size, part.stride), 1), (part.start,)
-    if isinstance(part, slice) and _is_plain(part):
-        return _Entry(slice, (part.start, part.stop, part.step), 0), ()
-    if isinstance(part, (Array, np.ndarray, np.generic)) and part.dtype != np.bool_:
-        return _Entry(Array, (), 1), (part,)
-    if part is None or isinstance(part, (int, EllipsisType)):
-        return _Entry(type(part), (part,), 0), ()
-    return _Entry(_Same, (_Same(part),), 0), ()
-
-
-def _part_of(of: _Place, index: Any) -> RefView:
+class _Part(RefView):
     """``of.at[index]``."""
-    single = not isinstance(index, tuple)
-    found = [_entry(part) for part in ((index,) if single else index)]
-    return RefView(of, _Indexed(tuple([e for e, _ in found]), single), [x for _, arrays in found for x in arrays])
+
+    __slots__ = ("index", "of")
+
+    def __init__(self, of: _Place, index: Any) -> None:
+        super().__init__(of, lambda whole: whole[index], lambda whole, part: _with_part(whole, index, part, "set"))
+        self.of = of
+        self.index = index
+
+    def located(self, index: Any) -> tuple[_Place, Any]:
+        """The place and the index of which it is a part, if all of it is asked for."""
+        return (self.of, self.index) if index is None else (self, index)
 
 
 class Ref(Reference, _Place):
