@@ -126,9 +126,8 @@ def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
     op, _, _ = unwrapped(eqn.op, eqn.params)
     if op.collective is not None or op.calls_user or op.has_effects(eqn.params):
         return False
-    if (
-        op.place is not None and op.indexed is None
-    ):  # values follow from positions; lookups count positions of whole dims alone
+    # Values follow from positions; lookups count positions of whole dims alone.
+    if op.place is not None and op.indexed is None:
         return False
     if any(f in fs for t in rule.tensors for fs in t if fs != (f,)):
         return False

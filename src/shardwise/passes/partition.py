@@ -69,9 +69,8 @@ class Region:
     partitioned: Sequence[Equation] = ()
     known: Known = field(default_factory=Known)
     rounds: int = 1  # how often the program runs
-    steady: set[Atom] = field(
-        default_factory=set
-    )  # local values that are the same in all rounds: they are exchanged once
+    # Local values that are the same in all rounds: they are exchanged once.
+    steady: set[Atom] = field(default_factory=set)
     # By slice of a local value, and the global shape: that value and its layout. Then: local values in other layouts.
     sliced: dict[tuple[Atom, Shape], tuple[Atom, DimAxes]] = field(default_factory=dict)
     moves: dict[tuple[Atom, DimAxes, Shape], Atom] = field(default_factory=dict)

@@ -13,14 +13,7 @@ from shardwise.engine.ordered import in_order
 from shardwise.engine.signature import Signature
 from shardwise.ir import ShapedArray, Tracer
 from shardwise.ops.rules.convert import as_value
-from shardwise.sharding import (
-    GSPMDSharding,
-    NamedSharding,
-    Sharding,
-    SingleDeviceSharding,
-    Tiling,
-    sharding_like,
-)
+from shardwise.sharding import GSPMDSharding, NamedSharding, Sharding, SingleDeviceSharding, Tiling, sharding_like
 from shardwise.sharding.formats import Format, Layout, format_of
 from shardwise.transforms import reports
 from shardwise.transforms.jit.entry import as_array_impl

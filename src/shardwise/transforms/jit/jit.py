@@ -12,8 +12,9 @@ from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import is_users_code
 from shardwise.base.wrapping import code_of
 from shardwise.sharding import Device, devices
+from shardwise.transforms.jit.binding import JitOptions
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED, check_leaves
-from shardwise.transforms.jit.wrapped import JitOptions, JitWrapped, wrap
+from shardwise.transforms.jit.wrapped import JitWrapped, wrap
 from shardwise.transforms.tracing import check_compiler_options, check_function, select_arguments
 
 if TYPE_CHECKING:

@@ -155,9 +155,8 @@ class OverValues:
         self._forms: Bounded[Any, Any] = Bounded(64)
         self._entries: Bounded[Any, Any] = Bounded(1024)  # compiled calls of arrays and references by position
         self._closed: Bounded[Any, Sequence[Reference]] = Bounded(1024)  # the references that they close over
-        self._by_identity: Bounded[Any, Any] = Bounded(
-            64
-        )  # functions of the rest, by the references among the arguments
+        # Functions of the rest, by the references among the arguments.
+        self._by_identity: Bounded[Any, Any] = Bounded(64)
 
     def bound(
         self,

@@ -11,9 +11,7 @@ from shardwise.base.tree import PyTreeDef, tree_unflatten
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.ir import ShapedArray
 from shardwise.ir.references import Reference
-from shardwise.sharding import (
-    Sharding,
-)
+from shardwise.sharding import Sharding
 from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.abstract import struct_of
 from shardwise.transforms.jit.references import passed

@@ -15,10 +15,7 @@ from shardwise.engine.eager import literal_signature
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Literal, Program, Tracer
 from shardwise.ir.references import Reference, Undeclared, closing_over
-from shardwise.sharding import (
-    Sharding,
-    SingleDeviceSharding,
-)
+from shardwise.sharding import Sharding, SingleDeviceSharding
 from shardwise.sharding.device import Device, default_device
 from shardwise.transforms import reports
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
@@ -31,7 +28,8 @@ from shardwise.transforms.jit.stage import OutInfo, Passing, Stage, strong_struc
 from shardwise.transforms.tracing import BoundCall, check_compiler_options
 
 if TYPE_CHECKING:
-    from shardwise.transforms.jit.wrapped import JitWrapped, TracedCall
+    from shardwise.transforms.jit.traced_call import TracedCall
+    from shardwise.transforms.jit.wrapped import JitWrapped
     from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
 
 

@@ -11,24 +11,14 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, overload
 
 from shardwise.base import config
 from shardwise.base.config import context_token
-from shardwise.base.errors import about
 from shardwise.base.events import TRACED, record_event_duration_secs
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tracebacks import filtered
-from shardwise.base.tree import (
-    PyTreeDef,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_leaves_with_path,
-    tree_unflatten,
-)
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_leaves_with_path, tree_unflatten
 from shardwise.base.wrapping import copy_identity, name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
@@ -40,7 +30,6 @@ from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
     Literal,
-    Program,
     ProgramTrace,
     ShapedArray,
     Tracer,
@@ -50,17 +39,16 @@ from shardwise.ir import (
     kept_equations,
     trace_program,
 )
-from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over, is_reference
-from shardwise.ops.rules.convert import as_value
+from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import Abstract, over_signature
 from shardwise.transforms.jit.abstract_meshes import is_abstract, named_devices, nowhere, over_devices
+from shardwise.transforms.jit.binding import JitOptions, bound_call
 from shardwise.transforms.jit.cache_misses import explained
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit.jit_layouts import asked_layouts, check_arguments, result_orders
 from shardwise.transforms.jit.jit_op import jit_op
 from shardwise.transforms.jit.jit_shardings import (
-    UNSPECIFIED,
     check_outputs,
     context_mesh,
     flat_shardings,
@@ -70,59 +58,19 @@ from shardwise.transforms.jit.jit_shardings import (
 )
 from shardwise.transforms.jit.references import OverValues, ReferenceArgument
 from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
+from shardwise.transforms.jit.traced_call import TracedCall
 from shardwise.transforms.tracing import (
-    ArgSelection,
     BoundCall,
-    Statics,
-    StaticValue,
     argument_names,
     as_constant,
     as_result,
     check_donation,
     check_output,
-    from_beginning,
     keyed,
     keyed_tree,
     prune,
     typed_mesh,
 )
-
-Value = ArrayImpl | Literal | Tracer
-
-
-@dataclass(frozen=True, slots=True)
-class JitOptions:
-    """The options of one `jit`."""
-
-    api: str = "jit"
-    in_shardings: Any = UNSPECIFIED
-    out_shardings: Any = UNSPECIFIED
-    args: ArgSelection = field(default_factory=ArgSelection)
-    keep_unused: bool = False
-    device: Device | None = None
-    inline: bool = False
-    asked_for: bool = False
-    """Whether the user made this program; otherwise it belongs to one of our own functions, such as a helper of `random`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TracedCall:
-    """One trace of a function: its program, captured values, and the trees of arguments and results."""
-
-    program: Program
-    consts: tuple[Any, ...]
-    in_tree: PyTreeDef
-    out_tree: PyTreeDef
-    names: tuple[str, ...]
-    cacheable: bool
-
-    def result_name(self, i: int) -> str:
-        """What messages call a result: ``result['w']``."""
-        try:
-            whole = tree_unflatten(self.out_tree, self.program.out_types)
-        except Exception:  # a class of the user's that takes arrays alone
-            return f"result leaf {i}"
-        return "result" + keystr(tree_flatten_with_path(whole)[0][i][0])
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
@@ -304,42 +252,7 @@ class JitWrapped(Generic[P, R]):
     # -- arguments -------------------------------------------------------------------------------------------------------------
 
     def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
-        options = self._options
-        if kwargs and options.in_shardings is not UNSPECIFIED and options.in_shardings is not None:
-            raise ValueError(
-                "pjit does not support kwargs when in_shardings is specified. Pass the arguments by position."
-            )
-        chosen = options.args
-        nums = from_beginning(chosen.static_nums, len(args)) if chosen.static_nums else set()
-        dynamic = tuple(a for i, a in enumerate(args) if i not in nums) if nums else args
-        static_args = tuple((i, StaticValue(args[i])) for i in sorted(nums) if i < len(args))
-        static_kwargs = tuple((k, StaticValue(kwargs[k])) for k in sorted(kwargs) if k in chosen.static_names)
-        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
-        leaves, in_tree = tree_flatten((dynamic, dynamic_kwargs))
-        names: list[str] = []
-        values: list[Value] = []
-        for i, leaf in enumerate(leaves):
-            if is_reference(leaf):
-                raise ReferenceArgument
-            try:
-                values.append(as_value(leaf))  # type: ignore[arg-type]
-            except OverflowError as error:
-                names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
-                raise OverflowError(
-                    "An overflow was encountered while parsing an argument to a jitted computation, whose argument path is "
-                    f"{names[i]}: {error}"
-                ) from None
-            except TypeError:
-                names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
-                error = TypeError(
-                    f"Error interpreting argument to {self._fun} as an abstract array. The problematic value is of type "
-                    f"{type(leaf)} and was passed to the function at path {names[i]}. Pass arrays and scalars, or mark the "
-                    "argument static with static_argnums or static_argnames."
-                )
-                raise about("argument-type", error) from None
-        return BoundCall(
-            args, kwargs, dynamic, dynamic_kwargs, values, in_tree, Statics(static_args, static_kwargs), len(args)
-        )
+        return bound_call(self._fun, self._options, args, kwargs)
 
     # -- tracing ---------------------------------------------------------------------------------------------------------------
 

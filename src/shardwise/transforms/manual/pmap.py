@@ -45,9 +45,10 @@ from shardwise.sharding import (
 from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.interpreters.vmap import vmap
 from shardwise.transforms.jit.abstract import struct_of
+from shardwise.transforms.jit.binding import JitOptions
 from shardwise.transforms.jit.entry import Entry
 from shardwise.transforms.jit.stages import Lowered, Traced
-from shardwise.transforms.jit.wrapped import JitOptions, JitWrapped, signature_of, wrap
+from shardwise.transforms.jit.wrapped import JitWrapped, signature_of, wrap
 from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
 from shardwise.transforms.manual.shard_map import ShardMap
 from shardwise.transforms.tracing import StaticValue, argument_names, as_nums, select_arguments

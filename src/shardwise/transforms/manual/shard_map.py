@@ -116,9 +116,8 @@ class ShardMap:
     check: bool
     era: str | None = field(default=None, kw_only=True)  # the dialect whose rules hold; None: the current one
     own_derivatives: bool = field(default=False, kw_only=True)  # derivatives in the body are per device
-    moves: bool = field(
-        default=False, kw_only=True
-    )  # arguments with another split over Explicit axes are resharded, as in smap
+    # Arguments with another split over Explicit axes are resharded, as in smap.
+    moves: bool = field(default=False, kw_only=True)
 
     @property
     def name(self) -> str:
