@@ -7,6 +7,7 @@ Comes in: an equation of a reshape. Goes out: slices of the first dim, reshapes 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from shardwise.ir import Equation, Var
@@ -23,23 +24,26 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
     if not layout or not any(layout) or params.get("dimensions") is not None:
         return region.usual(eqn)
     rule = eqn.op.sharding_rule((x.aval,), (out.aval,), params)
-    split = {f for fs, axes in zip(rule.inputs[0], layout, strict=True) if axes for f in fs[:1]}
+    split = {fs[0]: axes for fs, axes in zip(rule.inputs[0], layout, strict=True) if fs and axes}
     for d_out, factors in enumerate(rule.outputs[0]):
         front = factors[0] if len(factors) > 1 and factors[1] in split else None
         d = next((d for d, fs in enumerate(rule.inputs[0]) if fs == (front,)), None)
         if front is None or d is None or layout[d] or not 1 < x.aval.shape[d] <= _MOST:
             continue
-        return _in_pieces(region, eqn, d, d_out)
+        axes = split[factors[1]]
+        ways = math.prod(region.grid.axis_sizes[a] for a in axes)
+        if out.aval.shape[d_out] // x.aval.shape[d] % ways:  # the split goes on in the dims that follow
+            continue
+        return _in_pieces(region, eqn, d, d_out, axes)
     region.usual(eqn)
 
 
-def _in_pieces(region: Any, eqn: Equation, d: int, d_out: int) -> None:
-    """Partition row by row along dim `d` of the operand, the major part of dim `d_out` of the result."""
+def _in_pieces(region: Any, eqn: Equation, d: int, d_out: int, axes: tuple[str, ...]) -> None:
+    """Partition row by row along dim `d` of the operand, the major part of dim `d_out` of the result; a row is split over `axes`."""
     (x,), (out,) = eqn.inputs, eqn.outputs
     count, shape, layout = x.aval.shape[d], list(out.aval.shape), region.layout(x)
     shape[d_out] //= count
     pieces = [Var(out.aval.update(shape=tuple(shape))) for _ in range(count)]
-    axes = next(a for a in layout[d + 1 :] if a)
     others = [() if set(axes).intersection(own) else own for own in region.placed(eqn)[0]]
     here = (*others[:d_out], axes, *others[d_out + 1 :])
     region = region.placing(dict.fromkeys(pieces, here))
