@@ -26,11 +26,11 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
     rule = eqn.op.sharding_rule((x.aval,), (out.aval,), params)
     split = {fs[0]: axes for fs, axes in zip(rule.inputs[0], layout, strict=True) if fs and axes}
     for d_out, factors in enumerate(rule.outputs[0]):
-        front = factors[0] if len(factors) > 1 and factors[1] in split else None
+        front, behind = (*factors, None, None)[:2]
         d = next((d for d, fs in enumerate(rule.inputs[0]) if fs == (front,)), None)
-        if front is None or d is None or layout[d] or not 1 < x.aval.shape[d] <= _MOST:
+        if behind not in split or d is None or layout[d] or not 1 < x.aval.shape[d] <= _MOST:
             continue
-        axes = split[factors[1]]
+        axes = split[behind]
         ways = math.prod(region.grid.axis_sizes[a] for a in axes)
         if out.aval.shape[d_out] // x.aval.shape[d] % ways:  # the split goes on in the dims that follow
             continue
