@@ -70,7 +70,7 @@ def _read(value: str) -> int | float | str:
     return value
 
 
-_NAMES = {"bytes": "bytes_accessed", "line": "source", "scope": "tf_op"}
+_NAMES: dict[Any, str] = {"bytes": "bytes_accessed", "line": "source", "scope": "tf_op"}
 
 
 class _Plane:
