@@ -55,7 +55,8 @@ def _with_programs(events: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str,
             if event["ts"] <= until:
                 stats["hlo_module"] = _Shared(program)
             for key, value in given.items():
-                stats[_NAMES.get(key, key)] = _Shared(value) if isinstance(value, str) else value
+                renamed: str = _NAMES.get(str(key), str(key))
+                stats[renamed] = _Shared(value) if isinstance(value, str) else value
             yield event, stats
         else:
             root = {"_r": 1} if "step_num" in given else {}  # of a step
