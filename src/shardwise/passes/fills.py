@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shardwise.base.element_types import is_key_dtype
+from shardwise.base.dtypes import is_key_dtype
 from shardwise.ir import Atom, Box, Equation, Literal, Var, calls_user, literal, unwrapped
 from shardwise.passes.views import Stored, View, compose, spread
 
