@@ -96,7 +96,11 @@ def _matrices(name: str, a: Any) -> Array:
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The lower (or `upper`) triangular factor of Hermitian positive definite matrices; NaN where they are not definite.
+    """The lower (or `upper`) triangular factor of the Hermitian positive definite matrices `a`, [..., n, n]; NaN
+    where they are not definite.
+
+    With `symmetrize_input`, `a` is replaced by the mean of itself and its conjugate transpose first. ValueError
+    unless square.
 
     >>> jnp.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(3)
     Array([[2.   , 0.   ],
@@ -108,7 +112,8 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def eig(a: Any) -> EigResult:
-    """Eigenvalues and right eigenvectors of general matrices, complex.
+    """Eigenvalues and right eigenvectors of the general matrices `a`: [..., n, n] -> complex [..., n] and [..., n,
+    n]. ValueError unless square.
 
     >>> jnp.linalg.eig(jnp.array([[2.0, 0.0], [0.0, 3.0]])).eigenvalues
     Array([2.+0.j, 3.+0.j], dtype=complex64)
@@ -118,7 +123,7 @@ def eig(a: Any) -> EigResult:
 
 
 def eigvals(a: Any) -> Array:
-    """Eigenvalues of general matrices, complex.
+    """Eigenvalues of the general matrices `a`: [..., n, n] -> complex [..., n]. ValueError unless square.
 
     >>> jnp.linalg.eigvals(jnp.array([[0.0, -1.0], [1.0, 0.0]])).round(4)
     Array([0.+1.j, 0.-1.j], dtype=complex64)
@@ -128,9 +133,13 @@ def eigvals(a: Any) -> Array:
 
 
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
-    """Ascending eigenvalues and eigenvectors of Hermitian matrices.
+    """Ascending eigenvalues and eigenvectors of the Hermitian matrices `a`: [..., n, n] -> real [..., n] and [..., n,
+    n].
 
     Without `symmetrize_input` only the lower (`UPLO` 'L', the default) or upper ('U') triangle counts.
+
+    Raises:
+        ValueError: `a` is not square, or `UPLO` is another value.
 
     >>> jnp.linalg.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(4)
     Array([1., 3.], dtype=float32)
@@ -143,7 +152,8 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """Ascending eigenvalues of Hermitian matrices.
+    """Ascending eigenvalues of the Hermitian matrices `a`: [..., n, n] -> real [..., n]. `UPLO` and
+    `symmetrize_input` as for `eigh`.
 
     >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).round(4)
     Array([1., 3.], dtype=float32)
@@ -152,10 +162,11 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """q and r with a = q r: 'reduced' (q has min(m, n) columns), 'complete' (q is square), 'r' (r alone).
+    """q and r with a = q r, for `a` of [..., m, n], by `mode`: 'reduced' (q has min(m, n) columns), 'complete' (q is
+    square), 'r' (r alone).
 
-    'raw' returns the form that `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their reflectors, without
-    derivative. ValueError for other modes.
+    'raw' returns the form that `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their
+    reflectors, without derivative. ValueError for other modes.
 
     >>> q, r = jnp.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
     >>> jnp.allclose(q @ r, jnp.array([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
@@ -203,7 +214,7 @@ def solve(a: Any, b: Any) -> Array:
 
 
 def inv(a: Any) -> Array:
-    """The inverses of matrices; NaN where singular. ValueError unless square.
+    """The inverses of the matrices `a`, [..., n, n]; NaN where singular. ValueError unless square.
 
     >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
     Array([[0.5 , 0.  ],
@@ -234,6 +245,9 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
 
 def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
     """x with ``tensordot(a, x, x.ndim) == b``, the dims `axes` of `a` moved to its end first.
+
+    Raises:
+        ValueError: the shapes of `a` and `b` do not fit.
 
     >>> jnp.linalg.tensorsolve(jnp.eye(4).reshape(2, 2, 2, 2), jnp.ones((2, 2))).round(4)
     Array([[1., 1.],
@@ -266,7 +280,7 @@ def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
 
 
 def det(a: Any) -> Array:
-    """Determinants. ValueError unless square.
+    """The determinants of the matrices `a`: [..., n, n] -> [...]. ValueError unless square.
 
     >>> jnp.linalg.det(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(3)
     Array(8., dtype=float32)
@@ -275,7 +289,10 @@ def det(a: Any) -> Array:
 
 
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
-    """Sign and logarithm of the magnitude of determinants: 0 and -inf where singular. ValueError unless square.
+    """Sign and logarithm of the magnitude of the determinants of `a`, [..., n, n] -> [...] and [...]: 0 and -inf
+    where singular. ValueError unless square.
+
+    `method`: 'lu' (default) or 'qr', the factors that they are read from.
 
     >>> jnp.linalg.slogdet(jnp.array([[0.0, 1.0], [1.0, 0.0]]))
     SlogdetResult(sign=Array(-1., dtype=float32), logabsdet=Array(0., dtype=float32))
@@ -296,6 +313,9 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 
 def cond(x: Any, p: Any = None) -> Array:
     """The condition number: by default the largest singular value over the smallest; else norm(x, p) norm(inv(x), p).
+
+    Raises:
+        ValueError: `x` has fewer than two dims or no elements, or is not square where `p` needs an inverse.
 
     >>> jnp.linalg.cond(jnp.array([[10.0, 0.0], [0.0, 1.0]]))
     Array(10., dtype=float32)
@@ -322,7 +342,8 @@ def cond(x: Any, p: Any = None) -> Array:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """Sums over diagonals of the last two dims.
+    """The sums of the diagonals of `x` in its last two dims, `offset` to the right of the main one: [..., n, m] ->
+    [...].
 
     >>> jnp.linalg.trace(jnp.array([[4.0, 2.0], [2.0, 3.0]]))
     Array(7., dtype=float32)
@@ -331,7 +352,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
-    """Diagonals of the last two dims.
+    """The diagonals of `x` in its last two dims, `offset` to the right of the main one: [..., n, m] -> [..., k].
 
     >>> jnp.linalg.diagonal(jnp.array([[4.0, 2.0], [2.0, 3.0]]))
     Array([4., 3.], dtype=float32)
@@ -343,7 +364,11 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 
 def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """The matrix product; see `shardwise.numpy.matmul`.
+    """The matrix product of `x1` and `x2`: [..., n, k] x [..., k, m] -> [..., n, m]. See `shardwise.numpy.matmul`.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> jnp.linalg.matmul(jnp.array([[4.0, 2.0], [2.0, 3.0]]), jnp.ones((2, 1)))
     Array([[6.],
@@ -355,7 +380,11 @@ def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_el
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Array:
-    """Sums of products along `axis`; see `shardwise.numpy.vecdot`.
+    """Sums of products of `x1` and `x2` along `axis`, `x1` conjugated; see `shardwise.numpy.vecdot`.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> jnp.linalg.vecdot(jnp.array([1, 2]), jnp.array([3, 4]))
     Array(11, dtype=int32)
@@ -373,7 +402,12 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """Sums of products over several dims; see `shardwise.numpy.tensordot`.
+    """Sums of products of `x1` and `x2` over several dims, by `axes`; see `shardwise.numpy.tensordot`.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
 
     >>> jnp.linalg.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), axes=1).shape
     (2, 4)
@@ -384,7 +418,7 @@ def tensordot(
 
 
 def outer(x1: Any, x2: Any, /) -> Array:
-    """All products of elements of two vectors: [n], [m] -> [n, m]. ValueError for other ranks.
+    """All products of elements of the vectors `x1` and `x2`: [n], [m] -> [n, m]. ValueError for other ranks.
 
     >>> jnp.linalg.outer(jnp.array([1, 2]), jnp.array([10, 20]))
     Array([[10, 20],
@@ -397,7 +431,8 @@ def outer(x1: Any, x2: Any, /) -> Array:
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """The cross product of 3-vectors along `axis`; the other dims broadcast. ValueError for other sizes.
+    """The cross product of the 3-vectors in `x1` and `x2` along `axis`; the other dims broadcast. ValueError for
+    other sizes.
 
     >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
     Array([0, 0, 1], dtype=int32)
@@ -426,7 +461,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two dims swapped. ValueError for fewer dims.
+    """`x` with its last two dims swapped. ValueError for fewer dims.
 
     >>> jnp.linalg.matrix_transpose(jnp.array([[1, 2], [3, 4]]))
     Array([[1, 3],
@@ -470,7 +505,13 @@ def matrix_power(a: Any, n: int) -> Array:
 
 
 def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:
-    """The product of a chain of matrices in the cheapest order; the first and the last may be vectors.
+    """The product of the sequence `arrays` of matrices in the cheapest order; the first and the last may be vectors.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+
+    Raises:
+        ValueError: there are fewer than two arrays, or their shapes do not fit.
 
     >>> jnp.linalg.multi_dot([jnp.ones((2, 3)), jnp.ones((3, 4)), jnp.ones((4, 5))]).shape
     (2, 5)

@@ -141,7 +141,15 @@ def sum(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The sum over `axis`. Bools and small integers are added as int32 (or uint32) unless told not to.
+    """The sum of `a` over `axis`. Bools and small integers are added as int32 (or uint32).
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a number that is combined with the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
+        promote_integers: False keeps the dtype of bools and small integers.
 
     >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([4, 6], dtype=int32)
@@ -164,7 +172,15 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The product over `axis`. Bools and small integers are multiplied as int32 (or uint32) unless told not to.
+    """The product of `a` over `axis`. Bools and small integers are multiplied as int32 (or uint32).
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a number that is combined with the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
+        promote_integers: False keeps the dtype of bools and small integers.
 
     >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([3, 8], dtype=int32)
@@ -205,7 +221,14 @@ def _extremum(
 def max(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The greatest element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it.
+    """The greatest element of `a` over `axis`, NaN if one is. ValueError for none without `initial`, and `where`
+    without it.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a lower bound of the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out. Needs `initial`.
 
     >>> jnp.max(jnp.array([[1, 5], [7, 0]]), axis=1)
     Array([5, 7], dtype=int32)
@@ -217,7 +240,14 @@ def max(
 def min(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The least element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it.
+    """The least element of `a` over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without
+    it.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: an upper bound of the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out. Needs `initial`.
 
     >>> jnp.min(jnp.array([[1, 5], [7, 0]]), axis=1)
     Array([1, 0], dtype=int32)
@@ -229,7 +259,11 @@ amax, amin = max, min
 
 
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
-    """The distance from the least to the greatest element over `axis`.
+    """The distance from the least to the greatest element of `a` over `axis`.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.ptp(jnp.array([3, 9, 5]))
     Array(6, dtype=int32)
@@ -241,7 +275,13 @@ def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> 
 
 @composed(1)
 def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether all elements over `axis` are true (not 0).
+    """Whether all elements of `a` over `axis` are true (not 0). A bool array without the reduced dims.
+
+    Args:
+        axis: a dim or several; None means all.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.all(jnp.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
@@ -251,7 +291,13 @@ def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, 
 
 @composed(1)
 def any(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether some element over `axis` is true (not 0).
+    """Whether some element of `a` over `axis` is true (not 0). A bool array without the reduced dims.
+
+    Args:
+        axis: a dim or several; None means all.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.any(jnp.array([[True, False], [False, False]]), axis=1)
     Array([ True, False], dtype=bool)
@@ -270,7 +316,10 @@ def _truth(
 
 
 def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The number of elements over `axis` that are not 0.
+    """The number of elements of `a` over `axis` that are not 0.
+
+    Args:
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.count_nonzero(jnp.array([[0, 7], [8, 9]]), axis=0)
     Array([1, 2], dtype=int32)
@@ -323,7 +372,14 @@ def _position(name: str, a: Any, axis: int | None, out: None, keepdims: bool | N
 
 @composed(1)
 def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the greatest element along `axis` (None: of the flattened array); the first of several, or of NaNs.
+    """The index of the greatest element of `a` along `axis` (None: of the flattened array); the first of several, or
+    of NaNs.
+
+    Integers of the default dtype.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the dim, with size 1.
 
     >>> jnp.argmax(jnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
     Array([1, 0], dtype=int32)
@@ -333,7 +389,14 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
 
 @composed(1)
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the least element along `axis` (None: of the flattened array); the first of several, or of NaNs.
+    """The index of the least element of `a` along `axis` (None: of the flattened array); the first of several, or of
+    NaNs.
+
+    Integers of the default dtype.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the dim, with size 1.
 
     >>> jnp.argmin(jnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
     Array([0, 1], dtype=int32)
@@ -342,7 +405,12 @@ def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
 
 
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """`argmax` that skips NaN; -1 where all are NaN.
+    """The index of the greatest element of `a` along `axis` (None: of the flattened array), without NaNs; -1 where
+    all are NaN.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the dim, with size 1.
 
     >>> jnp.nanargmax(jnp.array([1.0, jnp.nan, 3.0]))
     Array(2, dtype=int32)
@@ -351,7 +419,12 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
 
 
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """`argmin` that skips NaN; -1 where all are NaN.
+    """The index of the least element of `a` along `axis` (None: of the flattened array), without NaNs; -1 where all
+    are NaN.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the dim, with size 1.
 
     >>> jnp.nanargmin(jnp.array([1.0, jnp.nan, 3.0]))
     Array(0, dtype=int32)
@@ -388,7 +461,14 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """`sum` with NaN as 0.
+    """The sum of `a` over `axis`, with NaN as 0.
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a number that is combined with the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0]))
     Array(4., dtype=float32)
@@ -406,7 +486,14 @@ def nanprod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """`prod` with NaN as 1.
+    """The product of `a` over `axis`, with NaN as 1.
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a number that is combined with the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
     Array(6., dtype=float32)
@@ -418,7 +505,13 @@ def nanprod(
 def nanmax(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """`max` that skips NaN; NaN where all are.
+    """The greatest element of `a` over `axis`, without NaNs; NaN where all are.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a lower bound of the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.nanmax(jnp.array([1.0, jnp.nan, 3.0]))
     Array(3., dtype=float32)
@@ -429,7 +522,13 @@ def nanmax(
 def nanmin(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """`min` that skips NaN; NaN where all are.
+    """The least element of `a` over `axis`, without NaNs; NaN where all are.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: an upper bound of the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.nanmin(jnp.array([1.0, jnp.nan, 3.0]))
     Array(1., dtype=float32)
