@@ -515,7 +515,7 @@ def default_matmul_precision(new_val: str | None) -> Override:
 
 
 def default_prng_impl(new_val: str) -> Override:
-    """The generator, in the block, behind `random.key` and `random.PRNGKey`: 'threefry2x32', 'rbg' or 'unsafe_rbg'.
+    """The generator, in the block, behind `random.key` and `random.PRNGKey`: 'threefry2x32', 'rbg' and others.
     ValueError for another `new_val`.
 
     >>> with jax.default_prng_impl("rbg"):
