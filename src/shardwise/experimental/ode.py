@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy as jnp
-from shardwise.base.config import default_matmul_precision
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.listing import listing as _listing
+from shardwise.base.overrides import default_matmul_precision
 from shardwise.base.tree import tree_leaves, tree_map
 from shardwise.flatten_util import ravel_pytree
 from shardwise.ir import Array

@@ -37,8 +37,9 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import split_names
+from shardwise.numpy.nan_reductions import nansum
 from shardwise.numpy.predicates import isnan, to_bool
-from shardwise.numpy.reductions import WIDER, nansum, sum
+from shardwise.numpy.reductions import WIDER, sum
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
