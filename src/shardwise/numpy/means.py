@@ -39,7 +39,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import split_names
 from shardwise.numpy.nan_reductions import nansum
 from shardwise.numpy.predicates import isnan, to_bool
-from shardwise.numpy.reductions import WIDER, sum
+from shardwise.numpy.reductions import WIDER, refuse_mask, sum
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
@@ -84,6 +84,7 @@ def mean(
     Array([2., 3.], dtype=float32)
     """
     no_out("mean", out)
+    refuse_mask("mean", where)
     x = array("mean", a)
     wanted = requested("mean", dtype)
     if wanted is None:
@@ -177,6 +178,7 @@ def _variance(
         if not isinstance(ddof, int) or ddof != 0:
             raise ValueError(f"{name}: ddof and correction can't be provided simultaneously.")
         ddof = correction
+    refuse_mask(name, where)
     x = array(name, a)
     wanted = requested(name, dtype)
     if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
@@ -268,6 +270,7 @@ def nanmean(
     Array(2., dtype=float32)
     """
     no_out("nanmean", out)
+    refuse_mask("nanmean", where)
     x = array("nanmean", a)
     if not is_inexact(x.dtype):
         return mean(x, axis, dtype, keepdims=keepdims, where=where)
@@ -300,6 +303,7 @@ def nanvar(
     Array(1., dtype=float32)
     """
     no_out("nanvar", out)
+    refuse_mask("nanvar", where)
     x = array("nanvar", a)
     if not is_inexact(x.dtype):
         return var(x, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
@@ -333,6 +337,7 @@ def nanstd(
     >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
     Array(1., dtype=float32)
     """
+    refuse_mask("nanstd", where)
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 

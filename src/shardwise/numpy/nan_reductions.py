@@ -13,7 +13,7 @@ from shardwise.ir import Array, literal
 from shardwise.numpy._promote import Axis, array, constant, is_inexact, no_out
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.predicates import isnan
-from shardwise.numpy.reductions import all, argmax, argmin, max, min, prod, sum
+from shardwise.numpy.reductions import all, argmax, argmin, max, min, prod, refuse_mask, sum
 
 
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
@@ -82,6 +82,7 @@ def nansum(
     >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0]))
     Array(4., dtype=float32)
     """
+    refuse_mask("nansum", where)
     x = _without_nan(array("nansum", a), 0)
     return sum(x, axis, dtype, out, keepdims, initial, where)
 
@@ -107,6 +108,7 @@ def nanprod(
     >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
     Array(6., dtype=float32)
     """
+    refuse_mask("nanprod", where)
     x = _without_nan(array("nanprod", a), 1)
     return prod(x, axis, dtype, out, keepdims, initial, where)
 
@@ -148,6 +150,7 @@ def nanmin(
 def _nan_extremum(
     name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, least: float, extremum: Any
 ) -> Array:
+    refuse_mask(name, where)
     x = array(name, a)
     result = extremum(_without_nan(x, least), axis, out, keepdims, initial, where)
     if not is_inexact(x.dtype) or initial is not None:
