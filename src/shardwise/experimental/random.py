@@ -42,9 +42,10 @@ class StatefulPRNG:
 
     def __post_init__(self) -> None:
         # Trees put together from other leaves (None, say) are no generators, but structures of one.
-        if isinstance(self._base_key, Array) and not issubdtype(self._base_key.dtype, prng_key):
+        key: Any = self._base_key
+        if isinstance(key, Array) and not issubdtype(key.dtype, prng_key):
             raise ValueError(
-                f"StatefulPRNG: Expected base_key to be a typed PRNG key, as random.key makes it, got {self._base_key.aval.str_short()}."
+                f"StatefulPRNG: Expected base_key to be a typed PRNG key, as random.key makes it, got {key.aval.str_short()}."
             )
 
     def key(self, shape: Size = ()) -> Array:
