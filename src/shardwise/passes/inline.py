@@ -40,13 +40,10 @@ def _has_calls(program: Program, known: dict[Program, bool]) -> bool:
 def _splice(
     program: Program, names: dict[Var, Atom], equations: list[Equation], bodies: ProgramMap, shared: SharedParams
 ) -> None:
-    def read(a: Atom) -> Atom:
-        return a if isinstance(a, Literal) else names.get(a, a)
-
     for eqn in program.equations:
-        inputs = tuple(read(a) for a in eqn.inputs)
+        inputs = tuple([names.get(a, a) for a in eqn.inputs])  # type: ignore[arg-type]
         if eqn.op.inline is None:
-            outputs = tuple(Var(v.aval) for v in eqn.outputs)
+            outputs = tuple([Var(v.aval) for v in eqn.outputs])
             names.update(zip(eqn.outputs, outputs, strict=True))
             renamed = bodies(Equation(eqn.op, inputs, outputs, shared(eqn.params), eqn.source))
             simpler = None if eqn.op.static is None else eqn.op.static(renamed)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from shardwise.passes.partition import Region
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A local equation of a template.
 
     Attributes:
@@ -87,10 +86,11 @@ class Template:
         pool: list[Atom] = [*operands, *self.literals]
         assert region.current is not None
         source, append = region.current.source, region.equations.append
-        for line in self.lines:
-            variables = tuple([Var(t) for t in line.types])
-            where = source if line.need is None else (source or NOWHERE)._replace(need=line.need)
-            append(Equation(line.op, tuple([pool[i] for i in line.inputs]), variables, line.params, where))
+        for op, inputs, types, params, need in self.lines:
+            variables = (Var(types[0]),) if len(types) == 1 else tuple([Var(t) for t in types])
+            where = source if need is None else (source or NOWHERE)._replace(need=need)
+            atoms = (pool[inputs[0]],) if len(inputs) == 1 else tuple([pool[i] for i in inputs])
+            append(Equation(op, atoms, variables, params, where))
             pool += variables
         values = region.values
         for var, (i, dims) in zip(eqn.outputs, self.results, strict=True):
