@@ -18,6 +18,7 @@ from shardwise.base.dtypes import (
     default_dtype,
     reduction_dtype,
 )
+from shardwise.base.renamed import renamed
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -225,7 +226,7 @@ def min(
     return _extremum("min", a, axis, out, keepdims, initial, where, lax.reduce_min, lax.min)
 
 
-amax, amin = max, min
+amax, amin = renamed(max, "amax"), renamed(min, "amin")
 
 
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
