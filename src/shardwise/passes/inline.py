@@ -5,21 +5,25 @@ An op that has a simpler form for literal operands (`Op.static`) takes that form
 
 from __future__ import annotations
 
-from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, SharedParams, Var, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, SharedParams, Var, map_equations, subprograms
 
 
 def inline_calls(program: Program) -> Program:
-    """`program` without call equations; each inlined equation gets fresh variables."""
+    """`program` without call equations; each inlined equation gets fresh variables. Equal params become one object."""
     has_calls: dict[Program, bool] = {}
 
     def inlined(program: Program) -> Program:
         if not _has_calls(program, has_calls):
-            return program
+            return map_equations(program, with_shared_params)
         equations: list[Equation] = []
         names: dict[Var, Atom] = {}
         _splice(program, names, equations, bodies, shared)
         outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
+
+    def with_shared_params(eqn: Equation) -> Equation:
+        params = shared(eqn.params)
+        return eqn if params is eqn.params else Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
 
     bodies, shared = ProgramMap(inlined), SharedParams()
     return bodies.of(program)

@@ -52,7 +52,9 @@ class Frame:
     fixed: set[Var]
     homes: dict[Var, Var | None] = field(default_factory=dict[Var, Var | None])
     entries: set[Var] = field(default_factory=set[Var])
-    spans: dict[int, tuple[Sequence[Group], list[Span]]] = field(default_factory=dict)
+    spans: dict[int, tuple[Sequence[Group], list[Span]]] = field(
+        default_factory=dict[int, tuple[Sequence[Group], list[Span]]]
+    )
 
 
 def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, frame: Frame | None = None) -> Memory:

@@ -8,6 +8,7 @@ into all their consumers. Values whose computation takes longer than writing and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardwise.ir import Atom, Var
@@ -95,7 +96,7 @@ def _last_readers(values: Values) -> dict[Var, int]:
         reach = i
         if roles[i] is Role.LIGHT:
             outs = equations[i].outputs
-            if len(outs) > 1:
+            if len(outs) != 1:
                 reach = max([last.get(out, i) for out in outs if out not in stored], default=i)
             elif outs[0] not in stored:
                 reach = last.get(outs[0], i)
@@ -135,7 +136,7 @@ def _is_computed_again(
     last: dict[Var, int],
 ) -> bool:
     """Whether `var`, which need not be stored, is computed by each of its readers."""
-    users = values.users.get(var, ())
+    users: Sequence[int] = values.users.get(var, ())
     nbytes = var.aval.nbytes
     if len(users) <= 1:
         # The only reader decides, unless it makes more of it than there was.
