@@ -201,13 +201,14 @@ def test_the_operand_of_a_saved_value_is_not_saved_besides():
 
 
 def test_entries_of_stacked_arrays_are_listed_in_the_order_of_the_loop():
-    shapes = [(128 * 2**i, 128 * 2 ** (6 - i)) for i in range(7)]  # of as many bytes each
+    powers = [2**i for i in range(7)]
+    shapes = [(a, 128 * b, 128 * c) for a in powers[:3] for b in powers for c in powers if a * b * c == 64]
 
     def body(c, rows):
-        summed = lambda row: lax.reduce_sum(gathered(row, 4), axes=(0, 1))  # noqa: E731
+        summed = lambda row: lax.reduce_sum(gathered(row, 4), axes=(0, 1, 2))  # noqa: E731
         total = sum(map(summed, rows), c)
         return sum([summed(lax.mul(row, total)) for row in rows]), None
 
     found = memory(lambda x, *stacks: [lax.scan(body, x, stacks)[0]], varying(), *[varying(4, *s) for s in shapes])
     listed = [b.type for b in found.buffers if b.name == "entry of a stacked array"]
-    assert listed == [f"f32[{m},{n}]" for m, n in shapes]
+    assert listed == [f"f32[{a},{b},{c}]" for a, b, c in shapes]

@@ -19,6 +19,7 @@ from shardwise.planner.values import Values
 MOST_READERS = 8  # a value that more groups read is stored: each of them would grow
 MOST_LEAVES = 12  # operands of a fused kernel
 _NONE: frozenset[Var] = frozenset()
+_NOBODY: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ def _is_computed_again(
     last: dict[Var, int],
 ) -> bool:
     """Whether `var`, which need not be stored, is computed by each of its readers."""
-    users: Sequence[int] = values.users.get(var, ())
+    users = values.users.get(var, _NOBODY)
     nbytes = var.aval.nbytes
     if len(users) <= 1:
         # The only reader decides, unless it makes more of it than there was.
