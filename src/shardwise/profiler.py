@@ -69,7 +69,7 @@ def start_trace(
 
     Args:
         create_perfetto_link: only False; NotImplementedError otherwise.
-        profiler_options: without effect.
+        profiler_options: only with its defaults; NotImplementedError otherwise.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -257,7 +257,13 @@ def start_server(port: int, requires_backend: bool = True) -> Any:
 
 
 def register_subprocess(pid: int, port: int) -> Any:
-    """Not available, like `start_server`."""
+    """Not available, like `start_server`: whatever `pid` and `port` are, NotImplementedError.
+
+    >>> jax.profiler.register_subprocess(1, 9999)
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: register_subprocess(1, 9999): profiles are not served. ...
+    """
     raise NotImplementedError(
         f"register_subprocess({pid}, {port}): profiles are not served. Use profiler.trace(log_dir) in that process, too."
     )
