@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.collector import uncollected
 from shardwise.base.tree import tree_map
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -44,6 +45,7 @@ def advise(
     return _planned(f, args, kwargs or {}, on, thorough=True).advice
 
 
+@uncollected
 def _planned(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], on: str | Machine, thorough: bool = False
 ) -> Plan:
