@@ -278,14 +278,15 @@ class Region:
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
         self.partitioned = program.equations
+        outer = self.current
         for eqn in program.equations:
-            outer, self.current = self.current, eqn
+            self.current = eqn
             self.equation(eqn)
-            self.current = outer
+        self.current = outer
 
     def equation(self, eqn: Equation) -> None:
         """Partition an equation as its op requires."""
-        if without_elements(self, eqn):
+        if eqn.outputs and not eqn.outputs[0].aval.size and without_elements(self, eqn):
             return
         if eqn.op.partition is not None:
             eqn.op.partition(self, eqn)
