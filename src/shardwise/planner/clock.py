@@ -443,8 +443,14 @@ def _critical(
     at = last
     while at >= 0 and at not in found:
         found.add(at)
-        before = [j for j in (cause[at], freed_by[at]) if j >= 0]
-        at = max(before, key=lambda j: min(ends[j], starts[at]), default=-1) if starts[at] > 0 else -1
+        start = starts[at]
+        maker, busy = cause[at], freed_by[at]
+        if start <= 0:
+            at = -1
+        elif maker < 0 or busy < 0:
+            at = max(maker, busy)
+        else:
+            at = busy if min(ends[busy], start) > min(ends[maker], start) else maker
     return found
 
 
