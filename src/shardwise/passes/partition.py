@@ -316,6 +316,7 @@ class Region:
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
             return moved_fills(self, eqn, boxes, operands)
+        self.known.windowed += 1  # readers decide whether a view is laid out
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view
