@@ -1,7 +1,8 @@
-"""`shardwise.profiler`: a timeline of compiled programs and their equations, as a Chrome trace.
+"""`shardwise.profiler`: a timeline of compiled programs and their equations, for xprof and TensorBoard, and as a Chrome trace.
 
 While a trace runs, Python tells it of each generated plan that is entered and of each of its lines, each of which belongs to an
-equation; nothing is recorded or slowed down otherwise. Open the file at chrome://tracing or ui.perfetto.dev.
+equation; nothing is recorded or slowed down otherwise. Open the Chrome trace at ui.perfetto.dev, the
+folder with ``xprof`` or ``tensorboard --logdir``.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from shardwise.base.protobuf import block, number, numbers, text
 from shardwise.base.wrapping import wraps
 from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_count, process_index
-from shardwise.transforms.reports import Timeline, running_timeline
+from shardwise.transforms.reports import ProfileData, ProfileEvent, ProfilePlane, Timeline, running_timeline, xspace_of
+from shardwise.version import __version__
 
 __all__ = [
-    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",
-    "start_server", "start_trace", "stop_server", "stop_trace", "trace",
+    "ProfileData", "ProfileEvent", "ProfileOptions", "ProfilePlane", "StepTraceAnnotation", "TraceAnnotation", "annotate_function",
+    "device_memory_profile", "register_subprocess", "save_device_memory_profile", "start_server", "start_trace", "stop_server",
+    "stop_trace", "trace",
 ]  # fmt: skip
 
 
@@ -61,7 +64,8 @@ def start_trace(
 ) -> None:
     """Start recording compiled programs for a file below `log_dir`. RuntimeError if a recording is active.
 
-    The file is a Chrome trace; `create_perfetto_trace` writes it a second time as ``perfetto_trace.json.gz``.
+    Profiles have a line per thread, with each kernel for all devices of the process. `create_perfetto_trace` writes the Chrome trace a
+    second time, as ``perfetto_trace.json.gz``.
     """
     if create_perfetto_link:
         raise NotImplementedError(
@@ -81,7 +85,10 @@ def start_trace(
 
 
 def stop_trace() -> None:
-    """End the recording and write ``plugins/profile/<time>/<host>.trace.json.gz`` below its directory."""
+    """End the recording. Below its directory are then ``plugins/profile/<time>/<host>.xplane.pb`` and, beside it, ``<host>.trace.json.gz``.
+
+    The first is for xprof, TensorBoard and `ProfileData`; the second, a Chrome trace, for ui.perfetto.dev.
+    """
     if not _recording:
         raise RuntimeError("No profile started: call start_trace first.")
     timeline, directory, perfetto = _recording.pop()
@@ -89,9 +96,12 @@ def stop_trace() -> None:
     folder = directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
     folder.mkdir(parents=True, exist_ok=True)
     rank = f".{process_index()}" if process_count() > 1 else ""  # processes of one host write side by side
+    host = f"{socket.gethostname()}{rank}"
+    about = {"shardwise_version": __version__, "process_index": process_index(), "process_count": process_count()}
+    (folder / f"{host}.xplane.pb").write_bytes(xspace_of(timeline, host, about))
     document = json.dumps(timeline.document())
     names = ["perfetto_trace"] if perfetto else []
-    for name in (f"{socket.gethostname()}{rank}.trace", *names):
+    for name in (f"{host}.trace", *names):
         with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
             file.write(document)
 
@@ -197,6 +207,13 @@ def start_server(port: int, requires_backend: bool = True) -> Any:
     """Not available: nothing collects profiles over the network. NotImplementedError names `trace`."""
     raise NotImplementedError(
         f"start_server({port}): profiles are not served. Use profiler.trace(log_dir) in the program."
+    )
+
+
+def register_subprocess(pid: int, port: int) -> Any:
+    """Not available, like `start_server`."""
+    raise NotImplementedError(
+        f"register_subprocess({pid}, {port}): profiles are not served. Use profiler.trace(log_dir) in that process, too."
     )
 
 

@@ -398,9 +398,12 @@ class ArrayImpl(Array):
         return ArrayImpl(self._sig, dense=copied(self.dense), origin=self._known_origin)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            "JAX arrays are immutable and do not support in-place item assignment. "
-            "Instead of x[idx] = y, use x = x.at[idx].set(y)."
+        raise about(
+            "immutable",
+            TypeError(
+                "JAX arrays are immutable and do not support in-place item assignment. "
+                "Instead of x[idx] = y, use x = x.at[idx].set(y)."
+            ),
         )
 
 
@@ -465,9 +468,12 @@ def _guard_transfer(value: Ndarray, guard: str) -> None:
 
         logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
     else:
-        raise JaxRuntimeError(
-            f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
-            "with device_put first, or allow transfers."
+        raise about(
+            "guards",
+            JaxRuntimeError(
+                f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
+                "with device_put first, or allow transfers."
+            ),
         )
 
 

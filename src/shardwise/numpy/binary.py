@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
+from shardwise.base.errors import about
 from shardwise.base.renamed import renamed
 from shardwise.ir import Array, Literal, Op, Tracer, bind
 from shardwise.lax import adaptive as lax
@@ -349,8 +350,11 @@ def clip(
     if not (a is a_min is a_max is None) and not config.dialect.functions.keeps_removed:
         for old, given, name in (("a", a, "arr"), ("a_min", a_min, "min"), ("a_max", a_max, "max")):
             if given is not None:
-                raise TypeError(
-                    f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now. {config.dialect.switch}"
+                raise about(
+                    "dialect",
+                    TypeError(
+                        f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now. {config.dialect.switch}"
+                    ),
                 )
     arr = a if arr is None else arr
     min = a_min if min is None else min

@@ -311,9 +311,10 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     (Array([0, 1], dtype=int32), Array([2, 1], dtype=int32))
     """
     x = value("unravel_index", indices)
-    if isinstance(shape, Tracer) or (isinstance(shape, Sequence) and any(isinstance(n, Tracer) for n in shape)):
+    listed: Any = shape if hasattr(shape, "__iter__") else (shape,)
+    if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in listed):
         return _unravelled(x, shape)
-    sizes = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
+    sizes = tuple(int(n) for n in listed)
     total = math.prod(sizes)
     if is_bool(x.dtype) or not is_integer(x.dtype):
         raise TypeError(f"unravel_index takes integers, got {x.dtype}.")

@@ -304,7 +304,10 @@ def local_params(
 ) -> dict[str, Any]:
     """The params of an op on local operands of these types; its results have the layouts `out_dims` of their global types."""
     given: Any = dict(params)
-    if op.localize is not None and any(map(any, (*in_dims, *out_dims))):
+    typed = any(
+        t.mesh is not None for t in out_types
+    )  # by params: local types have no mesh, also where its axes are of size 1
+    if op.localize is not None and (typed or any(map(any, (*in_dims, *out_dims)))):
         known = dict(scope)
         outs = tuple(local_type(t, d, dict(sizes), known) for t, d in zip(out_types, out_dims, strict=True))
         given = dict(op.localize(given, types, outs))
