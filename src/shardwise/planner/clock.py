@@ -443,14 +443,10 @@ def _critical(
     at = last
     while at >= 0 and at not in found:
         found.add(at)
-        start = starts[at]
-        maker, busy = cause[at], freed_by[at]
+        start, maker, busy = starts[at], cause[at], freed_by[at]
         if start <= 0:
-            at = -1
-        elif maker < 0 or busy < 0:
-            at = max(maker, busy)
-        else:
-            at = busy if min(ends[busy], start) > min(ends[maker], start) else maker
+            break
+        at = maker if busy < 0 or (maker >= 0 and min(ends[maker], start) >= min(ends[busy], start)) else busy
     return found
 
 
