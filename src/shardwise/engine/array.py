@@ -486,6 +486,10 @@ def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
     """All live arrays of this process, of any sharding, except deleted and donated ones.
 
     `platform` may be None or 'cpu', the only platform; ValueError for any other.
+
+    >>> x = jnp.arange(3)
+    >>> any(x is y for y in jax.live_arrays())
+    True
     """
     if platform not in (None, "cpu"):
         raise ValueError(f"live_arrays: platform {platform!r} is not present; use 'cpu' or leave it out.")

@@ -482,6 +482,9 @@ def put_along_axis(
 
     ValueError unless inplace=False, and where ranks or shapes do not fit.
 
+    Args:
+        mode: what happens to indices out of bounds, as for `Array.at`.
+
     >>> jnp.put_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[0], [1]]), 9, axis=1, inplace=False)
     Array([[9, 2],
            [3, 9]], dtype=int32)

@@ -176,6 +176,10 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
 
     Raises:
         ValueError: there is no such machine, or another argument is out of range.
+
+    >>> with jax.plan.on("v5p-8") as run:
+    ...     print(len(jax.devices()), jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).shape)
+    4 (64, 64)
     """
     found = find(machine) if isinstance(machine, str) else machine
     run = Run(found, read, steps)
