@@ -179,7 +179,6 @@ jnp.sort({x}.ravel().astype(jnp.{narrow})).astype('float32')
 ({x}.astype(jnp.{narrow}) > 0)
 jnp.max({x}.astype(jnp.{narrow})).astype('float32')
 jnp.where({x} > 0, {x}, 0).astype(jnp.{narrow}).astype('bfloat16')
-lax.bitcast_convert_type({x}.astype(jnp.float8_e5m2), jnp.uint8)
 """.strip().splitlines()
 # Of a complex matrix `z` far from singular.
 COMPLEX = """
