@@ -45,6 +45,7 @@ from shardwise.numpy.signal import convolve
 from shardwise.numpy.unary import absolute
 from shardwise.ops.indexing.search import searchsorted
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
     "cross", "interp", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",
@@ -77,6 +78,7 @@ def _polyval(p: Array, x: Any, unroll: int) -> Array:
     return broadcast_to_shape(as_array(astype(result, at.dtype)), shape)
 
 
+@shown_call("unroll")
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The values of the polynomial `p` at `x`, by Horner's rule; further dims of `p` broadcast with `x`.
 
@@ -95,6 +97,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 # -- arithmetic ------------------------------------------------------------------------------------------------
 
 
+@shown_call()
 def polyadd(a1: Any, a2: Any) -> Array:
     """The sum of two polynomials.
 
@@ -107,6 +110,7 @@ def polyadd(a1: Any, a2: Any) -> Array:
     return longer + lax.pad(shorter, zero_like(shorter), [(n - shorter.shape[0], 0, 0)])
 
 
+@shown_call()
 def polysub(a1: Any, a2: Any) -> Array:
     """The difference of two polynomials.
 
@@ -161,6 +165,7 @@ def _long_division(rest: Array, divisor: Array) -> tuple[Array, Array]:
     return strong(lax.concatenate(digits, 0)), rest
 
 
+@shown_call("m")
 def polyder(p: Any, m: int = 1) -> Array:
     """The derivative of order `m` of a polynomial. ValueError for a negative order.
 
@@ -182,6 +187,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     return lax.slice_in_dim(x, 0, n - order) * asarray(factors, x.dtype)
 
 
+@shown_call("m")
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """The integral of order `m` of a polynomial, with the constants `k` (default 0), the first one integrated last.
 
@@ -212,6 +218,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 # -- roots -----------------------------------------------------------------------------------------------------
 
 
+@shown_call()
 def poly(seq_of_zeros: Any) -> Array:
     """The polynomial with these roots, or the characteristic polynomial of a square matrix. ValueError for other shapes.
 
@@ -289,6 +296,7 @@ def _roots_with_zeros(p: Array) -> Array:
 # -- fits ------------------------------------------------------------------------------------------------------
 
 
+@shown_call("deg rcond full cov")
 def polyfit(
     x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: bool | str = False
 ) -> Any:
@@ -359,6 +367,7 @@ def _check_points(x: Array, y: Array, w: Array | None, degree: int) -> None:
 # -- interpolation ---------------------------------------------------------------------------------------------
 
 
+@shown_call("left right period", name="_interp")
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
     """The piecewise linear function through the points (xp, fp), `xp` increasing, at `x`.
 

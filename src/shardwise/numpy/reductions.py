@@ -44,6 +44,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
 from shardwise.numpy.predicates import isnan, to_bool
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 WIDER: dict[Any, np.dtype[Any]] = {
     np.dtype(np.float16): np.dtype(np.float32),
@@ -228,6 +229,7 @@ def min(
 amax, amin = max, min
 
 
+@shown_call("axis out keepdims", name="_ptp")
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
     """The distance from the least to the greatest element over `axis`.
 
@@ -269,6 +271,7 @@ def _truth(
     return _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
 
 
+@shown_call("axis keepdims")
 def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
     """The number of elements over `axis` that are not 0.
 
@@ -341,6 +344,7 @@ def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
     return _position("argmin", a, axis, out, keepdims, lax.argmin)
 
 
+@shown_call("axis out keepdims", name="_nanargmax")
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """`argmax` that skips NaN; -1 where all are NaN.
 
@@ -350,6 +354,7 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     return _nan_position("nanargmax", a, axis, out, keepdims, -np.inf, argmax)
 
 
+@shown_call("axis out keepdims", name="_nanargmin")
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """`argmin` that skips NaN; -1 where all are NaN.
 
@@ -379,6 +384,7 @@ def _without_nan(x: Array, replacement: Any) -> Array:
     return where_(isnan(x), constant(x, replacement), x) if is_inexact(x.dtype) else x
 
 
+@shown_call("axis dtype out keepdims")
 def nansum(
     a: Any,
     axis: Axis = None,
@@ -397,6 +403,7 @@ def nansum(
     return sum(x, axis, dtype, out, keepdims, initial, where)
 
 
+@shown_call("axis dtype out keepdims")
 def nanprod(
     a: Any,
     axis: Axis = None,
@@ -415,6 +422,7 @@ def nanprod(
     return prod(x, axis, dtype, out, keepdims, initial, where)
 
 
+@shown_call("axis out keepdims")
 def nanmax(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -426,6 +434,7 @@ def nanmax(
     return _nan_extremum("nanmax", a, axis, out, keepdims, initial, where, -np.inf, max)
 
 
+@shown_call("axis out keepdims")
 def nanmin(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:

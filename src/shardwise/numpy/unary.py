@@ -31,6 +31,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
 from shardwise.ops.elementwise import unary as one
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
 def negative(x: Any, /) -> Array:
@@ -129,6 +130,7 @@ def ceil(x: Any, /) -> Array:
     return as_array(v) if not is_inexact(v.dtype) else bind(one.ceil_p, v)
 
 
+@shown_call()
 def trunc(x: Any) -> Array:
     """Elementwise `x` without its fraction; integers and bools stay.
 
@@ -151,6 +153,7 @@ def fix(x: Any, out: None = None) -> Array:
     return trunc(x)
 
 
+@shown_call()
 def rint(x: Any, /) -> Array:
     """Elementwise nearest integer, as a float; halves go to the even neighbour.
 
@@ -163,6 +166,7 @@ def rint(x: Any, /) -> Array:
     return round(v)
 
 
+@shown_call("decimals out")
 def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Elementwise `a` rounded to this number of decimals, halves to even.
 
@@ -197,6 +201,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
 around = round
 
 
+@shown_call("copy")
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """Elementwise `x` with NaN and the infinities replaced: by 0 and by the largest and least finite value, if not given.
 
@@ -263,6 +268,7 @@ def conjugate(x: Any, /) -> Array:
 conj = conjugate
 
 
+@shown_call("deg")
 def angle(z: Any, deg: bool = False) -> Array:
     """Elementwise angle of a complex value, in radians or degrees; 0 or pi for reals.
 

@@ -24,7 +24,6 @@ from shardwise.ir import (
     Equation,
     Literal,
     Program,
-    ProgramTrace,
     Replay,
     ShapedArray,
     Shown,
@@ -36,6 +35,7 @@ from shardwise.ir import (
     eval_program,
     exact,
     is_eager,
+    recording_trace,
     splice,
     subprograms,
     trace_program,
@@ -154,7 +154,7 @@ def checkpoint(
                 return [as_array(as_value(o)) for o in outs]
 
             name = getattr(fun, "__name__", "checkpoint")
-            recording = ProgramTrace(name)
+            recording = recording_trace(name)
             try:
                 program, consts = trace_program(flat, types, name, trace=recording)
             except ConcretizationTypeError as error:
