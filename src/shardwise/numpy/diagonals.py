@@ -233,7 +233,7 @@ def diagflat(v: Any, k: int = 0) -> Array:
     return strong(diag(lax.reshape(x, (x.size,)), k))
 
 
-@shown_call("axis1 axis2 dtype out")
+@shown_call("offset axis1 axis2 dtype out")
 def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
     """The sums of the diagonals of `a` in the plane of two axes.
 

@@ -108,7 +108,11 @@ def take_index(
     """
     default = GatherScatterMode.PROMISE_IN_BOUNDS if SHOWING.get() else GatherScatterMode.CLIP
     parsed = default if mode is None else GatherScatterMode.from_any(mode)
-    items = [settled(i, x.shape, parsed, wrap_negative_indices, keep_outside=True) for i in parse(x.shape, index)]
+    checked = mode is None or parsed is GatherScatterMode.PROMISE_IN_BOUNDS
+    items = [
+        settled(i, x.shape, parsed, wrap_negative_indices, keep_outside=True, checked=checked)
+        for i in parse(x.shape, index)
+    ]
     options = dict(
         mode=parsed, fill_value=fill_value, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices
     )
