@@ -340,3 +340,18 @@ def test_static_indices_are_checked_where_that_is_asked_for(jit):
             assert free[name] is not None
         for name, read in ALLOWED.items():
             assert jit(lambda x, f=read: f(x))(x).shape == free[name]
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask"), [((3,), (0,)), ((3, 4), (0,)), ((3, 4), (0, 4)), ((3, 4), (3, 0)), ((3, 4, 5), (3, 0))]
+)
+def test_an_empty_mask_chooses_nothing(shape, mask):
+    x, none = np.ones(shape, np.float32), np.zeros(mask, bool)
+    assert jnp.asarray(x)[none].shape == x[none].shape
+    assert (jnp.asarray(x).at[none].set(2) == x).all()
+
+
+@pytest.mark.parametrize(("shape", "mask"), [((3, 4), (2, 0)), ((3, 4), (0, 5)), ((0, 4), (3, 0))])
+def test_an_empty_mask_of_other_sizes_is_refused(shape, mask):
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        jnp.ones(shape)[np.zeros(mask, bool)]
