@@ -95,7 +95,7 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
                 result = fun(*full, **given)
                 if any(map(_is_sparse, tree_leaves(result, is_leaf=_is_sparse))):
                     raise NotImplementedError(
-                        f"sparse.{name} of a function with a sparse result; return its todense(), or its elements."
+                        f"sparse.{name} of a function with a sparse result. Make it dense by todense(), or give its elements."
                     )
                 return result
 

@@ -33,6 +33,7 @@ from shardwise.transforms.programs.jaxpr_views import jaxprs_in_params as jaxprs
 from shardwise.transforms.programs.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
 from shardwise.transforms.programs.jaxpr_views import subjaxprs as subjaxprs
 from shardwise.transforms.programs.primitives import Primitive as Primitive
+from shardwise.transforms.tracing.blocking import block_until_ready as _block_until_ready
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.extend.core import primitives as primitives
@@ -62,6 +63,17 @@ class EffectTypes:
 
 
 control_flow_allowed_effects = EffectTypes()
+
+
+class Token:
+    """A value that says that something has happened: the array `buf`, once it is computed."""
+
+    def __init__(self, buf: _Array) -> None:
+        self._buf = buf
+
+    def block_until_ready(self) -> None:
+        """Return once the array is computed."""
+        _block_until_ready(self._buf)
 
 
 def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:
