@@ -363,3 +363,28 @@ def test_policies_may_say_it_by_name():
         assert len(found[0]) == len(found[1]) == 1 + plain
     place = ad_checkpoint.Offloadable(src="device", dst="pinned_host")
     assert (place.src, place.dst) == ("device", "pinned_host")
+
+
+@pytest.mark.parametrize(
+    ("policy", "times"),
+    [
+        (None, 2),
+        (policies.nothing_saveable, 2),
+        (policies.everything_saveable, 1),
+        (policies.save_only_these_names("product"), 2),
+        (policies.save_anything_except_these_names("product"), 1),
+    ],
+)
+def test_callbacks_that_a_policy_keeps_are_not_called_again(policy, times):
+    seen = []
+
+    def f(x):
+        y = checkpoint_name(x + 1.0, "product")
+        sw.debug.callback(lambda y: seen.append(float(y)), y)
+        return jnp.exp(y)
+
+    once = sw.grad(sw.checkpoint(f, policy=policy))
+    for call in (once, sw.jit(once)):
+        seen.clear()
+        assert float(call(2.0)) == pytest.approx(np.exp(3.0))
+        assert seen == [3.0] * times
