@@ -13,12 +13,12 @@ from shardwise.ir.trace import ProgramTracer
 from shardwise.ops.devices.barrier import checkpoint_name as checkpoint_name
 from shardwise.ops.devices.barrier import name_p, offload_p
 from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.derivatives.checkpoint import RECOMPUTE as _RECOMPUTE
+from shardwise.transforms.derivatives.checkpoint import SAVEABLE as _SAVEABLE
+from shardwise.transforms.derivatives.checkpoint import Offload as _Offload
 from shardwise.transforms.derivatives.checkpoint import checkpoint as checkpoint
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.derivatives.checkpoint import remat as remat
-from shardwise.transforms.derivatives.policies import RECOMPUTE as _RECOMPUTE
-from shardwise.transforms.derivatives.policies import SAVEABLE as _SAVEABLE
-from shardwise.transforms.derivatives.policies import Offload as _Offload
 from shardwise.transforms.interpreters.linearize import linearize_flat
 
 Saveable, Recompute, Offloadable = _SAVEABLE, _RECOMPUTE, _Offload

@@ -11,7 +11,7 @@ from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.ops.random.random_bits import random_seed as _random_seed
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.random.keys import PRNGSpec, key_dtype
+from shardwise.random import PRNGSpec, key_dtype
 
 __all__ = ["define_prng_impl", "random_seed", "rbg_prng_impl", "seed_with_impl", "threefry_2x32", "threefry_prng_impl",
            "unsafe_rbg_prng_impl"]  # fmt: skip

@@ -33,7 +33,6 @@ from shardwise.transforms.programs.jaxpr_views import jaxprs_in_params as jaxprs
 from shardwise.transforms.programs.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
 from shardwise.transforms.programs.jaxpr_views import subjaxprs as subjaxprs
 from shardwise.transforms.programs.primitives import Primitive as Primitive
-from shardwise.transforms.tracing.blocking import block_until_ready as _block_until_ready
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.extend.core import primitives as primitives
@@ -73,7 +72,7 @@ class Token:
 
     def block_until_ready(self) -> None:
         """Return once the array is computed."""
-        _block_until_ready(self._buf)
+        self._buf.block_until_ready()
 
 
 def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:

@@ -51,6 +51,9 @@ from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.bodies.jit_rules import Made, held, remembered, with_tangents, without_state
 from shardwise.transforms.derivatives.other_policy import chosen_policy
+from shardwise.transforms.derivatives.policies import RECOMPUTE as RECOMPUTE
+from shardwise.transforms.derivatives.policies import SAVEABLE as SAVEABLE
+from shardwise.transforms.derivatives.policies import Offload as Offload
 from shardwise.transforms.derivatives.policies import Policy, Said, asked
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.interpreters.batch_trace import batch_program
