@@ -31,6 +31,7 @@ UNREAD: dict[str, set[str]] = {
     "experimental.pallas.tpu.with_memory_space_constraint": {"memory_space"},
     "experimental.pallas.triton.load": {"cache_modifier", "eviction_policy", "volatile"},
     "experimental.xla_metadata.set_xla_metadata": {"notes"},
+    "experimental.sparse.linalg.spsolve": {"tol"},
     "experimental.sparse.sparsify.sparsify": {"use_tracer"},
     "extend.linear_util.cache": {"explain"},
     "lax.composite.composite": {"version"},

@@ -8,22 +8,27 @@ from typing import Any
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
-from shardwise.ir import Program, ProgramTrace, source_text, tracing
+from shardwise.ir import Program, recording_trace, source_text, tracing
 from shardwise.ir.trace import ProgramTracer
 from shardwise.ops.devices.barrier import checkpoint_name as checkpoint_name
 from shardwise.ops.devices.barrier import name_p, offload_p
 from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.derivatives.checkpoint import RECOMPUTE as _RECOMPUTE
+from shardwise.transforms.derivatives.checkpoint import SAVEABLE as _SAVEABLE
+from shardwise.transforms.derivatives.checkpoint import Offload as _Offload
 from shardwise.transforms.derivatives.checkpoint import checkpoint as checkpoint
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.derivatives.checkpoint import remat as remat
 from shardwise.transforms.interpreters.linearize import linearize_flat
+
+Saveable, Recompute, Offloadable = _SAVEABLE, _RECOMPUTE, _Offload
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
     """The residuals of reverse mode of `f` at these arguments: the type and the origin of each."""
 
     paths, tree = tree_flatten_with_path((args, kwargs))
-    trace = ProgramTrace(getattr(f, "__name__", "f"))
+    trace = recording_trace(getattr(f, "__name__", "f"))
     with tracing(trace):
         values = [trace.new_arg(as_array(x).aval) for _, x in paths]
 

@@ -92,8 +92,7 @@ def test_wrong_shapes():
         BCSR.fromdense(DENSE).transpose()
 
 
-def test_functions_of_dense_arrays_refuse_sparse_ones():
+def test_functions_of_dense_arrays_take_both():
     f = sparse.sparsify(lambda tree: tree["x"] * 2)
     assert f({"x": jnp.arange(2.0)}).tolist() == [0.0, 2.0]
-    with pytest.raises(NotImplementedError, match=r"BCOO\(float32\[4, 3\], nse=3\).*todense"):
-        f({"x": BCOO.fromdense(DENSE)})
+    assert np.array_equal(f({"x": BCOO.fromdense(DENSE)}).todense(), 2 * DENSE)

@@ -112,8 +112,6 @@ def test_errors(line):
 
 
 def test_softmax_is_few_ops_and_knows_its_derivative():
-    program = shardwise.make_jaxpr(nn.softmax)(np.ones((4, 8), np.float32))
-    assert [str(e.op) for e in program.eqns] == ["softmax"]
     text = shardwise.jit(nn.softmax).lower(np.ones((4, 8), np.float32)).as_text()
     assert text.count("exp") == 1
 

@@ -308,6 +308,40 @@ def test_arrays_may_hold_indices_beyond_int32(read):
     np.testing.assert_array_equal(read(x, np.uint32(2**32 - 1)), read(x, i))
 
 
+OUTSIDE = {
+    "int": lambda x: x[3],
+    "negative": lambda x: x[-4],
+    "second dim": lambda x: x[0, 4],
+    "NumPy": lambda x: x[np.int32(3)],
+    "new dim": lambda x: x[3, None],
+    "ellipsis": lambda x: x[..., 4],
+    "get": lambda x: x.at[3].get(),
+    "promise": lambda x: x.at[3].get(mode="promise_in_bounds"),
+}
+ALLOWED = {
+    "last": lambda x: x[-3],
+    "slice": lambda x: x[2:9],
+    "fill": lambda x: x.at[3].get(mode="fill"),
+    "clip": lambda x: x.at[3].get(mode="clip"),
+    "array": lambda x: x[jnp.array(5)],
+    "index array": lambda x: x[np.array([0, 3])],
+    "set": lambda x: x.at[3].set(0.0),
+}
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, shardwise.jit], ids=["eager", "jit"])
+def test_static_indices_are_checked_where_that_is_asked_for(jit):
+    x = jnp.asarray(X)
+    free = {name: jit(lambda x, f=f: f(x))(x).shape for name, f in {**OUTSIDE, **ALLOWED}.items()}
+    with config.override("jax_check_static_indices", True):
+        for name, read in OUTSIDE.items():
+            with pytest.raises(IndexError, match="out of bounds for axis"):
+                jit(lambda x, f=read: f(x))(x)
+            assert free[name] is not None
+        for name, read in ALLOWED.items():
+            assert jit(lambda x, f=read: f(x))(x).shape == free[name]
+
+
 @pytest.mark.parametrize(
     ("shape", "mask"), [((3,), (0,)), ((3, 4), (0,)), ((3, 4), (0, 4)), ((3, 4), (3, 0)), ((3, 4, 5), (3, 0))]
 )

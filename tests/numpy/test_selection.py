@@ -148,9 +148,8 @@ def test_the_way_out_is_named():
 
 
 def test_choices_are_not_materialised():
-    program = shardwise.make_jaxpr(lambda c, x: jnp.where(c, x, 0.0))(
-        np.ones((1000, 1), bool), np.ones(1000, np.float32)
-    )
+    function = shardwise.jit(lambda c, x: jnp.where(c, x, 0.0))
+    program = function.trace(np.ones((1000, 1), bool), np.ones(1000, np.float32)).jaxpr
     assert [str(e.op) for e in program.eqns] == ["broadcast_in_dim", "select_n"]
 
 

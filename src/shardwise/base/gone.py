@@ -58,7 +58,6 @@ ABSENT: Final = {
     "experimental.scheduling_groups": "programs run in order; leave the groups out",
     "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
-    "extend.random": "there is one generator, threefry2x32; make keys and bits with random",
     "extend.sharding": "shardings have no HLO form to read or write; NamedSharding says the same",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
 }

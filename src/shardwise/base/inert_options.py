@@ -122,7 +122,6 @@ ONE_VALUE: Final[dict[str, tuple[Any, str]]] = {
     "jax_array_garbage_collection_guard": (None, "arrays are freed when the last reference to them goes; watch cycles with the gc module"),
     "jax_auto_pcast": (True, "values become varying where an op needs it; write lax.pcast where you want to see it"),
     "jax_backend_target": ("", _CPU_ONLY),
-    "jax_check_static_indices": (False, "reads out of bounds clamp; use x.at[i].get(mode='fill') or checkify's index_checks"),
     "jax_custom_vjp_disable_shape_check": (False, "cotangents have the shapes of the arguments; let the rule return such"),
     "jax_data_dependent_tracing_fallback": (False, "use lax.cond and lax.while_loop, or disable_jit"),
     "jax_default_dtype_bits": ("64", "jax_enable_x64 decides; name narrower dtypes where you want them"),

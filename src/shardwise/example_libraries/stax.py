@@ -22,6 +22,8 @@ from shardwise.nn.initializers import glorot_normal, normal, ones, zeros
 from shardwise.transforms.jit.jaxpr import eval_shape
 
 glorot, randn, logsoftmax = glorot_normal, normal, nn.log_softmax  # older names of theirs
+elu, gelu, leaky_relu, relu, selu, softplus = nn.elu, nn.gelu, nn.leaky_relu, nn.relu, nn.selu, nn.softplus
+log_softmax, sigmoid, softmax, standardize = nn.log_softmax, nn.sigmoid, nn.softmax, nn.standardize
 
 InitFun = Callable[..., tuple[Any, Any]]
 Layer = tuple[InitFun, Callable[..., Any]]

@@ -182,7 +182,7 @@ class TracedBody:
         special = list(self._raises)
         for env in self.samples.small:
             fixed = _small(env, self.samples)
-            if _holds(main, env, _part(self._at(env)), exactly=1 in fixed.values()):
+            if _holds(main, env, _part(self._at(env))):
                 continue
             rest = [name for name in self._names if name not in fixed]
             samples = Samples(rest, self._scope, self.samples.more, fixed)
@@ -200,7 +200,7 @@ class TracedBody:
                 own = _part(self._at(env))
             except Exception as error:  # the user's function may raise anything
                 raise Unlike(f"it raises {type(error).__name__} at {env}: {error}") from None
-            if not _holds(part, env, own, exactly=True):
+            if not _holds(part, env, own):
                 raise Unlike(f"it does something else at {env}")
         return part
 
@@ -276,17 +276,15 @@ def _same_constants(a: list[Constant], b: list[Constant]) -> bool:
     return [(t, x.tobytes()) for t, x in a] == [(t, x.tobytes()) for t, x in b]
 
 
-def _holds(main: Part, env: Sizes, own: Part, exactly: bool) -> bool:
-    """Whether a template can stand for the function's own program at these sizes: as the same program, or with the same types."""
+def _holds(main: Part, env: Sizes, own: Part) -> bool:
+    """Whether a template stands for the function's own program at these sizes."""
     if not _same_constants(main.constants, own.constants):
         return False
     try:
         program = verify(instance_of(main.program, env))
     except (ProgramError, TypeError, ValueError, ArithmeticError):
         return False
-    if exactly:
-        return same_program(program, own.program)
-    return (program.in_types, program.out_types) == (own.program.in_types, own.program.out_types)
+    return same_program(program, own.program)
 
 
 def _refused(trace: Traced, reason: Unlike) -> NotImplementedError:

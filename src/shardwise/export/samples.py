@@ -19,6 +19,7 @@ Env = Mapping[str, int]
 
 _SIZES: Final = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 53, 61, 67, 130)
 _FAR: Final = (151, 307, 1009, 4099, 33013)  # no sizes of tables: a slice of a whole table is dropped
+_LEAST: Final = 7  # smaller sizes have programs of their own where they need them
 _CONSECUTIVE: Final = 24
 _PERIODS: Final = (*range(2, 17), 32, 64, 128)
 
@@ -28,10 +29,10 @@ class Samples:
 
     Attributes:
         envs: the variables' values, each at least 5 where that is allowed.
-        small: others, where some variables are 1, or one is 2 or 3. Functions often do something else there: dims of size 1 are broadcast,
-            slices end earlier.
-        far: larger ones, of one variable or of all, at which what was found at the others is tried: functions may do something else from
-            some size on.
+        small: others, where some variables are 1, or one is 2 to 6. Functions often do something else there: dims of size 1 are
+            broadcast, slices end earlier.
+        far: the least and larger ones, of one variable or of all, at which what was found at the others is tried: functions may do
+            something else from some size on.
         more: whether those that tell quotients from polynomials are among `envs`.
     """
 
@@ -194,24 +195,25 @@ def _distinct(env: Env, names: Iterable[str]) -> bool:
 
 
 def _small(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[dict[str, int]]:
-    """Values where each set of variables is 1, or one of them 2 or 3."""
+    """Values where each set of variables is 1, or one of them 2 to 6."""
     ones = [dict.fromkeys(c, 1) for count in range(1, len(names) + 1) for c in itertools.combinations(names, count)]
-    for changed in (*ones, *[{name: n} for name in names for n in (2, 3)]):
+    for changed in (*ones, *[{name: n} for name in names for n in range(2, _LEAST)]):
         env = {**base, **changed}
         if env != base and all(_in(scope.range_of(k), n) for k, n in changed.items()) and scope.violated(env) is None:
             yield env
 
 
 def _far(names: Sequence[str], base: Env, scope: SymbolicScope) -> Iterator[dict[str, int]]:
-    """Large values of each variable, and of all together."""
+    """The least values that are not among the small ones, and large ones, of each variable and of all together."""
     seen: list[Env] = []
     for chosen in dict.fromkeys([*((name,) for name in names), tuple(names)]):
-        for n in _FAR:
-            most = [scope.range_of(name)[1] - 1 for name in chosen]
-            env = {
-                **base,
-                **{name: int(min(n + 2 * i, m)) for i, (name, m) in enumerate(zip(chosen, most, strict=True))},
+        ranges = [scope.range_of(name) for name in chosen]
+        for n in (_LEAST, *_FAR):
+            given = {
+                name: int(min(max(n + 2 * i, low), high - 1))
+                for i, (name, (low, high)) in enumerate(zip(chosen, ranges, strict=True))
             }
+            env = {**base, **given}
             if env != base and env not in seen and scope.violated(env) is None:
                 seen.append(env)
                 yield env

@@ -10,9 +10,10 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.extend import core as core
     from shardwise.extend import ifrt_programs as ifrt_programs
     from shardwise.extend import linear_util as linear_util
+    from shardwise.extend import random as random
     from shardwise.extend import source_info_util as source_info_util
 
-_MODULES = ("backend", "core", "ifrt_programs", "linear_util", "source_info_util")
+_MODULES = ("backend", "core", "ifrt_programs", "linear_util", "random", "source_info_util")
 
 
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes

@@ -48,6 +48,7 @@ from shardwise.ir.region import rounds_of as rounds_of
 from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.sources import Replay as Replay
 from shardwise.ir.trace import ProgramTrace as ProgramTrace
+from shardwise.ir.trace import ShownTrace as ShownTrace
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer
 from shardwise.ir.trace import bind as bind
@@ -60,6 +61,7 @@ from shardwise.ir.trace import install_eager as install_eager
 from shardwise.ir.trace import install_primitives as install_primitives
 from shardwise.ir.trace import is_eager as is_eager
 from shardwise.ir.trace import not_concrete as not_concrete
+from shardwise.ir.trace import recording_trace as recording_trace
 from shardwise.ir.trace import splice as splice
 from shardwise.ir.trace import trace_program as trace_program
 from shardwise.ir.trace import tracing as tracing

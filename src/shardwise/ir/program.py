@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from shardwise.base import config
 from shardwise.base.records import record
 from shardwise.ir.op import Op
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Literal
 
@@ -276,6 +277,6 @@ def live_equations(program: Program) -> Program:
 def kept_equations(program: Program) -> Program:
     """The equations that calls and bodies keep of a traced program: live ones; all of them if key reuse is checked.
 
-    A key counts as used even if nobody uses its numbers.
+    A key counts as used even if nobody uses its numbers. Programs that are shown have all that the function did.
     """
-    return program if config.jax_debug_key_reuse else live_equations(program)
+    return program if config.jax_debug_key_reuse or SHOWING.get() else live_equations(program)

@@ -16,7 +16,7 @@ from typing import Any
 from shardwise.base.config import Setting
 from shardwise.base.tree import register_pytree_node, tree_leaves, tree_map
 from shardwise.ir.program import Program
-from shardwise.ir.trace import ProgramTrace, Trace, current_trace, eager_trace, trace_program
+from shardwise.ir.trace import ProgramTrace, Trace, current_trace, eager_trace, recording_trace, trace_program
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array
 
@@ -230,7 +230,7 @@ def trace_with_state(
             with holding(references, values[len(types) :]):
                 return [*fun(*values[: len(types)]), *[r.held() for r in references]]
 
-        trace = ProgramTrace(name)
+        trace = recording_trace(name)
         trace.declares_reads = True
         program, consts = trace_program(with_state, [*types, *[r.held().aval for r in references]], name, trace=trace)
         return program, consts, tuple(references)

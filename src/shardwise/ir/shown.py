@@ -22,6 +22,8 @@ class Shown:
     empty       params that are shown as None where the op has no value for them.
     change      ``(eqn, shown) -> shown``: further changes.
     whole       ``(params) -> shown``: all params, in place of renaming them one by one.
+    parts       ``(values, params) -> result``: the op bound as the ops that JAX has in its place, in programs that are traced to be shown;
+                None where JAX has the op itself.
     """
 
     name: str | Callable[[], str] | None = None
@@ -32,6 +34,7 @@ class Shown:
     empty: tuple[str, ...] = ()
     change: Callable[[Equation, dict[str, Any]], dict[str, Any]] | None = None
     whole: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    parts: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
 
     def params(self, eqn: Equation) -> dict[str, Any]:
         """The params of an equation that JAX shows, under its names."""

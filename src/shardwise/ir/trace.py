@@ -31,6 +31,7 @@ from shardwise.ir.explicit import complete_types
 from shardwise.ir.keys import note_params, params_key
 from shardwise.ir.op import Op
 from shardwise.ir.program import Atom, Equation, Program, Var
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.sources import Replay, user_source
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array, Literal, check_index, check_scalar, check_truth
@@ -276,7 +277,7 @@ class ProgramTracer(Tracer):
 
     __slots__ = ("variable",)
 
-    def __init__(self, trace: ProgramTrace, var: Var) -> None:
+    def __init__(self, trace: ProgramTrace, var: Atom) -> None:
         self.owner = trace
         self.aval = var.aval
         self.variable = var
@@ -392,6 +393,30 @@ class ProgramTrace(Trace):
         return program, self.captured
 
 
+class ShownTrace(ProgramTrace):
+    """Records op calls as JAX's programs have them."""
+
+    __slots__ = ()
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        parts = op.shown.parts
+        if parts is not None:
+            with tracing(self):
+                result = parts(args, params)
+            if result is not None:
+                return self.array(result) if isinstance(result, Literal) else result
+        return super().process(op, args, params)
+
+    def array(self, x: Any) -> Any:
+        """A literal as an array of the program, which has no equation for it; other values as they are."""
+        return ProgramTracer(self, x) if isinstance(x, Literal) else x
+
+
+def recording_trace(name: str = "f") -> ProgramTrace:
+    """A new trace that records a function's ops, in the form that programs are traced for: to be compiled, or to be shown."""
+    return (ShownTrace if SHOWING.get() else ProgramTrace)(name)
+
+
 def trace_program(
     fun: Callable[..., Sequence[Any]],
     types: Sequence[ShapedArray],
@@ -403,7 +428,7 @@ def trace_program(
 
     Under `checking_leaks` raises LeakedTracerError if a tracer of this trace is still referred to afterwards.
     """
-    trace = trace or ProgramTrace(name)
+    trace = trace or recording_trace(name)
     try:
         recorded = _record(fun, types, list(arg_names) or [""] * len(types), trace)
     finally:

@@ -6,22 +6,44 @@ In: arrays and scalars. Out: arrays of the same shape (`glu`: of half the size a
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import shardwise.numpy as jnp
-from shardwise.ir import Array, literal
+from shardwise.ir import Array, Shown, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, canonical_axis, promote_inexact, value, values
 from shardwise.ops.control.calls import define_call
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.shown_calls import shown_call
 
 # One computation when called on arrays, the body's ops when called while tracing.
 _fused = functools.partial(jit, inline=True)
 
 
 # -- rectifiers ------------------------------------------------------------------------------------------------
+
+
+def _shown_rule(name: str, function: Callable[..., Array], jvp: Callable[..., Any]) -> Shown:
+    """How programs show a function that JAX compiles and gives a rule: as a call with that rule."""
+
+    @functools.cache
+    def ruled() -> Callable[..., Array]:
+        from shardwise.transforms.derivatives.custom_jvp import custom_jvp  # start-up time
+
+        def rule(primals: Any, tangents: Any) -> tuple[Array, Array]:
+            return jvp(primals, tangents)
+
+        rule.__name__ = "jvp"
+        call = shown_call(name=name)(function)
+        call.__name__ = name
+        made = custom_jvp(call)
+        made.defjvp(rule)
+        return made
+
+    return Shown(parts=lambda values, params: [ruled()(*values)])
 
 
 def _relu_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
@@ -34,7 +56,7 @@ def _relu_of(x: Array) -> Array:
     return jnp.maximum(x, 0)
 
 
-_relu = define_call("relu", _relu_of, _relu_jvp)
+_relu = define_call("relu", _relu_of, _relu_jvp, shown=_shown_rule("relu", _relu_of, _relu_jvp))
 
 
 def relu(x: Any) -> Array:
@@ -55,7 +77,7 @@ def _relu6_of(x: Array) -> Array:
     return jnp.minimum(jnp.maximum(x, 0), 6.0)
 
 
-_relu6 = define_call("relu6", _relu6_of, _relu6_jvp)
+_relu6 = define_call("relu6", _relu6_of, _relu6_jvp, shown=_shown_rule("relu6", _relu6_of, _relu6_jvp))
 
 
 def relu6(x: Any) -> Array:
@@ -68,6 +90,7 @@ def relu6(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     """`x` where it is at least 0, else ``negative_slope * x``.
 
@@ -79,6 +102,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
 
 
 @_fused
+@shown_call()
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """`x` where it is positive, else ``alpha * (exp(x) - 1)``.
 
@@ -95,6 +119,7 @@ def _elu(x: Array, alpha: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def celu(x: Any, alpha: Any = 1.0) -> Array:
     """``max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)``: like `elu`, with a continuous derivative.
 
@@ -106,6 +131,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 @_fused
+@shown_call()
 def selu(x: Any) -> Array:
     """`elu` of `x`, scaled so that layers keep mean 0 and variance 1.
 
@@ -128,6 +154,7 @@ def sigmoid(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def log_sigmoid(x: Any) -> Array:
     """``log(sigmoid(x))`` without underflow.
 
@@ -138,6 +165,7 @@ def log_sigmoid(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def silu(x: Any) -> Array:
     """``x * sigmoid(x)``.
 
@@ -152,6 +180,7 @@ swish = silu
 
 
 @_fused
+@shown_call()
 def softplus(x: Any) -> Array:
     """``log(1 + exp(x))`` without overflow.
 
@@ -166,6 +195,7 @@ def _softplus(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def squareplus(x: Any, b: Any = 4) -> Array:
     """``(x + sqrt(x**2 + b)) / 2``: like `softplus`, from algebraic functions alone.
 
@@ -177,6 +207,7 @@ def squareplus(x: Any, b: Any = 4) -> Array:
 
 
 @_fused
+@shown_call()
 def mish(x: Any) -> Array:
     """``x * tanh(softplus(x))``.
 
@@ -188,6 +219,7 @@ def mish(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def soft_sign(x: Any) -> Array:
     """``x / (abs(x) + 1)``.
 
@@ -217,6 +249,7 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 
 @functools.partial(_fused, static_argnames="axis")
+@shown_call("axis")
 def glu(x: Any, axis: int = -1) -> Array:
     """The first half of `x` along `axis` times the sigmoid of the second half. ValueError for an odd size.
 
@@ -235,6 +268,7 @@ def glu(x: Any, axis: int = -1) -> Array:
 
 
 @_fused
+@shown_call()
 def hard_tanh(x: Any) -> Array:
     """`x` moved into the range from -1 to 1.
 
@@ -246,6 +280,7 @@ def hard_tanh(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def hard_sigmoid(x: Any) -> Array:
     """``relu6(x + 3) / 6``.
 
@@ -260,6 +295,7 @@ def _hard_sigmoid(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def hard_silu(x: Any) -> Array:
     """``x * hard_sigmoid(x)``.
 
@@ -274,6 +310,7 @@ hard_swish = hard_silu
 
 
 @_fused
+@shown_call()
 def sparse_plus(x: Any) -> Array:
     """0 below -1, `x` above 1, and ``(x + 1)**2 / 4`` between.
 
@@ -285,6 +322,7 @@ def sparse_plus(x: Any) -> Array:
 
 
 @_fused
+@shown_call()
 def sparse_sigmoid(x: Any) -> Array:
     """0 below -1, 1 above 1, and ``(x + 1) / 2`` between.
 

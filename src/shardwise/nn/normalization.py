@@ -16,6 +16,7 @@ import numpy as np
 import shardwise.numpy as jnp
 from shardwise.base.dtypes import check_requested, default_dtype
 from shardwise.ir import Array, literal
+from shardwise.ir.showing import SHOWING
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
@@ -33,6 +34,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy.named_axes import split_names
 from shardwise.ops.control.calls import define_call
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
 def _fused(*static: str) -> Any:
@@ -42,7 +44,7 @@ def _fused(*static: str) -> Any:
 
 def _greatest(x: Array, axes: Any, where: Any) -> Array:
     """The greatest element over `axes`, which stay with size 1; the least value of the type if the mask excludes all."""
-    if where is not None:
+    if where is not None or SHOWING.get():
         return jnp.max(x, axes, keepdims=True, where=where, initial=-np.inf)
     if split_names(axes)[1]:
         return jnp.max(lax.stop_gradient(x), axes, keepdims=True)
@@ -62,7 +64,7 @@ def _softmax_body(x: Array, *mask: Array, axes: tuple[int, ...]) -> Array:
     where = mask[0] if mask else None
     greatest = _greatest(x, axes, where)
     kept = x if where is None else jnp.where(where, x, -np.inf)
-    powers = jnp.exp(kept - greatest)
+    powers = jnp.exp(kept - lax.stop_gradient(greatest))
     result = powers / jnp.sum(powers, axes, keepdims=True, where=where)
     return result if where is None else jnp.where(where, result, 0)
 
@@ -100,6 +102,7 @@ def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
     return result if where is None else jnp.where(where, result, -np.inf)
 
 
+@shown_call("axis")
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """The logarithm of the `softmax` of `x` over `axis`, exact also where that underflows; -inf where the mask is
     false.
@@ -172,6 +175,7 @@ def _logmeanexp(x: Any, axis: Any, where: Any, keepdims: bool) -> Array:
     return total - jnp.log(jnp.sum(ones, axis, total.dtype, keepdims=keepdims))
 
 
+@shown_call("axis keepdims")
 def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
     """``log(mean(exp(x)))`` over `axis` without overflow. `where` masks elements out; `keepdims` keeps the dims, with
     size 1.
@@ -199,6 +203,7 @@ def _standardize(x: Any, axis: Any, mean: Any, variance: Any, epsilon: Any, wher
     return jnp.subtract(x, mean) * lax.rsqrt(jnp.add(variance, epsilon))
 
 
+@shown_call("axis algorithm")
 def standardize(
     x: Any,
     axis: Axis = -1,
@@ -229,6 +234,7 @@ normalize = standardize
 # -- codes -----------------------------------------------------------------------------------------------------
 
 
+@shown_call("num_classes dtype axis", name="_one_hot")
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Array:
     """For each integer of `x` a vector of size `num_classes` along a new dim `axis` with 1 at that position, else 0;
     all 0 if out of range.

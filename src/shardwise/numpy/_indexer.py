@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import isdtype, lattice_result_type
 from shardwise.base.errors import NonConcreteBooleanIndexError
 from shardwise.ir import Array, Literal, Tracer
@@ -79,6 +80,12 @@ Item: TypeAlias = "Cut | Pick | Lookup | None"
 
 class HeldInt(int):
     """An index that an array or a NumPy scalar holds. Any value is allowed, as in a traced array; a Python int must be an int32."""
+
+    __slots__ = ()
+
+
+class ArrayInt(HeldInt):
+    """An index that an Array holds. Like a traced one it is no static index, whose bounds can be checked."""
 
     __slots__ = ()
 
@@ -178,7 +185,7 @@ def _entry(e: Any) -> Any:
     if not isdtype(array.dtype, ("integral", "bool")):
         raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {array.dtype.name}")
     if not isinstance(array, Tracer) and not array.ndim and array.dtype != np.bool_:
-        return HeldInt(np.asarray(array))
+        return (ArrayInt if isinstance(array, Array) else HeldInt)(np.asarray(array))
     return array
 
 
@@ -329,13 +336,28 @@ def clamps(mode: GatherScatterMode) -> bool:
     return mode in (GatherScatterMode.CLIP, GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
+def check_static_index(index: int, dim: int, size: int) -> None:
+    """Of an index out of bounds: IndexError where the option jax_check_static_indices is set."""
+    if config.jax_check_static_indices:
+        raise IndexError(
+            f"index {index} is out of bounds for axis {dim} with size {size}. Without jax_check_static_indices the nearest element is "
+            "read; x.at[index].get(mode=...) says what to read."
+        )
+
+
 def settled(
-    item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: bool, *, keep_outside: bool = False
+    item: Item,
+    shape: tuple[int, ...],
+    mode: GatherScatterMode,
+    wrap: bool,
+    *,
+    keep_outside: bool = False,
+    checked: bool = False,
 ) -> Item:
     """`item`; a static int is counted from the front and, out of bounds, clamped or left to the mode of a gather.
 
     `keep_outside` leaves clamping to the op, so that `checkify` sees the index. OverflowError if it is a Python int beyond int32, which
-    no traced index can be.
+    no traced index can be; IndexError for a `checked` one out of bounds, where the option jax_check_static_indices is set.
     """
     if not isinstance(item, Pick):
         return item
@@ -345,6 +367,8 @@ def settled(
     at = item.index + n if wrap and item.index < 0 else item.index
     if 0 <= at < n:
         return Pick(item.dim, at)
+    if checked and not isinstance(item.index, ArrayInt):
+        check_static_index(item.index, item.dim, n)
     if clamps(mode) and not keep_outside:
         return Pick(item.dim, min(max(at, 0), n - 1))
     return Lookup(item.dim, held_index(np.asarray(item.index, np.int64), n))

@@ -13,7 +13,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array
 from shardwise.lax import GatherScatterMode
-from shardwise.numpy._indexer import Cut, Item, Pick, parse, settled
+from shardwise.numpy._indexer import Cut, Item, Pick, check_static_index, parse, settled
 from shardwise.sharding import SingleDeviceSharding
 
 _COPIED = 1 << 12  # bytes
@@ -57,9 +57,13 @@ def basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:
     """The dense value of ``x[index]`` for an index without arrays: a view, but of what is small a copy, as a view keeps all of
     `x` in memory."""
     if type(index) is int and x.ndim and (n := x.shape[0]) and -(2**31) <= index < 2**31:
-        data = x.dense[(min(max(index + n if index < 0 else index, 0), n - 1), ...)]
+        at = index + n if index < 0 else index
+        if not 0 <= at < n:
+            check_static_index(index, 0, n)
+            at = min(max(at, 0), n - 1)
+        data = x.dense[(at, ...)]
     else:
-        items = [settled(item, x.shape, GatherScatterMode.CLIP, True) for item in parse(x.shape, index)]
+        items = [settled(item, x.shape, GatherScatterMode.CLIP, True, checked=True) for item in parse(x.shape, index)]
         data = x.dense[(*[_numpy_index(item) for item in items], ...)]
     return data.copy() if data.nbytes <= _COPIED else data
 

@@ -21,6 +21,7 @@ from shardwise.base.dtypes import lattice_result_type, safe_to_cast
 from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed, about
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, is_eager
+from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, Window, layout, parse, settled
@@ -272,12 +273,23 @@ def _operand_value(values: Any, x: Array) -> Any:
 
 def _updated(x: Array, items: Sequence[Item], y: Any, combine: str, options: dict[str, Any], wrap: bool) -> Array:
     plan = layout(items)
-    if _is_one_window(items):
+    if _is_one_window(items) and not _shown_as_scatter(x, items):
         return _window_updated(x, items, plan, y, combine)
     update, vectors, numbers, unique, wraps = _scattered(x, items, plan, y, wrap)
     if unique:
-        options = {**options, "unique_indices": True}
+        options = {
+            **options,
+            "unique_indices": True,
+            "indices_are_sorted": SHOWING.get() or options["indices_are_sorted"],
+        }
     return scatter_with(combine, x, vectors, update, numbers, wrap_negative=wraps, **options)
+
+
+def _shown_as_scatter(x: Array, items: Sequence[Item]) -> bool:
+    """Whether the program is traced to be shown, where JAX scatters a window that is not all of the array."""
+    if not SHOWING.get() or x.aval.mesh is not None:
+        return False
+    return any(isinstance(i, Pick) or (isinstance(i, Cut) and not i.is_whole(x.shape[i.dim])) for i in items)
 
 
 def _is_one_window(items: Sequence[Item]) -> bool:
@@ -355,11 +367,7 @@ def _scattered(
     strided = [d for d, c in cuts.items() if abs(c.step) != 1 and c.size > 1]
     lookups = [item for item in items if isinstance(item, Lookup)]
 
-    update = _without_new(broadcast_to_shape(y, plan.shape(items)), plan)
     places, _ = plan.positions()
-    backwards = [places[d] for d, c in cuts.items() if c.step < 0 and c.size > 1]
-    if backwards:
-        update = lax.rev(update, backwards)
 
     # Batch dims of the index vectors, in the order in which the updates have them.
     order = [e for e in plan.order if e == BATCH or e in strided]
@@ -396,6 +404,10 @@ def _scattered(
             dims.append(item.dim)
             columns.append(np.asarray(item.low, np.int32))
     vectors, wraps = index_vectors(columns, [x.shape[d] for d in dims], tuple(batch), wrap)
+    update = _without_new(broadcast_to_shape(y, plan.shape(items)), plan)
+    backwards = [places[d] for d, c in cuts.items() if c.step < 0 and c.size > 1]
+    if backwards:
+        update = lax.rev(update, backwards)
     inserted = tuple(sorted(d for d in dims if d not in cuts or d in strided))
     window = tuple(sorted(places[d] for d in cuts if d not in strided))
     numbers = ScatterDimensionNumbers(window, inserted, tuple(dims))

@@ -36,6 +36,7 @@ from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import comparison
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
+from shardwise.transforms.jit.shown_calls import shown_call
 
 add = binary("add", two.add_p, promote, "Elementwise ``x + y``; logical or of bools.")
 subtract = binary("subtract", two.sub_p, promote, "Elementwise ``x - y``. TypeError for bools.")
@@ -51,6 +52,7 @@ nextafter = binary(
 )
 
 
+@shown_call()
 def floor_divide(x1: Any, x2: Any, /) -> Array:
     """Elementwise quotient ``x1 / x2`` rounded down, in the common dtype. TypeError for complex values.
 
@@ -82,6 +84,7 @@ def _is_positive(y: Value) -> bool:
     return isinstance(y, Literal) and y.value.item() > 0
 
 
+@shown_call()
 def remainder(x1: Any, x2: Any, /) -> Array:
     """Elementwise remainder of ``x1 / x2`` with the sign of `x2`; 0 for integers divided by 0.
 
@@ -100,19 +103,17 @@ def _with_sign_of(y: Value, rest: Array) -> Array:
 
 
 def _on_other_side(y: Value, rest: Array) -> Array:
-    negative = bind(comparison.lt_p, rest, zero_like(rest))
     if _is_positive(y):
-        return negative
-    return bind(
-        two.and_p,
-        bind(comparison.ne_p, negative, bind(comparison.lt_p, y, zero_like(y))),
-        bind(comparison.ne_p, rest, zero_like(rest)),
-    )
+        return bind(comparison.lt_p, rest, zero_like(rest))
+    some = bind(comparison.ne_p, rest, zero_like(rest))
+    negative = bind(comparison.lt_p, rest, zero_like(rest))
+    return bind(two.and_p, bind(comparison.ne_p, negative, bind(comparison.lt_p, y, zero_like(y))), some)
 
 
 mod = renamed(remainder, "mod")
 
 
+@shown_call()
 def fmod(x1: Any, x2: Any, /) -> Array:
     """Elementwise remainder of ``x1 / x2`` with the sign of `x1`; 0 for integers divided by 0.
 
@@ -125,6 +126,7 @@ def fmod(x1: Any, x2: Any, /) -> Array:
     return bind(two.rem_p, x, y)
 
 
+@shown_call()
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     """Elementwise (floor_divide, remainder) of `x1` and `x2`, whose shapes broadcast.
 
@@ -278,6 +280,7 @@ def _log2_sum_body(x: Value, y: Value) -> Array:
 _log2_sum = define_along("logaddexp2", _log2_sum_body, *_log_sum_pushes(lax.exp2))
 
 
+@shown_call()
 def hypot(x1: Any, x2: Any, /) -> Array:
     """Elementwise ``sqrt(x1**2 + x2**2)`` without overflow. ValueError for complex values.
 
@@ -296,6 +299,7 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     return weak_if_scalar(where_(infinite, constant(root, np.inf), root))
 
 
+@shown_call()
 def heaviside(x1: Any, x2: Any, /) -> Array:
     """Elementwise step: 0 for negative `x1`, 1 for positive, `x2` at 0.
 
@@ -308,6 +312,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     return strong(result) if x.ndim else result
 
 
+@shown_call()
 def fmin(x1: Any, x2: Any) -> Array:
     """Elementwise minimum of `x1` and `x2`, in the common dtype; of a number and NaN the number.
 
@@ -317,6 +322,7 @@ def fmin(x1: Any, x2: Any) -> Array:
     return _number_of("fmin", two.min_p, x1, x2)
 
 
+@shown_call()
 def fmax(x1: Any, x2: Any) -> Array:
     """Elementwise maximum of `x1` and `x2`, in the common dtype; of a number and NaN the number.
 
@@ -337,6 +343,7 @@ def _number_of(name: str, op: Op, x1: Any, x2: Any) -> Array:
     return where_(lax.bitwise_or(first, lax.ne(y, y)), x, y)  # of equal ones the second
 
 
+@shown_call()
 def clip(
     arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
 ) -> Array:

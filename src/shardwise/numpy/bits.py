@@ -26,6 +26,7 @@ from shardwise.numpy.unary import absolute
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
+from shardwise.transforms.jit.shown_calls import shown_call
 
 bitwise_and = binary("bitwise_and", two.and_p, promote, "Elementwise and of integers' bits or of bools.")
 bitwise_or = binary("bitwise_or", two.or_p, promote, "Elementwise or of integers' bits or of bools.")
@@ -81,6 +82,7 @@ def _two_integers(name: str, x1: Any, x2: Any) -> Any:
     return x, y
 
 
+@shown_call()
 def bitwise_count(x: Any, /) -> Array:
     """Elementwise number of bits set in the absolute value of the integers `x`, as uint8.
 

@@ -9,10 +9,12 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import promote_dtypes, strong
 from shardwise.numpy.shapes import moveaxis
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["cross"]
 
 
+@shown_call("axisa axisb axisc axis")
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
     """The cross products of the vectors in `a` and `b`, of size 2 or 3 along `axisa` and `axisb`, along `axisc`;
     other dims broadcast.

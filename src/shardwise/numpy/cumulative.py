@@ -37,6 +37,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.binary import remainder
 from shardwise.numpy.predicates import isnan, not_equal
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
 def _running(
@@ -59,6 +60,7 @@ def _running(
     return accumulate(as_array(asked(x, wanted)), d)
 
 
+@shown_call("axis dtype out")
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """The sums of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array).
 
@@ -73,6 +75,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None)
     return _running("cumsum", a, axis, dtype, out, lax.cumsum, promote=False)
 
 
+@shown_call("axis dtype out")
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """The products of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array).
 
@@ -86,6 +89,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None
     return _running("cumprod", a, axis, dtype, out, lax.cumprod, promote=False)
 
 
+@shown_call("axis dtype out")
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """The sums of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array), with NaN as 0.
 
@@ -99,6 +103,7 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
     return cumsum(_replaced("nancumsum", a, 0), axis, dtype, out)
 
 
+@shown_call("axis dtype out")
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """The products of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array), with NaN as 1.
 
@@ -161,6 +166,7 @@ def _cumulative(
 # -- differences -----------------------------------------------------------------------------------------------
 
 
+@shown_call("n axis")
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """The `n`-th differences of neighbours along `axis`; `prepend` and `append` are joined to `a` first.
 
@@ -196,6 +202,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
+@shown_call()
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """The differences of neighbours in the flattened `ary`, with `to_begin` in front and `to_end` behind.
 
@@ -214,6 +221,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     return lax.concatenate([*before, x, *after], 0) if parts else x
 
 
+@shown_call("axis edge_order")
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
     """Derivatives of the samples `f` by central differences inside and one-sided ones at the ends: one array per axis
     of `axis` (a list for several).
@@ -277,6 +285,7 @@ def _gradient_along(x: Array, step: Array | Literal, d: int) -> Array:
     return lax.concatenate([ends[0], inner, ends[1]], d)
 
 
+@shown_call("axis")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of `y` along `axis` by the trapezoidal rule, at the points `x` or at distance `dx`.
 
@@ -303,6 +312,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     return integral if x is None else strong(integral)
 
 
+@shown_call("axis")
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Array:
     """`p` with jumps of more than `discont` (default half a period) along `axis` taken out by adding whole periods.
 

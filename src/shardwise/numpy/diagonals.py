@@ -37,6 +37,7 @@ from shardwise.numpy.creation import asarray, ones
 from shardwise.numpy.indexing import getitem
 from shardwise.numpy.selection import nonzero
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 _INT32 = np.dtype(np.int32)
 
@@ -114,6 +115,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
 
 
 @composed(1)
+@shown_call("k")
 def tril(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims.
 
@@ -126,6 +128,7 @@ def tril(m: Any, k: int = 0) -> Array:
 
 
 @composed(1)
+@shown_call("k")
 def triu(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims.
 
@@ -151,6 +154,7 @@ def _matrices(name: str, m: Any) -> Array:
     return x
 
 
+@shown_call("N increasing")
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """The powers 0 to N - 1 of the 1-d `x` as columns, the highest first unless `increasing`.
 
@@ -177,6 +181,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 # -- parts -----------------------------------------------------------------------------------------------------
 
 
+@shown_call("offset axis1 axis2")
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonals of `a` in the plane of `axis1` and `axis2`, along a new last dim: [n, m, ...] -> [..., min(n,
     m)].
@@ -205,6 +210,7 @@ def _diagonal(a: Any, offset: Any, axis1: int, axis2: int) -> Array:
     return strong(getitem(x, (..., rows, columns)))
 
 
+@shown_call("k", name="_diag")
 def diag(v: Any, k: int = 0) -> Array:
     """The k-th diagonal of a matrix, or the matrix with the 1-d `v` on its k-th diagonal. ValueError for other ranks.
 
@@ -237,6 +243,7 @@ def diagflat(v: Any, k: int = 0) -> Array:
     return strong(diag(lax.reshape(x, (x.size,)), k))
 
 
+@shown_call("offset axis1 axis2 dtype out")
 def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
     """The sums of the diagonals of `a` in the plane of `axis1` and `axis2`: [n, m, ...] -> [...].
 

@@ -30,8 +30,10 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.ops.control.calls import define_along
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
+@shown_call()
 def signbit(x: Any, /) -> Array:
     """Elementwise whether the sign bit of `x` is set: for negative numbers, -0.0 and some NaNs. ValueError for
     complex values.
@@ -53,6 +55,7 @@ def _bits_dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(f"i{dtype.itemsize}")
 
 
+@shown_call()
 def copysign(x1: Any, x2: Any, /) -> Array:
     """Elementwise `x1` with the sign of `x2`, as a float. TypeError for complex values.
 
@@ -66,6 +69,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     return where_(signbit(y), lax.neg(size), size)
 
 
+@shown_call()
 def ldexp(x1: Any, x2: Any, /) -> Array:
     """Elementwise ``x1 * 2**x2`` for an integer `x2`. ValueError for other dtypes.
 
@@ -103,6 +107,7 @@ _mantissa = define_along(
 )
 
 
+@shown_call()
 def frexp(x: Any, /) -> tuple[Array, Array]:
     """Elementwise (mantissa, exponent) with ``x == mantissa * 2**exponent`` and 0.5 <= abs(mantissa) < 1.
 
@@ -136,6 +141,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     return as_array(astype(mantissa, dtype)), as_array(astype(exponent, np.dtype(np.int32)))
 
 
+@shown_call()
 def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
     """Elementwise (fraction, whole part), both with the sign of `x`.
 

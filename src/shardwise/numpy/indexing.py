@@ -16,8 +16,9 @@ from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import isdtype
 from shardwise.engine.array import ArrayImpl
-from shardwise.ir import Array, Literal, bind, is_eager
+from shardwise.ir import Array, Literal, bind, is_eager, literal
 from shardwise.ir.explicit import type_error
+from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, Window, clamps, held_index, layout, parse, settled
@@ -35,10 +36,12 @@ from shardwise.numpy.array_views import (
 )
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.gather import gather_p, gather_params, gather_windows
+from shardwise.ops.indexing.shown_starts import wrapped_index
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 from shardwise.transforms.manual.explicit import auto_axes, reshard
 
 __all__ = ["take", "take_along_axis"]
@@ -69,15 +72,16 @@ def getitem(x: Array, index: Any) -> Array:
             return ArrayImpl(sig, dense=basic_data(x, index))
     if isinstance(index, (Array, np.ndarray)) and index.ndim and index.size and x.ndim and index.dtype.kind in "iu":
         vectors, wraps = index_vectors([index], x.shape[:1], index.shape, True)
-        return bind(gather_p, x, vectors, **_row_params(x.shape, index.ndim, wraps))
+        return bind(gather_p, x, vectors, **_row_params(x.shape, index.ndim, wraps, SHOWING.get()))
     return take_index(x, index)
 
 
 @recent(1024)
-def _row_params(shape: tuple[int, ...], rank: int, wraps: bool) -> dict[str, Any]:
+def _row_params(shape: tuple[int, ...], rank: int, wraps: bool, shown: bool) -> dict[str, Any]:
     """The params of the gather that is ``x[index]`` for one index array of that rank."""
     numbers = GatherDimensionNumbers(tuple(range(rank, rank + len(shape) - 1)), (0,), (0,))
-    return gather_params(numbers, (1, *shape[1:]), GatherScatterMode.CLIP, wrap_negative=wraps)
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS if shown else GatherScatterMode.CLIP
+    return gather_params(numbers, (1, *shape[1:]), mode, wrap_negative=wraps)
 
 
 def iterate(x: Array) -> Iterator[Array]:
@@ -102,8 +106,13 @@ def take_index(
 
     Raises TypeError and IndexError for an invalid index of `x`; see `parse`.
     """
-    parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
-    items = [settled(i, x.shape, parsed, wrap_negative_indices, keep_outside=True) for i in parse(x.shape, index)]
+    default = GatherScatterMode.PROMISE_IN_BOUNDS if SHOWING.get() else GatherScatterMode.CLIP
+    parsed = default if mode is None else GatherScatterMode.from_any(mode)
+    checked = mode is None or parsed is GatherScatterMode.PROMISE_IN_BOUNDS
+    items = [
+        settled(i, x.shape, parsed, wrap_negative_indices, keep_outside=True, checked=checked)
+        for i in parse(x.shape, index)
+    ]
     options = dict(
         mode=parsed, fill_value=fill_value, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices
     )
@@ -262,6 +271,12 @@ def _gathered(
     return gather_windows(y, vectors, numbers, sizes, wrap_negative=wraps, **options)
 
 
+def _counted(indices: np.ndarray[Any, Any], size: int, wrap: bool) -> Any:
+    """Host indices of a dim, negative ones counted from its end."""
+    wide = indices.astype(np.int64)
+    return held_index(np.where(wide < 0, wide + size, wide) if wrap else wide, 0)
+
+
 def index_vectors(
     arrays: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...], wrap: bool
 ) -> tuple[Array, bool]:
@@ -269,17 +284,24 @@ def index_vectors(
 
     Also tells whether the op must still count negative ones from the end; for host data that is done here.
     """
-    if all(isinstance(a, np.ndarray) for a in arrays):
+    shown = SHOWING.get() and not batch  # JAX makes constants of known numbers in the program
+    if all(isinstance(a, np.ndarray) for a in arrays) and not shown:
         vectors = np.empty((*batch, len(arrays)), np.int32)
         for k, (a, n) in enumerate(zip(arrays, sizes, strict=True)):
-            wide = a.astype(np.int64)
-            vectors[..., k] = held_index(np.where(wide < 0, wide + n, wide) if wrap else wide, 0)
+            vectors[..., k] = _counted(a, n, wrap)
         return as_array(vectors), False
+    if shown:
+        known = [isinstance(a, np.ndarray) for a in arrays]
+        counted = [_counted(a, n, wrap) if k else a for a, n, k in zip(arrays, sizes, known, strict=True)]
+        arrays = [literal(int(a), dtype=np.dtype(np.int32)) if k else a for a, k in zip(counted, known, strict=True)]
     values = [as_array(a.astype(np.int32)) if isinstance(a, np.ndarray) else a for a in arrays]
     dtypes = {v.dtype for v in values}
     if len(dtypes) > 1:
         wide = np.dtype(np.int64 if any(d.itemsize == 8 for d in dtypes) else np.int32)
         values = [convert(v, wide) for v in values]
+    if wrap and SHOWING.get():  # JAX counts them from the end by ops
+        values = [v if isinstance(v, Literal) else wrapped_index(v, n) for v, n in zip(values, sizes, strict=True)]
+        wrap = False
     columns = []
     for v in values:
         first = len(batch) - v.ndim
@@ -295,6 +317,7 @@ def index_vectors(
 
 
 @composed(2)
+@shown_call("axis out mode unique_indices indices_are_sorted fill_value", name="_take")
 def take(
     a: Any,
     indices: Any,
@@ -377,6 +400,7 @@ def _empty(x: Array, shape: tuple[int, ...]) -> Array:
     return lax.full_like(x, 0, x.dtype, shape) if alone else lax.full(shape, 0, x.dtype)
 
 
+@shown_call("axis mode fill_value wrap_negative_indices")
 def take_along_axis(
     arr: Any,
     indices: Any,

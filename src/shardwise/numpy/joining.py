@@ -37,6 +37,7 @@ from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat, moveaxis, new_dims, with_rank
 from shardwise.ops.indexing.search import searchsorted
 from shardwise.ops.indexing.sorting import argsorted
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
     "append", "array_split", "block", "column_stack", "concat", "concatenate", "delete", "dsplit", "dstack", "hsplit",
@@ -189,6 +190,7 @@ def column_stack(tup: Arrays) -> Array:
     return _joined("column_stack", columns, 1)
 
 
+@shown_call()
 def block(arrays: Any) -> Array:
     """An array put together from `arrays`, nested lists of blocks: the innermost lists join along the last dim, and
     so on outwards.
@@ -310,6 +312,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
 # -- adding and taking away ------------------------------------------------------------------------------------
 
 
+@shown_call("axis")
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
     """`values` joined to the end of `arr` along `axis` (None: both flattened).
 

@@ -41,6 +41,7 @@ from shardwise.numpy.singular_values import svdvals as svdvals
 from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import spectral
 from shardwise.ops.linalg.reflectors import geqrf
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
            "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",
@@ -91,6 +92,7 @@ def _matrices(name: str, a: Any) -> Array:
 # -- decompositions ----------------------------------------------------------------------------------------------------------
 
 
+@shown_call("upper symmetrize_input")
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The lower (or `upper`) triangular factor of the Hermitian positive definite matrices `a`, [..., n, n]; NaN
     where they are not definite.
@@ -118,6 +120,7 @@ def eig(a: Any) -> EigResult:
     return EigResult(*spectral.eig(x, compute_left_eigenvectors=False))
 
 
+@shown_call()
 def eigvals(a: Any) -> Array:
     """Eigenvalues of the general matrices `a`: [..., n, n] -> complex [..., n]. ValueError unless square.
 
@@ -128,6 +131,7 @@ def eigvals(a: Any) -> Array:
     return spectral.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
+@shown_call("UPLO symmetrize_input")
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Ascending eigenvalues and eigenvectors of the Hermitian matrices `a`: [..., n, n] -> real [..., n] and [..., n,
     n].
@@ -147,6 +151,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     return EighResult(w, vectors)
 
 
+@shown_call("UPLO symmetrize_input")
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Ascending eigenvalues of the Hermitian matrices `a`: [..., n, n] -> real [..., n]. `UPLO` and
     `symmetrize_input` as for `eigh`.
@@ -157,6 +162,7 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
     return eigh(a, UPLO, symmetrize_input=symmetrize_input).eigenvalues
 
 
+@shown_call("mode")
 def qr(a: Any, mode: str = "reduced") -> Any:
     """q and r with a = q r, for `a` of [..., m, n], by `mode`: 'reduced' (q has min(m, n) columns), 'complete' (q is
     square), 'r' (r alone).
@@ -181,6 +187,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 # -- systems and inverses ------------------------------------------------------------------------------------------------------
 
 
+@shown_call()
 def solve(a: Any, b: Any) -> Array:
     """x with a x = b: a [..., m, m] with b [m] or [..., m, k], batch dims broadcasting. NaN where a is singular.
 
@@ -209,6 +216,7 @@ def solve(a: Any, b: Any) -> Array:
     return lax.squeeze(out, (out.ndim - 1,)) if vector else out
 
 
+@shown_call()
 def inv(a: Any) -> Array:
     """The inverses of the matrices `a`, [..., n, n]; NaN where singular. ValueError unless square.
 
@@ -275,6 +283,7 @@ def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
 # -- numbers that describe matrices ------------------------------------------------------------------------------------------------
 
 
+@shown_call()
 def det(a: Any) -> Array:
     """The determinants of the matrices `a`: [..., n, n] -> [...]. ValueError unless square.
 
@@ -284,6 +293,7 @@ def det(a: Any) -> Array:
     return ops.det(_matrices("det", a))
 
 
+@shown_call("method")
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """Sign and logarithm of the magnitude of the determinants of `a`, [..., n, n] -> [...] and [...]: 0 and -inf
     where singular. ValueError unless square.
@@ -307,6 +317,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     return SlogdetResult(strong(signs if is_complex(x.dtype) else lax.sign(signs)), strong(logs))
 
 
+@shown_call("p")
 def cond(x: Any, p: Any = None) -> Array:
     """The condition number: by default the largest singular value over the smallest; else norm(x, p) norm(inv(x), p).
 
@@ -372,6 +383,7 @@ def matrix_transpose(x: Any, /) -> Array:
     return lax.transpose(value, (*range(value.ndim - 2), value.ndim - 1, value.ndim - 2))
 
 
+@shown_call("n")
 def matrix_power(a: Any, n: int) -> Array:
     """`a` multiplied with itself n times; its inverse for negative n, the identity for 0. TypeError unless square.
 

@@ -43,6 +43,7 @@ from shardwise.numpy.reductions import WIDER, refuse_mask, sum
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 _PARTS: dict[Any, np.dtype[Any]] = {
     np.dtype(np.complex64): np.dtype(np.float32),
@@ -143,6 +144,7 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
 
 
 @composed(1)
+@shown_call("axis dtype out keepdims", name="_var")
 def var(
     a: Any,
     axis: Axis = None,
@@ -219,6 +221,7 @@ def mean_of(x: Array, axis: Axis, where: Any) -> Array:
 
 
 @composed(1)
+@shown_call("axis dtype out keepdims", name="_std")
 def std(
     a: Any,
     axis: Axis = None,
@@ -255,6 +258,7 @@ def std(
     return lax.sqrt(_variance("std", a, axis, wanted, ddof, keepdims, where, mean, correction))
 
 
+@shown_call("axis dtype out keepdims")
 def nanmean(
     a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
@@ -280,6 +284,7 @@ def nanmean(
     return lax.div(total, astype(count, wanted))
 
 
+@shown_call("axis dtype out keepdims")
 def nanvar(
     a: Any,
     axis: Axis = None,
@@ -314,6 +319,7 @@ def nanvar(
     return _variance("nanvar", x, axis, dtype, ddof, keepdims, present, mean, None)
 
 
+@shown_call("axis dtype out keepdims")
 def nanstd(
     a: Any,
     axis: Axis = None,

@@ -14,8 +14,10 @@ from shardwise.numpy._promote import Axis, array, constant, is_inexact, no_out
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.predicates import isnan
 from shardwise.numpy.reductions import all, argmax, argmin, max, min, prod, refuse_mask, sum
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
+@shown_call("axis out keepdims", name="_nanargmax")
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the greatest element of `a` along `axis` (None: of the flattened array), without NaNs; -1 where
     all are NaN.
@@ -30,6 +32,7 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     return _nan_position("nanargmax", a, axis, out, keepdims, -np.inf, argmax)
 
 
+@shown_call("axis out keepdims", name="_nanargmin")
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the least element of `a` along `axis` (None: of the flattened array), without NaNs; -1 where all
     are NaN.
@@ -61,6 +64,7 @@ def _without_nan(x: Array, replacement: Any) -> Array:
     return where_(isnan(x), constant(x, replacement), x) if is_inexact(x.dtype) else x
 
 
+@shown_call("axis dtype out keepdims")
 def nansum(
     a: Any,
     axis: Axis = None,
@@ -87,6 +91,7 @@ def nansum(
     return sum(x, axis, dtype, out, keepdims, initial, where)
 
 
+@shown_call("axis dtype out keepdims")
 def nanprod(
     a: Any,
     axis: Axis = None,
@@ -113,6 +118,7 @@ def nanprod(
     return prod(x, axis, dtype, out, keepdims, initial, where)
 
 
+@shown_call("axis out keepdims")
 def nanmax(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -130,6 +136,7 @@ def nanmax(
     return _nan_extremum("nanmax", a, axis, out, keepdims, initial, where, -np.inf, max)
 
 
+@shown_call("axis out keepdims")
 def nanmin(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:

@@ -25,6 +25,7 @@ from shardwise.numpy.reductions import min as amin
 from shardwise.numpy.reductions import sum as total
 from shardwise.ops.linalg.spectral import svd
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]
 
@@ -73,6 +74,7 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: An
 
 
 @composed(1)
+@shown_call("ord axis keepdims")
 def norm(
     x: Any, ord: float | str | None = None, axis: tuple[int, ...] | int | None = None, keepdims: bool = False
 ) -> Array:

@@ -23,6 +23,7 @@ from shardwise.numpy.quantiles import median
 from shardwise.numpy.ranges import linspace
 from shardwise.numpy.reductions import amax, amin
 from shardwise.numpy.unary import round
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["pad"]
 
@@ -35,6 +36,7 @@ _KEYWORDS = {
 }  # fmt: skip
 
 
+@shown_call("pad_width mode kwargs", name="_pad")
 def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant", **kwargs: Any) -> Array:
     """`array` with elements added before and after each dim.
 

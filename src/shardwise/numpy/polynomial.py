@@ -45,6 +45,7 @@ from shardwise.numpy.signal import convolve
 from shardwise.numpy.unary import absolute
 from shardwise.ops.indexing.search import searchsorted
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
     "cross", "interp", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",
@@ -77,6 +78,7 @@ def _polyval(p: Array, x: Any, unroll: int) -> Array:
     return broadcast_to_shape(as_array(astype(result, at.dtype)), shape)
 
 
+@shown_call("unroll")
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The values of the polynomial `p` at `x`, by Horner's rule; further dims of `p` broadcast with `x`.
 
@@ -95,6 +97,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 # -- arithmetic ------------------------------------------------------------------------------------------------
 
 
+@shown_call()
 def polyadd(a1: Any, a2: Any) -> Array:
     """The sum of the polynomials with the coefficients `a1` and `a2`, highest first.
 
@@ -108,6 +111,7 @@ def polyadd(a1: Any, a2: Any) -> Array:
     return longer + lax.pad(shorter, zero_like(shorter), ahead)
 
 
+@shown_call()
 def polysub(a1: Any, a2: Any) -> Array:
     """The difference of the polynomials with the coefficients `a1` and `a2`, highest first.
 
@@ -164,6 +168,7 @@ def _long_division(rest: Array, divisor: Array) -> tuple[Array, Array]:
     return strong(lax.concatenate(digits, 0)), rest
 
 
+@shown_call("m")
 def polyder(p: Any, m: int = 1) -> Array:
     """The derivative of order `m` of the polynomial with the coefficients `p`, highest first. ValueError for a
     negative order.
@@ -186,6 +191,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     return lax.slice_in_dim(x, 0, n - order) * asarray(factors, x.dtype)
 
 
+@shown_call("m")
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """The integral of order `m` of the polynomial with the coefficients `p`, highest first, with the constants `k`
     (default 0), the first one integrated last.
@@ -217,6 +223,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 # -- roots -----------------------------------------------------------------------------------------------------
 
 
+@shown_call()
 def poly(seq_of_zeros: Any) -> Array:
     """The coefficients, highest first, of the polynomial with the roots `seq_of_zeros`: f[n] -> f[n + 1], or the
     characteristic polynomial of a square matrix. ValueError for other shapes.
@@ -295,6 +302,7 @@ def _roots_with_zeros(p: Array) -> Array:
 # -- fits ------------------------------------------------------------------------------------------------------
 
 
+@shown_call("deg rcond full cov")
 def polyfit(
     x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: bool | str = False
 ) -> Any:
@@ -365,6 +373,7 @@ def _check_points(x: Array, y: Array, w: Array | None, degree: int) -> None:
 # -- interpolation ---------------------------------------------------------------------------------------------
 
 
+@shown_call("left right period", name="_interp")
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
     """The piecewise linear function through the points (xp, fp), `xp` increasing, at `x`.
 

@@ -40,6 +40,7 @@ from shardwise.ops.elementwise import comparison
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 _BOOL = np.dtype(np.bool_)
 
@@ -156,6 +157,7 @@ def isfinite(x: Any, /) -> Array:
     return lax.full_like(v, True, np.bool_)
 
 
+@shown_call()
 def isinf(x: Any, /) -> Array:
     """Elementwise whether `x` is infinite, in either part.
 
@@ -206,6 +208,7 @@ def _is_infinity(name: str, x: Any, infinity: float, out: None) -> Array:
     return lax.full_like(v, False, np.bool_)
 
 
+@shown_call()
 def isreal(x: Any) -> Array:
     """Elementwise whether the imaginary part of `x` is 0.
 
@@ -219,6 +222,7 @@ def isreal(x: Any) -> Array:
     return weak_if_scalar(lax.eq(v, v) if not is_inexact(v.dtype) else bind(one.not_p, iscomplex(v)))
 
 
+@shown_call()
 def iscomplex(x: Any) -> Array:
     """Elementwise whether the imaginary part of `x` is not 0.
 
@@ -269,6 +273,7 @@ def isscalar(element: Any) -> bool:
 
 
 @composed(2)
+@shown_call("equal_nan")
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Elementwise ``abs(a - b) <= atol + rtol * abs(b)``; infinities are close if equal, NaN is close to NaN if asked.
 
@@ -302,6 +307,7 @@ def _tolerance(rtol: Value, atol: Value, size: Value) -> Array:
 
 
 @composed(2)
+@shown_call("equal_nan")
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether all elements of `a` and `b`, whose shapes broadcast, are close: ``abs(a - b) <= atol + rtol * abs(b)``.
     A bool array without dims.

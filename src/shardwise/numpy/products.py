@@ -20,6 +20,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.ops.rules.precision import PrecisionLike
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot", "vecmat"]
 
@@ -184,6 +185,7 @@ def last(x: Array, axis: int) -> Array:
     return x if axis == x.ndim - 1 else lax.transpose(x, (*(d for d in range(x.ndim) if d != axis), axis))
 
 
+@shown_call()
 def matvec(x1: Any, x2: Any, /) -> Array:
     """The matrices `x1` times the vectors `x2`: [..., n, m] x [..., m] -> [..., n], batch dims broadcasting;
     ValueError if sizes differ.
@@ -198,6 +200,7 @@ def matvec(x1: Any, x2: Any, /) -> Array:
     return lax.squeeze(out, (out.ndim - 1,))
 
 
+@shown_call()
 def vecmat(x1: Any, x2: Any, /) -> Array:
     """The conjugated vectors `x1` times the matrices `x2`: [..., n] x [..., n, m] -> [..., m], batch dims
     broadcasting.
@@ -325,6 +328,7 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
     return _times(lax.expand_dims(x, (1,)), lax.expand_dims(y, (0,)))
 
 
+@shown_call()
 def kron(a: Any, b: Any) -> Array:
     """The Kronecker product: every element of `a` times the whole of `b`; ranks are padded with 1 in front.
 

@@ -31,11 +31,13 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take_along_axis
 from shardwise.numpy.predicates import isnan
+from shardwise.transforms.jit.shown_calls import shown_call
 from shardwise.transforms.manual.explicit import reshard
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 
+@shown_call("axis out overwrite_input method keepdims")
 def quantile(
     a: Any,
     q: Any,
@@ -64,6 +66,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=False)
 
 
+@shown_call("axis out overwrite_input method keepdims")
 def nanquantile(
     a: Any,
     q: Any,
@@ -90,6 +93,7 @@ def nanquantile(
     return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=True)
 
 
+@shown_call("axis out overwrite_input method keepdims out_sharding")
 def percentile(
     a: Any,
     q: Any,
@@ -124,6 +128,7 @@ def percentile(
     return reshard(result, out_sharding)
 
 
+@shown_call("axis out overwrite_input method keepdims")
 def nanpercentile(
     a: Any,
     q: Any,
@@ -152,6 +157,7 @@ def nanpercentile(
     )
 
 
+@shown_call("axis out overwrite_input keepdims")
 def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
     """The middle of the sorted elements of `a` over `axis`, the mean of the two middle ones for an even number.
 
@@ -166,6 +172,7 @@ def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = 
     return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, skip_nan=False)
 
 
+@shown_call("axis out overwrite_input keepdims")
 def nanmedian(
     a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:

@@ -23,6 +23,7 @@ from shardwise.numpy.shapes import flat, index_tuple
 from shardwise.ops.indexing.search import searchsorted
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.shown_calls import shown_call
 from shardwise.transforms.manual.explicit import auto_axes
 
 __all__ = ["flip", "fliplr", "flipud", "repeat", "resize", "roll", "rot90", "tile", "trim_zeros"]
@@ -150,6 +151,7 @@ def resize(a: Any, new_shape: Any) -> Array:
 # -- rotation --------------------------------------------------------------------------------------------------
 
 
+@shown_call("shift axis", name="_roll_static")
 def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
     """`a` with its elements moved by `shift` places along `axis` (None: of the flattened array), around the end.
 
@@ -201,6 +203,7 @@ def _roll_dynamic(x: Array, shift: Array, axes: tuple[int, ...]) -> Array:
 # -- turning around --------------------------------------------------------------------------------------------
 
 
+@shown_call("axis", name="_flip")
 def flip(m: Any, axis: int | Sequence[int] | None = None) -> Array:
     """`m` with the order of elements reversed along `axis` (None: along all).
 
@@ -233,6 +236,7 @@ def flipud(m: Any) -> Array:
     return flip(checked("flipud", m), 0)
 
 
+@shown_call("k axes")
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """`m` turned by `k` quarters in the plane of the two dims `axes`, from the first towards the second.
 

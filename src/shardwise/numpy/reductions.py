@@ -43,6 +43,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
 from shardwise.numpy.predicates import to_bool
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 WIDER: dict[Any, np.dtype[Any]] = {
     np.dtype(np.float16): np.dtype(np.float32),
@@ -269,6 +270,7 @@ def min(
 amax, amin = renamed(max, "amax"), renamed(min, "amin")
 
 
+@shown_call("axis out keepdims", name="_ptp")
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
     """The distance from the least to the greatest element of `a` over `axis`.
 
@@ -326,6 +328,7 @@ def _truth(
     return _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
 
 
+@shown_call("axis keepdims")
 def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
     """The number of elements of `a` over `axis` that are not 0.
 

@@ -47,9 +47,11 @@ from shardwise.numpy.indexing import take
 from shardwise.numpy.predicates import to_bool
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
 @composed(3, numbers=True)
+@shown_call("size fill_value", name="_where")
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """Elementwise `x` where `condition` is true (not 0), else `y`; with `condition` alone `nonzero` of it.
 

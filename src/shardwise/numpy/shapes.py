@@ -24,6 +24,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.sharding import NamedSharding, PartitionSpec
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims",
@@ -251,6 +252,7 @@ def expand_dims(a: Any, axis: Axes) -> Array:
     return lax.expand_dims(x, insertion_axes(index_tuple(axis), x.ndim))
 
 
+@shown_call()
 def atleast_1d(*arys: Any) -> Any:
     """Each of the arrays `arys` with one dim if it has none; a list if there are several.
 
@@ -260,6 +262,7 @@ def atleast_1d(*arys: Any) -> Any:
     return _at_least("atleast_1d", 1, arys)
 
 
+@shown_call()
 def atleast_2d(*arys: Any) -> Any:
     """Each of the arrays `arys` with new dims in front, to have at least two; a list if there are several.
 
@@ -269,6 +272,7 @@ def atleast_2d(*arys: Any) -> Any:
     return _at_least("atleast_2d", 2, arys)
 
 
+@shown_call()
 def atleast_3d(*arys: Any) -> Any:
     """Each of the arrays `arys` with at least three dims: shapes (), (n,), (n, m) become (1, 1, 1), (1, n, 1), (n, m,
     1).

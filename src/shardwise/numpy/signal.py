@@ -20,6 +20,7 @@ from shardwise.numpy._promote import (
     promote_inexact,
 )
 from shardwise.numpy.predicates import to_bool
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
 def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any, preferred_element_type: Any) -> Array:
@@ -56,6 +57,7 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
     return lax.rev(out, (0,)) if longer_second and not flip else out
 
 
+@shown_call("mode precision preferred_element_type")
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The convolution of the 1-d arrays `a` and `v`: f[n], f[m] -> f[n + m - 1] ('full'), f[max(n, m)] ('same') or
     where they overlap wholly ('valid'). ValueError for other ranks, modes and empty arrays.
@@ -72,6 +74,7 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
     return _slide("convolve", x, y, mode, True, precision, preferred_element_type)
 
 
+@shown_call("mode precision preferred_element_type")
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:

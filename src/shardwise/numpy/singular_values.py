@@ -20,6 +20,7 @@ from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import spectral
 from shardwise.transforms.derivatives.custom_derivatives import custom_jvp
 from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["SVDResult", "lstsq", "matrix_rank", "pinv", "svd", "svdvals"]
 
@@ -36,6 +37,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
+@shown_call("full_matrices compute_uv hermitian subset_by_index")
 def svd(
     a: Any,
     full_matrices: bool = True,
@@ -220,6 +222,7 @@ def _least_squares_jvp(primals: tuple[Array, Array, Array], tangents: tuple[Arra
     return (x, s, total(kept)), (lax.add(lax.add(moved, missed), beyond), ds, np.zeros((), float0))
 
 
+@shown_call("hermitian")
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
     """How many singular values of the matrices `M` exceed `rtol` (default: the largest times max(m, n) eps).
 

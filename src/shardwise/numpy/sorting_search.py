@@ -29,6 +29,7 @@ from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat
 from shardwise.ops.indexing.search import searchsorted as search
 from shardwise.ops.indexing.sorting import argsorted
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
     "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort", "sort_complex",
@@ -50,6 +51,7 @@ def _operand(name: str, a: Any, axis: int | None, kind: Any, order: Any) -> tupl
 # -- order -----------------------------------------------------------------------------------------------------
 
 
+@shown_call("axis kind order stable descending")
 def sort(
     a: Any,
     axis: int | None = -1,
@@ -74,6 +76,7 @@ def sort(
     return lax.rev(result, (d,)) if descending else result
 
 
+@shown_call("axis kind order stable descending")
 def argsort(
     a: Any,
     axis: int | None = -1,
@@ -107,6 +110,7 @@ def argsort(
     return lax.sub(literal(x.shape[d] - 1, wanted), found)
 
 
+@shown_call("axis")
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """The indices along `axis` that sort by the last key, equal ones by the last but one, and so on.
 
@@ -129,6 +133,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     return lax.sort((*arrays[::-1], positions), d, num_keys=len(arrays))[-1]
 
 
+@shown_call()
 def sort_complex(a: Any) -> Array:
     """`a` sorted along its last dim, as complex values.
 
@@ -147,6 +152,7 @@ def _partition(name: str, a: Any, kth: int, axis: int) -> tuple[Array, int, int]
     return x, d, canonical_axis(kth, x.shape[d], "kth")
 
 
+@shown_call("kth axis")
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
     """`a` with the `kth` smallest element along `axis` at its place, smaller ones before and greater ones behind it.
 
@@ -159,6 +165,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
     return lax.concatenate([below, lax.rev(above, (d,))], d)
 
 
+@shown_call("kth axis")
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """The indices along `axis` that partition `a` at position `kth`, those of greater elements in ascending order.
 
@@ -175,6 +182,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
 # -- places in a sorted array ----------------------------------------------------------------------------------
 
 
+@shown_call("side sorter method")
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
     """The positions in the sorted 1-d `a` before which (`side` 'right': after whose equals) the values `v` belong.
 
@@ -196,6 +204,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     return search(sorted_, values, right=side == "right")
 
 
+@shown_call("right method")
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
     """The number of the bin of each element: i where ``bins[i-1] <= x < bins[i]`` (`right`: ``< x <=``).
 

@@ -21,6 +21,7 @@ from shardwise.numpy.products import dot
 from shardwise.numpy.reductions import sum
 from shardwise.numpy.shapes import squeeze
 from shardwise.numpy.unary import absolute
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["corrcoef", "cov"]
 
@@ -34,6 +35,7 @@ def _matrix(name: str, x: Array, rowvar: bool) -> Array:
     return x if rowvar else lax.transpose(x, (1, 0))
 
 
+@shown_call("rowvar bias ddof dtype")
 def cov(
     m: Any,
     y: Any = None,
@@ -114,6 +116,7 @@ def _weights(n: int, fweights: Any, aweights: Any) -> tuple[Array | None, Array 
     return product, adjusted
 
 
+@shown_call("rowvar dtype")
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """The correlations of the variables in `x` and `y`: covariances divided by both standard deviations. See `cov`.
 

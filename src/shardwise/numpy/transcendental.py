@@ -22,6 +22,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import unary, weak_if_scalar, where_
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import transcendental as one
+from shardwise.transforms.jit.shown_calls import shown_call
 
 exp = unary("exp", one.exp_p, "Elementwise e to the power `x`.")
 expm1 = unary("expm1", one.expm1_p, "Elementwise ``exp(x) - 1``, exact near 0.")
@@ -99,6 +100,7 @@ def radians(x: Any, /) -> Array:
 rad2deg, deg2rad = renamed(degrees, "rad2deg"), renamed(radians, "deg2rad")
 
 
+@shown_call()
 def sinc(x: Any, /) -> Array:
     """Elementwise ``sin(pi x) / (pi x)``; 1 at 0.
 
@@ -119,6 +121,7 @@ bessel_i0 = define_along(
 )
 
 
+@shown_call()
 def i0(x: Any) -> Array:
     """Elementwise modified Bessel function of the first kind, order 0. ValueError unless `x` is real.
 

@@ -32,6 +32,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
 from shardwise.ops.elementwise import unary as one
+from shardwise.transforms.jit.shown_calls import shown_call
 
 
 def negative(x: Any, /) -> Array:
@@ -134,6 +135,7 @@ def ceil(x: Any, /) -> Array:
     return as_array(v) if not is_inexact(v.dtype) else bind(one.ceil_p, v)
 
 
+@shown_call()
 def trunc(x: Any) -> Array:
     """Elementwise `x` without its fraction; integers and bools stay.
 
@@ -159,6 +161,7 @@ def fix(x: Any, out: None = None) -> Array:
     return trunc(x)
 
 
+@shown_call()
 def rint(x: Any, /) -> Array:
     """Elementwise nearest integer of `x`, as a float; halves go to the even neighbour.
 
@@ -171,6 +174,7 @@ def rint(x: Any, /) -> Array:
     return round(v)
 
 
+@shown_call("decimals out")
 def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Elementwise `a` rounded to this number of decimals, halves to even.
 
@@ -209,6 +213,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
 around = renamed(round, "around")
 
 
+@shown_call("copy")
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """Elementwise `x` with NaN and the infinities replaced: by `nan`, `posinf` and `neginf`, of which the last two
     are the largest and the least finite value if not given.
@@ -276,6 +281,7 @@ def conjugate(x: Any, /) -> Array:
 conj = renamed(conjugate, "conj")
 
 
+@shown_call("deg")
 def angle(z: Any, deg: bool = False) -> Array:
     """Elementwise angle of the complex `z`, in radians or degrees; 0 or pi for reals.
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Array, exact
-from shardwise.ops.rules.convert import as_array
+from shardwise.ir.showing import SHOWING
+from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.jit.jit import jit
 
 
@@ -32,5 +33,18 @@ def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:
             fixed.__name__ = fixed.__qualname__ = name
             form = forms[key] = jit(fixed)
         return form(*[v if isinstance(v, Array) else as_array(v) for v in values])
+
+    return call
+
+
+def compiled_in_calls(sample: Callable[..., Any]) -> Callable[..., Any]:
+    """`compiled`, for a function that JAX does not compile by itself: in programs that are shown its ops are the caller's."""
+    form = compiled(sample)
+
+    @functools.wraps(sample)
+    def call(*values: Any, **static: Any) -> Any:
+        if not SHOWING.get():
+            return form(*values, **static)
+        return sample(*[v if isinstance(v, Array) else as_value(v) for v in values], **static)
 
     return call

@@ -27,7 +27,7 @@ from shardwise.ops.random.random_bits import (
     random_wrap,
 )
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.random.compiled import compiled
+from shardwise.random.compiled import compiled_in_calls
 
 _UINT32 = np.dtype(np.uint32)
 _THREEFRY = "threefry2x32"
@@ -289,7 +289,7 @@ def _in_form_of(key: Array, made: Array) -> Array:
     return made if is_typed(key) else random_unwrap(made)
 
 
-@compiled
+@compiled_in_calls
 def _split(key: Array, *, shape: tuple[int, ...]) -> Array:
     return _in_form_of(key, random_split(typed(key), shape))
 
@@ -305,7 +305,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Array:
     return _split(checked_key("split", key), shape=shape)
 
 
-@compiled
+@compiled_in_calls
 def _fold_in(key: Array, data: Array) -> Array:
     return _in_form_of(key, random_fold_in(typed(key), data))
 

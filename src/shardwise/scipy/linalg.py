@@ -24,6 +24,7 @@ from shardwise.scipy.factorizations import *  # noqa: F403
 from shardwise.scipy.factorizations import cho_factor, cho_solve
 from shardwise.scipy.matrix_operands import inexact, inexact_like, system
 from shardwise.scipy.special_matrices import *  # noqa: F403
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["det", "expm", "expm_frechet", "inv", "polar", "solve", "solve_sylvester", "solve_triangular", "sqrtm"]
 __all__ += _factorizations.__all__
@@ -163,6 +164,7 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
 # -- matrix functions ------------------------------------------------------------------------------------------------------------
 
 
+@shown_call("upper_triangular max_squarings")
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """The exponential of the matrices `A`; NaN where it would take more than `max_squarings`. ValueError unless
     square.
@@ -214,6 +216,7 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
     return matrix_functions.sqrtm(strong(*inexact("sqrtm", A)))
 
 
+@shown_call("side method")
 def polar(
     a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
 ) -> tuple[Array, Array]:

@@ -349,6 +349,22 @@ def test_a_policy_that_was_called_keeps_nothing() -> None:
     assert found[0][0] == 2
 
 
+def test_policies_may_say_it_by_name():
+    """What `ad_checkpoint` calls Saveable is kept, what it calls Recompute is computed again."""
+    from shardwise import ad_checkpoint
+
+    def f(x):
+        return jnp.sin(jnp.cos(x))
+
+    for verdict, plain in ((ad_checkpoint.Saveable, True), (ad_checkpoint.Recompute, False)):
+        found = [
+            saved_residuals(sw.checkpoint(f, policy=lambda *_, say=say, **__: say), 1.0) for say in (verdict, plain)
+        ]
+        assert len(found[0]) == len(found[1]) == 1 + plain
+    place = ad_checkpoint.Offloadable(src="device", dst="pinned_host")
+    assert (place.src, place.dst) == ("device", "pinned_host")
+
+
 @pytest.mark.parametrize(
     ("policy", "times"),
     [

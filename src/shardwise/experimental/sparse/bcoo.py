@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,6 +61,11 @@ class BCOO(JAXSparse):
     def nse(self) -> int:
         """How many elements are kept, of each batch."""
         return self.indices.shape[-2]
+
+    if TYPE_CHECKING:  # by `sparsify`, which gives a program of dense arrays its sparse form
+
+        def __getitem__(self, index: Any) -> BCOO: ...
+        def __iter__(self) -> Iterator[BCOO]: ...
 
     n_batch = property(lambda self: batch_dims(self.indices))
     n_sparse = property(lambda self: self.indices.shape[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import register_pytree_node
-from shardwise.experimental.sparse.bcoo import BCOO
+from shardwise.experimental.sparse.bcoo import BCOO, bcoo_dot_general
 from shardwise.experimental.sparse.formats import JAXSparse, only_sparse_dims
+from shardwise.experimental.sparse.pieces import bcoo_concatenate
 from shardwise.ir import Array
 
 
@@ -148,6 +150,36 @@ def bcsr_fromdense(
     Array([0, 1, 3], dtype=int32)
     """
     return BCSR.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
+
+
+def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
+    """One element per place, in order, zeros included; `nse` is the greatest number of them, which a traced function needs."""
+    return mat.sum_duplicates(nse, remove_zeros=False)
+
+
+def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
+    """The elements of a dense matrix at the places of the rows `indices` and `indptr`: f[nse]."""
+    columns, dense = jnp.asarray(indices), jnp.asarray(mat)
+    places = BCSR((jnp.zeros(columns.shape, dense.dtype), columns, indptr), shape=dense.shape).to_bcoo().indices
+    return dense.at[places[:, 0], places[:, 1]].get(mode="fill", fill_value=0)
+
+
+def bcsr_dot_general(
+    lhs: BCSR, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
+    """`lax.dot_general` of a `BCSR` and a dense array: dense; see `bcoo_dot_general`."""
+    return bcoo_dot_general(
+        lhs.to_bcoo(),
+        rhs,
+        dimension_numbers=dimension_numbers,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
+    """The matrices one after the other along `dimension`; see `bcoo_concatenate`."""
+    return BCSR.from_bcoo(bcoo_concatenate([m.to_bcoo() for m in operands], dimension=dimension))
 
 
 __dir__ = _listing(__name__)

@@ -1,4 +1,4 @@
-"""`grad` and `value_and_grad` with respect to sparse arrays: by their elements, the places stay."""
+"""`grad`, `value_and_grad`, `jacfwd` and `jacrev` with respect to sparse arrays: by their elements, the places stay."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
+from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from shardwise.experimental.sparse.formats import JAXSparse
+from shardwise.transforms.derivatives.autodiff import jacfwd as _jacfwd
+from shardwise.transforms.derivatives.autodiff import jacrev as _jacrev
 from shardwise.transforms.derivatives.autodiff import value_and_grad as _value_and_grad
+from shardwise.transforms.interpreters.vmap import vmap
 
 
 def value_and_grad(
@@ -80,3 +83,73 @@ def _with_elements(arg: Any, elements: Any) -> Any:
             own = tree_unflatten(structure, [own, *parts[1:]])
         found.append(own)
     return tree_unflatten(tree, found)
+
+
+def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def jacobian(
+        fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
+    ) -> Callable[..., Any]:
+        nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+        @functools.wraps(fun)
+        def wrapped(*args: Any, **given: Any) -> Any:
+            chosen = [args[i] for i in nums]
+
+            def of_elements(*elements: Any) -> Any:
+                full = list(args)
+                for i, arg, own in zip(nums, chosen, elements, strict=True):
+                    full[i] = _with_elements(arg, own)
+                result = fun(*full, **given)
+                if any(map(_is_sparse, tree_leaves(result, is_leaf=_is_sparse))):
+                    raise NotImplementedError(
+                        f"sparse.{name} of a function with a sparse result. Make it dense by todense(), or give its elements."
+                    )
+                return result
+
+            every = tuple(range(len(nums)))
+            found = of(of_elements, every, has_aux=has_aux, **kwargs)(*map(_elements, chosen))
+            parts, aux = found if has_aux else (found, None)
+
+            def rebuilt(slopes: tuple[Any, ...]) -> Any:
+                pieces = tuple(map(_with_rows, chosen, slopes))
+                return pieces[0] if isinstance(argnums, int) else pieces
+
+            def is_slopes(x: Any) -> bool:
+                if type(x) is not tuple or len(x) != len(nums):
+                    return False
+                same = lambda own, arg: tree_structure(own) == tree_structure(_elements(arg))  # noqa: E731
+                return all(map(same, x, chosen))
+
+            slopes = tree_map(rebuilt, parts, is_leaf=is_slopes)
+            return (slopes, aux) if has_aux else slopes
+
+        return wrapped
+
+    jacobian.__name__ = jacobian.__qualname__ = name
+    jacobian.__doc__ = f"""`shardwise.{name}` for functions of sparse arrays with dense results.
+
+    By one of shape [m, n], a result of shape [k] has as slope a sparse array [k, m, n] with a batch dim and elements at the same
+    places. NotImplementedError for sparse results.
+    """
+    return jacobian
+
+
+def _with_rows(arg: Any, slopes: Any) -> Any:
+    """`arg` with slopes in place of its elements, whose leading dims become batch dims."""
+    leaves, tree = tree_flatten(arg, is_leaf=_is_sparse)
+    return tree_unflatten(
+        tree, [_rows_of(leaf, own) for leaf, own in zip(leaves, tree.flatten_up_to(slopes), strict=True)]
+    )
+
+
+def _rows_of(leaf: Any, slopes: Any) -> Any:
+    if not _is_sparse(leaf):
+        return slopes
+    build = lambda own: _with_elements(leaf, own)  # noqa: E731
+    for _ in range(slopes.ndim - leaf.data.ndim):
+        build = vmap(build)
+    return build(slopes)
+
+
+jacfwd = _jacobian(_jacfwd, "jacfwd")
+jacrev = jacobian = _jacobian(_jacrev, "jacrev")

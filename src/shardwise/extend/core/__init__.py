@@ -64,6 +64,17 @@ class EffectTypes:
 control_flow_allowed_effects = EffectTypes()
 
 
+class Token:
+    """A value that says that something has happened: the array `buf`, once it is computed."""
+
+    def __init__(self, buf: _Array) -> None:
+        self._buf = buf
+
+    def block_until_ready(self) -> None:
+        """Return once the array is computed."""
+        self._buf.block_until_ready()
+
+
 def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:
     """The type of one of the `size` items along dim `axis`; `aval` itself for None."""
     if axis is None:

@@ -35,6 +35,7 @@ from shardwise.ir import (
     current_trace,
     exact,
     kept_equations,
+    recording_trace,
     subprograms,
     trace_program,
 )
@@ -91,7 +92,7 @@ def trace_body(
         leaves, out_tree = tree_flatten(result)
         return [_result(leaf, name) for leaf in leaves]
 
-    trace = ProgramTrace(name)
+    trace = recording_trace(name)
     program, consts = trace_program(flat, types, name, trace=trace)
     assert out_tree is not None
     body = Body(interned(kept_equations(program)), tuple(consts), out_tree)

@@ -12,7 +12,19 @@ from typing import Any
 
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
-from shardwise.ir import Array, Equation, ExactParams, Program, ShapedArray, bind, define_op, trace_program
+from shardwise.ir import (
+    Array,
+    Equation,
+    ExactParams,
+    Program,
+    ShapedArray,
+    Shown,
+    ShownTrace,
+    bind,
+    current_trace,
+    define_op,
+    trace_program,
+)
 from shardwise.ops.rules.derivative import do
 
 Rule = Callable[..., tuple[Array, Array | None]]
@@ -21,7 +33,7 @@ Rule = Callable[..., tuple[Array, Array | None]]
 def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any) -> Callable[..., Array]:
     """``body(*values, **params)``, whose derivative is ``jvp(primals, tangents, **params) -> (result, tangent)``.
 
-    `fields` are others of its `Op`.
+    `fields` are others of its `Op`. Programs that are shown have the ops of `body` in its place, if `shown` says nothing else.
     """
 
     @recent(512)
@@ -41,6 +53,12 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
         result, tangent = jvp(primals, tangents, **params)
         return [result], [tangent]
 
+    def parts(values: tuple[Any, ...], params: dict[str, Any]) -> list[Any]:
+        trace = current_trace()
+        assert isinstance(trace, ShownTrace)
+        return [body(*map(trace.array, values), **params)]
+
+    fields.setdefault("shown", Shown(parts=parts))
     op = define_op(name, type_rule=type_rule, typed=True, multiple_results=True, inline=inline, jvp=rule, **fields)
 
     def call(*values: Any, **params: Any) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.base.config import config
 from shardwise.base.dtypes import finfo, is_key_dtype, itemsize_bits, physical
 from shardwise.base.tree import tree_map
-from shardwise.ir import Array, Literal, ShapedArray, SmallForm, bind, define_op, literal
+from shardwise.ir import Array, Literal, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -51,6 +51,12 @@ def _typed_as(ct: Any, aval: ShapedArray) -> Any:
     return do.convert_element_type(ct, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
+def _parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """A number has the other type at once."""
+    (x,) = values
+    return convert(x, params["new_dtype"], params["weak_type"]) if isinstance(x, Literal) else None
+
+
 convert_element_type_p = define_op(
     "convert_element_type",
     type_rule=_convert_type,
@@ -61,6 +67,7 @@ convert_element_type_p = define_op(
     jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
     transpose=back(lambda ct, x, **params: _typed_as(ct, x.aval)),
     keys=HANDS_ON,
+    shown=Shown(parts=_parts),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import elementwise_error, specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -111,6 +111,22 @@ def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
     return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
 
 
+def _select_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """JAX's cases are of one shape: smaller ones are broadcast."""
+    which, *cases = values
+    shape = np.broadcast_shapes(*[v.aval.shape for v in values])
+    if all(c.aval.shape == shape for c in cases) or any(v.aval.mesh is not None for v in values):
+        return None
+    return bind(select_n_p, which, *[_wide(c, shape) for c in cases], **params)
+
+
+def _wide(case: Any, shape: tuple[int, ...]) -> Any:
+    dims = tuple(range(len(shape) - len(case.aval.shape), len(shape)))
+    if case.aval.shape == shape:
+        return case
+    return do.broadcast_in_dim(case, shape=shape, broadcast_dimensions=dims, out_sharding=None)
+
+
 select_n_p = define_op(
     "select_n",
     type_rule=_select_type,
@@ -119,6 +135,7 @@ select_n_p = define_op(
     emit=ir.SELECT_N,
     additive=(1, None),
     explicit=_select_explicit,
+    shown=Shown(parts=_select_parts),
     jvp=_select_jvp,
     transpose=_select_transpose,
 )

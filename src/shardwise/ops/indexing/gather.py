@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Equation, ShapedArray, SmallForm, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON
@@ -267,6 +267,10 @@ def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
     return _small_gather(body, eqn, values, wanted, fill, eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP)
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in shown.items() if k != "wrap_negative" or v}
+
+
 gather_p = define_op(
     "gather",
     type_rule=_gather_type,
@@ -284,6 +288,7 @@ gather_p = define_op(
     batch=_gather_batch,
     keys=HANDS_ON,
     indexed=_indexed,
+    shown=Shown(change=_shown, empty=("fill_value",)),
     extracts="copies",
     small=SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit")),
 )

@@ -28,6 +28,7 @@ from shardwise.ops.indexing.scatter_derivative import (
     sum_transpose,
 )
 from shardwise.ops.indexing.scatter_kernel import REDUCTIONS, scatter_compile, scatter_kernel
+from shardwise.ops.indexing.shown_starts import combination
 from shardwise.ops.indexing.window_numbers import (
     GatherScatterMode,
     ScatterDimensionNumbers,
@@ -262,6 +263,13 @@ def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
 _SMALL = SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit"))
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    combine, operand = eqn.params["combine"], eqn.inputs[0].aval
+    program = combination(combine, operand.update(shape=(), weak_type=False)) if combine else None
+    kept = {k: v for k, v in shown.items() if k != "wrap_negative" or v}
+    return {**kept, "update_consts": (), "update_jaxpr": program}
+
+
 def _define(combine: str, **derivative: Any) -> Op:
     name = f"scatter_{combine}" if combine else "scatter"
     return define_op(
@@ -282,7 +290,11 @@ def _define(combine: str, **derivative: Any) -> Op:
         indexed=scatter_indexed,
         small=_SMALL,
         keys=None if combine else KeyUses({2: True}, forwards={0: 0}),
-        shown=Shown(f"scatter-{combine}" if combine else None),
+        shown=Shown(
+            f"scatter-{combine}" if combine else None,
+            hidden=frozenset({"combine", "update_axes", "operand_axes"}),
+            change=_shown,
+        ),
         **derivative,
     )
 

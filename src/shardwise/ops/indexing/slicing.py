@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, SmallForm, bind, define_op, literal
+from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON, KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops.indexing.shown_starts import counted_starts
 from shardwise.ops.indexing.slice_partition import slice_partition, slice_window
 from shardwise.ops.indexing.slice_updates import UpdateKernel, clamped, update_window
 from shardwise.ops.rules.convert import as_array, as_value
@@ -127,6 +128,20 @@ def _indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    """JAX has no param for starts that count from the end: its programs count them by ops."""
+    return {k: v for k, v in shown.items() if k != "wrap" or any(v)}
+
+
+def _slice_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    operand, *starts = values
+    wrap = params["wrap"]
+    if not any(wrap):
+        return None
+    counted = counted_starts(starts, operand.aval.shape, wrap)
+    return do.dynamic_slice(operand, *counted, **{**params, "wrap": (False,) * len(wrap)})
+
+
 _starts_fit = later("shardwise.runtime.small", "starts_fit")
 
 dynamic_slice_p = define_op(
@@ -144,6 +159,7 @@ dynamic_slice_p = define_op(
     explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
     keys=HANDS_ON,
     indexed=_indexed,
+    shown=Shown(change=_shown, parts=_slice_parts),
     extracts="window",
     partition=slice_partition,
 )
@@ -317,6 +333,15 @@ def _update_hold(params: Params, in_types: Types) -> Any:
     return held
 
 
+def _update_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    operand, update, *starts = values
+    wrap = params["wrap"]
+    if not any(wrap):
+        return None
+    counted = counted_starts(starts, operand.aval.shape, wrap)
+    return do.dynamic_update_slice(operand, update, *counted, **{**params, "wrap": (False,) * len(wrap)})
+
+
 dynamic_update_slice_p = define_op(
     "dynamic_update_slice",
     forward_first=True,
@@ -334,6 +359,7 @@ dynamic_update_slice_p = define_op(
     boxes=_update_boxes,
     keys=KeyUses({1: True}, forwards={0: 0}),
     indexed=_update_indexed,
+    shown=Shown(change=_shown, parts=_update_parts),
     small=SmallForm(
         later("shardwise.runtime.small", "dynamic_update"),
         _starts_fit,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.ir import Array, Box, Equation, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
@@ -152,6 +152,12 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in shown.items() if k != "shape" and v != ()}
 
 
+def _parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """A number as an array without dims is the number."""
+    (x,) = values
+    return x if isinstance(x, Literal) and not params["shape"] and x.aval.mesh is None else None
+
+
 broadcast_in_dim_p = define_op(
     "broadcast_in_dim",
     type_rule=_broadcast_type,
@@ -167,7 +173,7 @@ broadcast_in_dim_p = define_op(
     jvp="linear",
     transpose=_broadcast_transpose,
     batch=in_front("broadcast_in_dim", _broadcast_mapped),
-    shown=Shown(renamed={"out_sharding": "sharding"}, change=_shown),
+    shown=Shown(renamed={"out_sharding": "sharding"}, change=_shown, parts=_parts),
     keys=HANDS_ON,
 )
 

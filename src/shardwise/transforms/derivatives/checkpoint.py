@@ -24,7 +24,6 @@ from shardwise.ir import (
     Equation,
     Literal,
     Program,
-    ProgramTrace,
     Replay,
     ShapedArray,
     Shown,
@@ -36,6 +35,7 @@ from shardwise.ir import (
     eval_program,
     exact,
     is_eager,
+    recording_trace,
     splice,
     subprograms,
     trace_program,
@@ -51,6 +51,9 @@ from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.bodies.jit_rules import Made, held, remembered, with_tangents, without_state
 from shardwise.transforms.derivatives.other_policy import chosen_policy
+from shardwise.transforms.derivatives.policies import RECOMPUTE as RECOMPUTE
+from shardwise.transforms.derivatives.policies import SAVEABLE as SAVEABLE
+from shardwise.transforms.derivatives.policies import Offload as Offload
 from shardwise.transforms.derivatives.policies import Policy, Said, asked
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.interpreters.batch_trace import batch_program
@@ -157,7 +160,7 @@ def checkpoint(
                 return [as_array(as_value(o)) for o in outs]
 
             name = getattr(fun, "__name__", "checkpoint")
-            recording = ProgramTrace(name)
+            recording = recording_trace(name)
             try:
                 program, consts = trace_program(flat, types, name, trace=recording)
             except ConcretizationTypeError as error:

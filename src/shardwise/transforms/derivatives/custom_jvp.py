@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from shardwise.base.signatures import P, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, Shown, bind, current_trace, define_op, trace_program, tracing
+from shardwise.base.wrapping import name_of
+from shardwise.ir import Equation, Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ir.references import Reference, holding, over_state
 from shardwise.ops.rules.convert import as_array, as_value
@@ -220,6 +221,14 @@ def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_:
     return transpose_linear(program, args, cts)
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    """The rule by its name, and whether it asks for zeros, as in JAX."""
+    rule = eqn.params["rule"]
+    custom = next((a for a in getattr(rule, "args", ()) if isinstance(a, custom_jvp)), None)
+    name = name_of(custom.jvp) if custom is not None and custom.jvp is not None else name_of(rule)
+    return {**shown, "jvp": name, "symbolic_zeros": custom is not None and custom.symbolic_zeros}
+
+
 custom_jvp_op = define_op(
     "custom_jvp_call",
     type_rule=called_type,
@@ -229,5 +238,5 @@ custom_jvp_op = define_op(
     transpose=_custom_jvp_transpose,
     inline=lambda eqn: eqn.params["program"],
     batch=_custom_jvp_batch,
-    shown=Shown(renamed={"program": "call_jaxpr"}),
+    shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rule"}), change=_shown),
 )

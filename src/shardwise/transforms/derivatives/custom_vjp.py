@@ -23,7 +23,8 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )
-from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
+from shardwise.base.wrapping import name_of
+from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
 from shardwise.ir.references import Ended, Reference, holding, over_state
@@ -426,6 +427,13 @@ def _custom_vjp_batch(
     return outs, [0] * len(outs)
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    """The rules by their names, and whether they ask for zeros, as in JAX."""
+    custom = getattr(eqn.params["rules"], "custom", None)
+    rules = {} if custom is None else {"fwd": name_of(custom.fwd), "bwd": name_of(custom.bwd)}
+    return {**shown, **rules, "symbolic_zeros": custom is not None and custom.symbolic_zeros}
+
+
 custom_vjp_op = define_op(
     "custom_vjp_call",
     type_rule=called_type,
@@ -434,5 +442,5 @@ custom_vjp_op = define_op(
     jvp=_custom_vjp_jvp,
     inline=lambda eqn: eqn.params["program"],
     batch=_custom_vjp_batch,
-    shown=Shown(renamed={"program": "call_jaxpr"}),
+    shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rules", "out_tree"}), change=_shown),
 )

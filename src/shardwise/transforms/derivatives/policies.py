@@ -28,6 +28,25 @@ class Offload:
     dst: str
 
 
+class Verdict:
+    """What a policy says of a value that stays where it is: that it is kept, or that it is computed again."""
+
+    __slots__ = ("_kept", "_name")
+
+    def __init__(self, name: str, kept: bool) -> None:
+        self._name, self._kept = name, kept
+
+    def __bool__(self) -> bool:
+        return self._kept
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+SAVEABLE = Verdict("Saveable", True)
+RECOMPUTE = Verdict("Recompute", False)
+
+
 # -- what a policy makes of a program ----------------------------------------------------------------------------------------
 
 
@@ -98,9 +117,9 @@ def _as_run_first(program: Program) -> Program:
 _remembered = remembered(_asked)
 
 
-def _keeps(policy: Policy, eqn: Equation) -> bool | Offload:
+def _keeps(policy: Policy, eqn: Equation) -> bool | Verdict | Offload:
     found = policy(primitive_of(eqn.op, primitive_name(eqn)), *[a.aval for a in eqn.inputs], **eqn.params)
-    if not isinstance(found, (bool, Offload)):
+    if not isinstance(found, (bool, Verdict, Offload)):
         raise TypeError(
             f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}."
         )

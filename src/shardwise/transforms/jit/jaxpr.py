@@ -19,6 +19,7 @@ from shardwise.ops.devices.parallel import AXIS_ENV
 from shardwise.ops.rules.convert import as_value
 from shardwise.transforms.jit.abstract import bind_abstract, struct_of
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.shown_calls import showing_calls
 from shardwise.transforms.jit.stages import trace_call
 from shardwise.transforms.jit.wrapped import JitWrapped
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
@@ -71,7 +72,7 @@ def make_jaxpr(
 
         scope = dict(AXIS_ENV.get()) | dict(axis_env or ())
         named = MAPPED_AXES.get() | {axis for axis, _ in axis_env or ()}
-        with AXIS_ENV.override(tuple(scope.items())), MAPPED_AXES.override(named):
+        with AXIS_ENV.override(tuple(scope.items())), MAPPED_AXES.override(named), showing_calls():
             program, consts = trace_program(flat, [x.aval for x in call.leaves], name)
         closed = ClosedJaxpr(program, consts)
         if not return_shape:

@@ -30,13 +30,13 @@ from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
     Literal,
-    ProgramTrace,
     ShapedArray,
     Tracer,
     bind,
     eval_program,
     is_eager,
     kept_equations,
+    recording_trace,
     trace_program,
 )
 from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over
@@ -290,7 +290,7 @@ class JitWrapped(Generic[P, R]):
             return [as_result(leaf) for leaf in leaves]
 
         start = time.perf_counter()
-        recording = ProgramTrace(name)
+        recording = recording_trace(name)
         recording.declares_reads = True
         program, consts = trace_program(flat, types, name, names, recording)
         record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)

@@ -12,7 +12,7 @@ from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import check_placeable, place
 from shardwise.engine.placement import incompatible_devices
-from shardwise.ir import Array, ProgramTrace, bind, current_trace, is_eager
+from shardwise.ir import Array, ProgramTrace, ShownTrace, bind, current_trace, is_eager
 from shardwise.ops.devices.layout import enter_auto_op, reshard_op
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
@@ -282,4 +282,4 @@ def _typed(leaf: Any, target: Any, mesh: AbstractMesh) -> Array:
 
 def _run(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the body with the modes switched, inside a traced program; otherwise (eagerly, under grad or vmap) trace it for this call."""
-    return body(*args, **kwargs) if type(current_trace()) is ProgramTrace else jit(body)(*args, **kwargs)
+    return body(*args, **kwargs) if type(current_trace()) in (ProgramTrace, ShownTrace) else jit(body)(*args, **kwargs)

@@ -22,6 +22,7 @@ from shardwise.ir import (
     eagerly,
     eval_program,
     live_equations,
+    recording_trace,
     trace_program,
 )
 from shardwise.ir.op import Op
@@ -155,5 +156,5 @@ def block_trace(
         isinstance(mesh, Mesh) and manual == frozenset(mesh.axis_names) and all(type(v) is ArrayImpl for v in values)
     )
     if not shows or config.jax_disable_jit:
-        return ProgramTrace(name)
+        return recording_trace(name)
     return BlockTrace(name, mesh, values, in_dims, call, check)

@@ -71,24 +71,22 @@ def layout(doc: Doc, width: int = WIDTH) -> str:
         elif isinstance(item, Nest):
             todo += [(indent + item.by, broken, d) for d in reversed(item.body)]
         else:
-            fits = _fits(item.body, width - column, todo)
+            fits = _fits(item.body, width - column)
             todo += [(indent, not fits, d) for d in reversed(item.body)]
     return "".join(out)
 
 
-def _fits(body: Sequence[Doc], room: int, after: Sequence[tuple[int, bool, Doc]]) -> bool:
-    """Whether a flat `body`, and what follows it up to the next possible line end, fits."""
-    todo: list[tuple[bool, Doc]] = [(b, d) for _, b, d in after] + [(False, d) for d in reversed(body)]
+def _fits(body: Sequence[Doc], room: int) -> bool:
+    """Whether a flat `body` fits. What follows it in its line does not count."""
+    todo: list[Doc] = list(reversed(body))
     while room >= 0 and todo:
-        broken, item = todo.pop()
+        item = todo.pop()
         if isinstance(item, str):
             if "\n" in item:
                 return len(item.partition("\n")[0]) <= room
             room -= len(item)
         elif isinstance(item, Break):
-            if broken:
-                return True
             room -= len(item.flat)
         else:
-            todo += [(broken and isinstance(item, Nest), d) for d in reversed(item.body)]
+            todo += reversed(item.body)
     return room >= 0

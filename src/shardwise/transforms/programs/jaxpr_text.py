@@ -22,7 +22,9 @@ def primitive_name(eqn: Equation) -> str:
 def jaxpr_text(program: Program, source_info: bool = False) -> str:
     """The whole program as text; `source_info` adds the user's line to each equation."""
     shared = _shared(program)
-    writer = _Writer(source_info, used_in(program))
+    used = used_in(program)
+    writer = _Writer(source_info, used)
+    writer.dropped = {v for eqn in program.equations for v in eqn.outputs} - used
     everywhere = config.dialect.jaxprs.shared_programs_name_each_other
     if everywhere:
         writer.shared = {id(inner): name for name, inner in shared}
@@ -93,6 +95,7 @@ class _Writer:
         self.count = 0
         self.source_info = source_info
         self.used = used
+        self.dropped: set[Var] = set()  # results of the outer program that nobody reads, which have no name
         self.shared: dict[int, str] = {}  # the names of programs that are written elsewhere, by identity
 
     def name(self, atom: Atom) -> str:
@@ -109,7 +112,7 @@ class _Writer:
         return f"{self.name(var)}:{var.aval.str_short()}"
 
     def bound(self, var: Var) -> str:
-        return self.typed(var) if var in self.used else f"_:{var.aval.str_short()}"
+        return self.typed(var) if var not in self.dropped else f"_:{var.aval.str_short()}"
 
     def program(self, program: Program) -> Doc:
         """The program, or its name if it is shared."""
@@ -131,16 +134,18 @@ class _Writer:
     def equation(self, eqn: Equation) -> Doc:
         """``results = op[params] operands``"""
         left = " ".join(map(self.bound, eqn.outputs))
-        right = "".join(f" {self.name(a)}" for a in eqn.inputs) or (" " if eqn.outputs else "")
+        operands = [self.name(a) for a in eqn.inputs] or [""] * bool(eqn.outputs)
         params = self.params(eqn)
         name = primitive_name(eqn)
         if self.source_info and eqn.source:
-            right += f" # {eqn.source[0].rpartition('/')[2]}:{eqn.source[1]}"
+            operands.append(f"# {eqn.source[0].rpartition('/')[2]}:{eqn.source[1]}")
         head = f"{left} = {name}" if left else name
+        # A long list of operands goes on in a new line only where the line is full already.
+        right = nest(2, *[d for i, operand in enumerate(operands) for d in (group(Break()) if i else " ", operand)])
         if not params:
-            return group(head, right)
+            return nest(0, head, right)
         inner = joined([Break()], [[p] for p in params])
-        return group(head, "[", nest(2, Break(""), *inner), Break(""), "]", right)
+        return nest(0, head, group("[", nest(2, Break(""), *inner), Break(""), "]"), right)
 
     def params(self, eqn: Equation) -> list[Doc]:
         shown = eqn.op.shown.params(eqn)

@@ -1,0 +1,333 @@
+"""Pieces of `BCOO` arrays: cut, put together, repeated, turned around, and read at the places of others.
+
+In: arrays and static or, for `bcoo_dynamic_slice`, traced positions. Out: arrays with the same batch and dense dims, if not said otherwise.
+Elements that a piece leaves out stay, at places outside of its shape, so that shapes do not depend on values.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import numpy as jnp
+from shardwise import random
+from shardwise.base.dtypes import default_dtype
+from shardwise.base.listing import listing as _listing
+from shardwise.experimental.sparse.batches import are_inside
+from shardwise.experimental.sparse.bcoo import BCOO
+from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
+from shardwise.transforms.interpreters.vmap import vmap
+
+__all__ = ["bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "bcoo_extract", "bcoo_multiply_sparse", "bcoo_rev",
+           "bcoo_slice", "bcoo_squeeze", "random_bcoo"]  # fmt: skip
+
+
+def _ends(mat: BCOO) -> tuple[int, int]:
+    """Where sparse and dense dims begin."""
+    return mat.n_batch, mat.n_batch + mat.n_sparse
+
+
+def _check_rank(name: str, mat: BCOO, **given: Sequence[Any]) -> None:
+    for argument, values in given.items():
+        if len(values) != mat.ndim:
+            raise TypeError(f"{name}: {argument} has one entry per dim of shape {mat.shape}, got {tuple(values)}.")
+
+
+# -- cuts --------------------------------------------------------------------------------------------------------------------------
+
+
+def bcoo_slice(
+    mat: BCOO, *, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> BCOO:
+    """The elements from `start_indices` up to `limit_indices`, every `strides`-th of a dim.
+
+    Raises:
+        TypeError: there is not one position per dim, or positions are out of bounds or out of order.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcoo_slice(m, start_indices=(1, 0), limit_indices=(2, 2)).todense()
+    Array([[2., 3.]], dtype=float32)
+    """
+    steps = (1,) * mat.ndim if strides is None else tuple(map(operator.index, strides))
+    starts, limits = tuple(map(operator.index, start_indices)), tuple(map(operator.index, limit_indices))
+    _check_rank("bcoo_slice", mat, start_indices=starts, limit_indices=limits, strides=steps)
+    if any(not 0 <= a <= b <= n or s < 1 for a, b, s, n in zip(starts, limits, steps, mat.shape, strict=True)):
+        raise TypeError(
+            f"bcoo_slice of shape {mat.shape} needs 0 <= start <= limit <= size and strides from 1 on, got {starts}, {limits} and {steps}."
+        )
+    shape = tuple(-(-(b - a) // s) for a, b, s in zip(starts, limits, steps, strict=True))
+    cut = lambda x, n, d: slice(None) if n == 1 else slice(starts[d], limits[d], steps[d])  # noqa: E731
+    data, indices = _cut_arrays(mat, lambda x, axis, d: x[(slice(None),) * axis + (cut(x, x.shape[axis], d),)])
+    first, end = _ends(mat)
+    begins, strided = np.asarray(starts[first:end]), np.asarray(steps[first:end])
+    moved = indices - begins.astype(indices.dtype)
+    kept = (moved >= 0) & (moved % strided == 0) & (indices < np.asarray(limits[first:end], indices.dtype))
+    return _placed(mat, data, moved // strided, kept, shape)
+
+
+def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
+    """The elements of a window of `slice_sizes` at `start_indices`, which are clamped so that it fits; negative ones count from the end."""
+    sizes = tuple(map(operator.index, slice_sizes))
+    starts = [jnp.asarray(s) for s in start_indices]
+    _check_rank("bcoo_dynamic_slice", mat, start_indices=starts, slice_sizes=sizes)
+    if any(not 0 <= size <= n for size, n in zip(sizes, mat.shape, strict=True)):
+        raise TypeError(f"bcoo_dynamic_slice: slice_sizes {sizes} do not fit an array of shape {mat.shape}.")
+    begins = [
+        jnp.clip(jnp.where(s < 0, s + n, s), 0, n - size) for s, n, size in zip(starts, mat.shape, sizes, strict=True)
+    ]
+
+    def window(x: Array, axis: int, d: int) -> Array:
+        return x if x.shape[axis] == 1 else lax.dynamic_slice_in_dim(x, begins[d], sizes[d], axis)
+
+    data, indices = _cut_arrays(mat, window)
+    first, end = _ends(mat)
+    offsets = [b.astype(indices.dtype) for b in begins[first:end]]
+    moved = indices - (jnp.stack(offsets) if offsets else jnp.zeros(0, indices.dtype))
+    kept = (moved >= 0) & (moved < np.asarray(sizes[first:end], indices.dtype))
+    return _placed(mat, data, moved, kept & (indices < np.asarray(mat.shape[first:end], indices.dtype)), sizes)
+
+
+def _inside(mat: BCOO) -> Array:
+    """Which elements are inside of the shape; the indices' shape without its last dim."""
+    first, end = _ends(mat)
+    flat = (
+        mat.indices.reshape(-1, mat.n_sparse)
+        if mat.n_sparse
+        else mat.indices.reshape(math.prod(mat.indices.shape[:-1]), 0)
+    )
+    return are_inside(flat, mat.shape[first:end]).reshape(mat.indices.shape[:-1])
+
+
+def _cut_arrays(mat: BCOO, cut: Callable[[Array, int, int], Array]) -> tuple[Array, Array]:
+    """Data and indices with ``cut(array, axis, dim)`` along batch and dense dims. A batch dim of size 1 in an array of more is kept."""
+    data, indices = mat.data, mat.indices
+    first, end = _ends(mat)
+    for d in range(first):
+        data, indices = (
+            cut(x, d, d) if x.shape[d] == mat.shape[d] and mat.shape[d] != 1 else x for x in (data, indices)
+        )
+        if mat.shape[d] == 1:
+            data = cut(data, d, d)
+    for d in range(end, mat.ndim):
+        data = cut(data, d - end + first + 1, d)
+    return data, indices
+
+
+def _placed(mat: BCOO, data: Array, indices: Array, kept: Array, shape: Sequence[int]) -> BCOO:
+    """The elements at new indices; those that are not `kept` are put outside."""
+    first, end = _ends(mat)
+    inside = jnp.all(kept, axis=-1, keepdims=True)
+    outside = np.asarray(shape[first:end], indices.dtype)
+    return BCOO((data, jnp.where(inside, indices, outside)), shape=tuple(shape), unique_indices=mat.unique_indices)
+
+
+def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
+    """The array without `dimensions`, which have size 1. ValueError for others."""
+    gone = sorted({d % arr.ndim if arr.ndim else d for d in dimensions})
+    if any(arr.shape[d] != 1 for d in gone):
+        raise ValueError(f"bcoo_squeeze takes dims of size 1 away, got {tuple(dimensions)} of shape {arr.shape}.")
+    first, end = _ends(arr)
+    left = [d for d in range(first, end) if d not in gone]
+    batch = tuple(d for d in gone if d < first)
+    inside = _inside(arr)[..., None]
+    shape = tuple(n for d, n in enumerate(arr.shape) if d not in gone)
+    outside = np.asarray([arr.shape[d] for d in left], arr.indices.dtype)
+    places = arr.indices[..., [d - first for d in left]]
+    data = arr.data if left else jnp.where(_beside(inside[..., 0], arr.data), arr.data, 0)
+    indices = jnp.where(inside, places, outside)
+    dense = tuple(d - end + first + 1 for d in gone if d >= end)
+    return BCOO((lax.squeeze(data, (*batch, *dense)), lax.squeeze(indices, batch)), shape=shape)
+
+
+def _beside(mask: Array, data: Array) -> Array:
+    """A mask of elements with dims for those of each element."""
+    return mask.reshape(*mask.shape, *(1,) * (data.ndim - mask.ndim))
+
+
+def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
+    """The array with the order of its elements along `dimensions` reversed."""
+    turned = {d % operand.ndim for d in dimensions}
+    if len(turned) != len(tuple(dimensions)):
+        raise ValueError(f"bcoo_rev: dimensions must be unique, got {tuple(dimensions)}.")
+    data, indices = _cut_arrays(operand, lambda x, axis, d: lax.rev(x, (axis,)) if d in turned else x)
+    first, end = _ends(operand)
+    sizes = np.asarray(operand.shape[first:end], indices.dtype)
+    flips = np.asarray([d in turned for d in range(first, end)], bool)
+    kept = indices < sizes
+    return _placed(operand, data, jnp.where(flips, sizes - 1 - indices, indices), kept, operand.shape)
+
+
+# -- put together ------------------------------------------------------------------------------------------------------------------
+
+
+def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
+    """The arrays one after the other along `dimension`. Arrays with different layouts give one all of whose dims are sparse.
+
+    Raises:
+        ValueError: there are none.
+        TypeError: shapes differ in another dim.
+    """
+    if not operands:
+        raise ValueError("bcoo_concatenate takes at least one array.")
+    rest = {m.shape[:dimension] + m.shape[dimension + 1 :] for m in operands}
+    if len(rest) > 1 or any(m.ndim <= dimension for m in operands):
+        raise TypeError(f"bcoo_concatenate: shapes differ only in dim {dimension}, got {[m.shape for m in operands]}.")
+    layouts = {(m.n_batch, m.n_dense) for m in operands}
+    first, end = _ends(operands[0])
+    mats = list(operands) if len(layouts) == 1 and first <= dimension < end else [m.all_sparse() for m in operands]
+    first, end = _ends(mats[0])
+    sizes = [m.shape[dimension] for m in mats]
+    shape = (*mats[0].shape[:dimension], sum(sizes), *mats[0].shape[dimension + 1 :])
+    dtype = np.result_type(*[m.indices.dtype for m in mats])
+    column = np.arange(end - first) == dimension - first
+    outside = np.asarray(shape[first:end], dtype)
+    parts, places, begin = [], [], 0
+    for m, size in zip(mats, sizes, strict=True):
+        moved = m.indices.astype(dtype) + np.where(column, begin, 0).astype(dtype)
+        places.append(jnp.where(_inside(m)[..., None], moved, outside))
+        parts.append(m.data)
+        begin += size
+    batch = [np.broadcast_shapes(*[x.shape[:first] for x in xs]) for xs in (parts, places)]
+    wide = lambda xs, lead: [jnp.broadcast_to(x, (*lead, *x.shape[first:])) for x in xs]  # noqa: E731
+    data, indices = (jnp.concatenate(wide(xs, lead), first) for xs, lead in zip((parts, places), batch, strict=True))
+    return BCOO((data, indices), shape=shape, unique_indices=all(m.unique_indices for m in mats))
+
+
+def bcoo_broadcast_in_dim(
+    mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> BCOO:
+    """The array repeated along the dims of `shape` that are not among `broadcast_dimensions`, and those of size 1: all dims are sparse.
+
+    Raises:
+        TypeError: the dims do not fit.
+        NotImplementedError: `sharding` is given; sparse arrays are not split.
+    """
+    if sharding is not None:
+        raise NotImplementedError("bcoo_broadcast_in_dim gives an array that is not split; leave sharding out.")
+    wanted, dims = tuple(shape), tuple(broadcast_dimensions)
+    fits = len(dims) == mat.ndim and list(dims) == sorted(set(dims)) and all(0 <= d < len(wanted) for d in dims)
+    if not fits or any(n not in (1, wanted[d]) for n, d in zip(mat.shape, dims, strict=True)):
+        raise TypeError(f"bcoo_broadcast_in_dim of shape {mat.shape} to {wanted} along dims {dims} is not possible.")
+    own = mat.all_sparse()
+    column_of = {d: k for k, d in enumerate(dims)}
+    repeats = [1 if d in column_of and mat.shape[column_of[d]] == n else n for d, n in enumerate(wanted)]
+    full = (own.nse, *repeats)
+    inside = _inside(own)
+    columns = []
+    for d in range(len(wanted)):
+        if repeats[d] != 1 or d not in column_of:
+            columns.append(lax.broadcasted_iota(own.indices.dtype, full, d + 1))
+        else:
+            values = own.indices[:, column_of[d]]
+            columns.append(jnp.broadcast_to(values.reshape(-1, *(1,) * len(wanted)), full))
+    places = jnp.stack([c.reshape(-1) for c in columns], axis=-1) if columns else jnp.zeros((own.nse, 0), np.int32)
+    known = jnp.repeat(inside, math.prod(repeats), total_repeat_length=own.nse * math.prod(repeats))
+    indices = jnp.where(known[:, None], places, np.asarray(wanted, places.dtype))
+    data = jnp.repeat(jnp.where(inside, own.data, 0), math.prod(repeats), total_repeat_length=known.shape[0])
+    return BCOO((data, indices), shape=wanted, unique_indices=own.unique_indices)
+
+
+# -- places of others ------------------------------------------------------------------------------------------------------------
+
+
+def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
+    """The elements of a dense array at the places of a sparse one. ValueError where shapes differ.
+
+    Of several elements at one place the first one gets the value, the others 0, unless `assume_unique` says that there are none.
+    """
+    dense = jnp.asarray(arr)
+    if dense.shape != sparr.shape:
+        raise ValueError(f"bcoo_extract: arrays have one shape, got {sparr.shape} and {dense.shape}.")
+    own = sparr.all_sparse()
+    unique = own.unique_indices if assume_unique is None else assume_unique
+    found = dense.at[tuple(own.indices[:, d] for d in range(own.ndim))].get(mode="fill", fill_value=0)
+    if not unique:
+        order = jnp.lexsort((jnp.arange(own.nse), *(own.indices[:, d] for d in range(own.ndim))))
+        places = own.indices[order]
+        first = jnp.concatenate([jnp.ones(min(own.nse, 1), bool), jnp.any(places[1:] != places[:-1], axis=1)])
+        found = jnp.where(jnp.zeros(own.nse, bool).at[order].set(first), found, 0)
+    if sparr.n_sparse == sparr.ndim:
+        return BCOO((found, sparr.indices), shape=sparr.shape, unique_indices=sparr.unique_indices)
+    return BCOO((found, own.indices), shape=sparr.shape, unique_indices=own.unique_indices)
+
+
+def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
+    """The elementwise product of two sparse arrays: elements at the places of the first. Shapes broadcast against each other."""
+    shape = np.broadcast_shapes(lhs.shape, rhs.shape)
+    left, right = (
+        m.all_sparse()
+        if m.shape == shape
+        else bcoo_broadcast_in_dim(m, shape=shape, broadcast_dimensions=range(len(shape) - m.ndim, len(shape)))
+        for m in (lhs, rhs)
+    )
+    known = right.sum_duplicates(right.nse, remove_zeros=False)
+    inside = _inside(left)
+    if not shape or not known.nse:
+        other = jnp.broadcast_to(known.data.sum(), left.data.shape) if not shape else jnp.zeros(left.nse, known.dtype)
+        return BCOO((left.data * other, left.indices), shape=shape, unique_indices=left.unique_indices)
+    # One row per element of both: where a row of the first meets the row before it, that one has the factor.
+    rows = jnp.concatenate([known.indices, left.indices.astype(known.indices.dtype)])
+    late = jnp.concatenate([jnp.zeros(known.nse, np.int32), jnp.ones(left.nse, np.int32)])
+    order = jnp.lexsort((late, *(rows[:, d] for d in range(len(shape) - 1, -1, -1))))
+    latest = lax.cummax(jnp.where(order < known.nse, jnp.arange(order.shape[0]), -1))
+    source = jnp.where(latest >= 0, order[jnp.maximum(latest, 0)], 0)
+    place = jnp.zeros_like(order).at[order].set(source)[known.nse :]
+    equal = jnp.all(known.indices[place] == left.indices, axis=1) & inside & (_inside(known)[place])
+    factors = jnp.where(equal, known.data[place], 0)
+    return BCOO((left.data * factors, left.indices), shape=shape, unique_indices=left.unique_indices)
+
+
+# -- random arrays ---------------------------------------------------------------------------------------------------------------
+
+
+def random_bcoo(
+    key: Any,
+    shape: Sequence[int],
+    *,
+    dtype: Any = None,
+    indices_dtype: Any = None,
+    nse: float = 0.2,
+    n_batch: int = 0,
+    n_dense: int = 0,
+    unique_indices: bool = True,
+    sorted_indices: bool = False,
+    generator: Callable[..., Any] = random.uniform,
+    **kwds: Any,
+) -> BCOO:
+    """Elements of `generator` at random places: `nse` of each batch, or below 1 that share of its places.
+
+    Raises:
+        ValueError: the dims do not fit the shape, `nse` is no number of places, or `indices_dtype` cannot count them.
+    """
+    whole = tuple(map(operator.index, shape))
+    if min(n_batch, n_dense) < 0 or n_batch + n_dense > len(whole):
+        raise ValueError(f"random_bcoo: shape {whole} has no n_batch={n_batch} and n_dense={n_dense} dims.")
+    batch, sparse, dense = whole[:n_batch], whole[n_batch : len(whole) - n_dense], whole[len(whole) - n_dense :]
+    places = math.prod(sparse)
+    if not 0 <= nse < places:
+        raise ValueError(f"random_bcoo: nse is from 0 up to the number of places, {places}, got {nse}.")
+    count = operator.index(math.ceil(nse * places) if 0 < nse < 1 else nse)  # pyright: ignore[reportArgumentType]
+    index_type = np.dtype(default_dtype("i") if indices_dtype is None else indices_dtype)
+    if places > np.iinfo(index_type).max:
+        raise ValueError(f"random_bcoo: indices of type {index_type.name} do not count {places} places.")
+
+    def drawn(key: Any) -> Any:
+        if not sparse:
+            return jnp.zeros((count, 0), index_type)
+        flat = random.choice(key, places, (count,), replace=not unique_indices).astype(index_type)
+        return jnp.stack(jnp.unravel_index(flat, sparse), axis=-1)
+
+    first, *_ = keys = random.split(key, math.prod(batch) + 1)
+    data = generator(first, shape=(*batch, count, *dense), dtype=float if dtype is None else dtype, **kwds)
+    indices = vmap(drawn)(keys[1:]).reshape(*batch, count, len(sparse))
+    made = BCOO((data, indices), shape=whole, unique_indices=unique_indices)
+    return made.sort_indices() if sorted_indices else made
+
+
+__dir__ = _listing(__name__)

@@ -1,0 +1,53 @@
+"""Starts of windows as JAX's programs have them: those that may be negative are counted from the end by ops of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base.caches import recent
+from shardwise.ir import Literal, Program, ShapedArray, literal, trace_program
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.derivative import do, scalar
+
+
+def counted_starts(starts: Sequence[Any], sizes: Sequence[int], wrap: Sequence[bool]) -> list[Any]:
+    """Starts of slices that no longer count from the end.
+
+    JAX counts known starts of a slice while it traces; those of an index, which are not marked in `wrap`, by ops as the others.
+    """
+    index = not all(wrap) or not any(isinstance(s, Literal) for s in starts)
+    return [_counted(s, n, index) if wraps or index else s for s, n, wraps in zip(starts, sizes, wrap, strict=True)]
+
+
+def _counted(start: Any, size: int, index: bool) -> Any:
+    aval = start.aval
+    if aval.dtype.kind != "i":
+        return start
+    if isinstance(start, Literal) and not index:
+        known = int(start.value)
+        return literal(known + size if known < 0 else known, dtype=aval.dtype)
+    strong = convert(start, aval.dtype, False) if aval.weak_type and index else start
+    negative = do.lt(strong, literal(0, dtype=aval.dtype))
+    if strong.aval.weak_type:
+        strong, start = convert(start, aval.dtype, False), start
+    else:
+        start = strong
+    return do.select_n(negative, start, do.add(strong, literal(size, dtype=aval.dtype)))
+
+
+def wrapped_index(index: Any, size: int) -> Any:
+    """An index array whose negative elements count from the end of a dim."""
+    aval = index.aval
+    if aval.dtype.kind != "i":
+        return index
+    zero, extent = literal(0, dtype=aval.dtype), literal(size, dtype=aval.dtype)
+    if aval.weak_type:
+        zero, extent = scalar(0, aval.dtype), scalar(size, aval.dtype)
+    return convert(do.select_n(do.lt(index, zero), index, do.add(index, extent)), aval.dtype, False)
+
+
+@recent(64)
+def combination(combine: str, scalar: ShapedArray) -> Program:
+    """The program that combines two elements by the op `combine`."""
+    return trace_program(lambda a, b: [getattr(do, combine)(a, b)], [scalar, scalar])[0]
