@@ -62,7 +62,7 @@ def _is_made(function: Any) -> bool:
     return code is None or code.co_name != inner.__name__
 
 
-@pytest.mark.parametrize("module", ["shardwise.numpy", "shardwise.lax", "shardwise.nn"])
+@pytest.mark.parametrize("module", ["shardwise.numpy", "shardwise.lax", "shardwise.nn", "shardwise.ops"])
 def test_examples_of_functions_made_from_tables(module: str) -> None:
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     made = {name: f for name, f in _functions(module).items() if _is_made(f) and ">>>" in (f.__doc__ or "")}
@@ -72,8 +72,43 @@ def test_examples_of_functions_made_from_tables(module: str) -> None:
     assert not runner.failures
 
 
-# The modules that have a page in the reference: all of their functions are held to the same.
-PAGES = sorted(page.stem for page in (Path(__file__).parents[1] / "docs" / "api").glob("shardwise*.md"))
+# The modules in the reference: all of their functions are held to the same.
+REFERENCE = sorted(
+    module
+    for page in (Path(__file__).parents[1] / "docs" / "api").glob("*.md")
+    for module in re.findall(r"^\.\. public-names:: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+)
+
+# Modules for libraries that work on JAX's inside, and for kernels: their docstrings need no examples.
+INSIDE = tuple(
+    f"shardwise.{name}."
+    for name in (
+        "api_util",
+        "core",
+        "example_libraries",
+        "extend",
+        "interpreters",
+        "lib",
+        "experimental.mosaic",
+        "experimental.pallas",
+    )
+)
+
+
+def _shown_modules(name: str) -> Iterator[str]:
+    """The modules that `dir` shows below a module, and it."""
+    yield name
+    owner = importlib.import_module(name)
+    for shown in dir(owner):
+        inner = None if shown.startswith("_") else getattr(owner, shown, None)
+        if inspect.ismodule(inner) and inner.__name__ == f"{name}.{shown}":
+            yield from _shown_modules(inner.__name__)
+
+
+def test_every_module_is_once_in_the_reference() -> None:
+    assert len(set(REFERENCE)) == len(REFERENCE)
+    shown = {name for name in _shown_modules("shardwise") if not f"{name}.".startswith(INSIDE)}
+    assert {name for name in shown if _functions(name)} - set(REFERENCE) == set()
 
 
 def _parameters(function: Any) -> list[str]:
@@ -111,7 +146,7 @@ def _unsaid(function: Any) -> list[str]:
     return lacking + sorted(name for name in _errors(function) if name not in text)
 
 
-@pytest.mark.parametrize("module", PAGES)
+@pytest.mark.parametrize("module", [m for m in REFERENCE if not f"{m}.".startswith(INSIDE)])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_docstrings_of_functions_name_arguments_and_errors_and_show_an_example(module: str) -> None:
     assert {name: lacking for name, function in _functions(module).items() if (lacking := _unsaid(function))} == {}

@@ -144,6 +144,31 @@ def test_parameters_of_jax(name):
     assert different == [], "\n".join(different)
 
 
+@pytest.mark.parametrize("name", FACES)
+def test_defaults_of_jax(name):
+    """A call that leaves an argument out means the same: defaults that are plain values are JAX's."""
+    pytest.importorskip("jax")
+    try:
+        theirs = importlib.import_module(f"jax.{name}" if name else "jax")
+    except ModuleNotFoundError:
+        pytest.skip("JAX 0.10 has no such module")
+    ours = face(name)
+    different = []
+    for function in sorted(public(ours) & set(dir(theirs))):
+        mine, real = getattr(ours, function), getattr(theirs, function)
+        if not callable(mine) or isinstance(mine, type) or isinstance(real, type):
+            continue
+        try:
+            own, others = inspect.signature(mine).parameters, inspect.signature(real).parameters
+        except (TypeError, ValueError):
+            continue
+        for parameter in own.keys() & others.keys():
+            given, wanted = own[parameter].default, others[parameter].default
+            if isinstance(wanted, bool | int | float | str | tuple | None) and given != wanted:
+                different.append(f"{function}: {parameter} is {given!r} by default, in JAX {wanted!r}")
+    assert sorted(different) == []
+
+
 def missing_parameters(mine: inspect.Signature, real: inspect.Signature) -> list[str]:
     """Parameters of `real` that `mine` would not take by name, or not at their position."""
     kinds = inspect.Parameter

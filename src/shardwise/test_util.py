@@ -47,6 +47,10 @@ def check_jvp(
 
     Raises:
         AssertionError: values or derivatives do not match.
+
+    >>> from functools import partial
+    >>> from shardwise.test_util import check_jvp
+    >>> check_jvp(jnp.sin, partial(jax.jvp, jnp.sin), (1.0,), atol=0.01, rtol=0.01)
     """
     rng = np.random.default_rng(0)
     args = tuple(args)
@@ -68,7 +72,11 @@ def check_vjp(
 ) -> None:
     """Check ``f_vjp(*args) -> (value, pull)``, as ``partial(jax.vjp, f)`` is, against differences of `f`.
 
-    Arguments and errors as in `check_jvp`.
+    `atol`, `rtol`, `eps`, `err_msg` and errors as in `check_jvp`.
+
+    >>> from functools import partial
+    >>> from shardwise.test_util import check_vjp
+    >>> check_vjp(jnp.sin, partial(jax.vjp, jnp.sin), (1.0,), atol=0.01, rtol=0.01)
     """
     rng = np.random.default_rng(0)
     args = tuple(args)
@@ -90,7 +98,8 @@ def check_grads(
     rtol: Tolerance = None,
     eps: float | None = None,
 ) -> None:
-    """Check the derivatives of `f` up to this order, in every combination of the modes, against differences.
+    """Check the derivatives of `f` at `args` up to this order, in every combination of the modes, against
+    differences.
 
     Args:
         modes: of 'fwd' and 'rev'.
@@ -99,6 +108,9 @@ def check_grads(
     Raises:
         AssertionError: they do not match; the message names the modes in the order in which they were taken.
         ValueError: a mode of another name.
+
+    >>> from shardwise.test_util import check_grads
+    >>> check_grads(jnp.sin, (1.0,), order=2, atol=0.01, rtol=0.01)
     """
     for mode in modes:
         if mode not in ("fwd", "rev"):

@@ -100,7 +100,14 @@ def broadcast_prefix(
     return result
 
 
-_REQUIRED = object()
+class _Required:
+    """The default of what must be given for trees without leaves; None is a value, too."""
+
+    def __repr__(self) -> str:
+        return "<required without leaves>"
+
+
+_REQUIRED = _Required()
 
 
 def tree_reduce(

@@ -99,7 +99,13 @@ _declared: dict[type, Callable[[Any], Any]] = {}
 
 
 def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
-    """Declare how the type of values of that class is found. `tree_util` is what makes arguments of them."""
+    """Declare how the type of values of the class `val_cls` is found: ``typeof_fn(value)``. `tree_util` is what makes
+    arguments of them.
+
+    >>> class Box:
+    ...     pass
+    >>> jax.experimental.hijax.register_hitype(Box, lambda box: "a box")
+    """
     _declared[val_cls] = typeof_fn
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise import random
 from shardwise.base.dtypes import issubdtype, prng_key
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import register_dataclass
 from shardwise.ir import Array
 from shardwise.ir.trace import is_eager
@@ -122,3 +123,6 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
             )
         seed = np.random.SeedSequence().generate_state(1, np.uint64)[0].astype(np.int64)
     return StatefulPRNG(random.key(seed, impl=impl), new_ref(0))
+
+
+__dir__ = _listing(__name__)

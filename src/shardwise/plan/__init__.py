@@ -1,5 +1,6 @@
 """`shardwise plan`: programs run without data, and a plan of each compiled step for a machine that one does not have."""
 
+from shardwise.base.listing import package_listing as _listing
 from shardwise.plan.api import advise as advise
 from shardwise.plan.api import plan as plan
 from shardwise.plan.own_run import OwnRun as OwnRun
@@ -16,3 +17,5 @@ from shardwise.plan.step import Layout as Layout
 from shardwise.planner import Plan as Plan
 
 Plan.page = _terminal.text
+
+__dir__ = _listing(__name__)

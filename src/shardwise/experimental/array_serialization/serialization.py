@@ -48,6 +48,10 @@ def get_tensorstore_spec(
 
     Raises:
         ValueError: a cloud path without a bucket, or a relative path with OCDBT.
+
+    >>> from shardwise.experimental.array_serialization import serialization
+    >>> serialization.get_tensorstore_spec("/tmp/model/w", ocdbt=False)["kvstore"]["path"]
+    '/tmp/model/w'
     """
     ocdbt = config.dialect.arrays.checkpoints_share_store if ocdbt is None else ocdbt
     path = re.sub("^(gs|s3):/", r"\1://", os.path.normpath(os.fspath(ckpt_path)))

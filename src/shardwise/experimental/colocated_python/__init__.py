@@ -101,12 +101,20 @@ class ColocatedFunction:
 
 
 def colocated_python(fun: Callable[..., Any]) -> ColocatedFunction:
-    """`fun`, to be called on arrays where their devices are."""
+    """`fun`, to be called on arrays where their devices are.
+
+    >>> jax.experimental.colocated_python.colocated_python(lambda x: x + 1)(jnp.arange(2))
+    Array([1, 2], dtype=int32)
+    """
     return ColocatedFunction(fun)
 
 
 def colocated_cpu_devices(devices_or_mesh: Any) -> Any:
-    """The CPU devices of the hosts that the devices (or the mesh) belong to: the same ones, for all devices are CPUs."""
+    """The CPU devices of the hosts that `devices_or_mesh` belong to: the same ones, for all devices are CPUs.
+
+    >>> jax.experimental.colocated_python.colocated_cpu_devices(jax.devices()[:1])
+    [CpuDevice(id=0)]
+    """
     return devices_or_mesh
 
 

@@ -10,12 +10,20 @@ def set_cache_dir(path: str) -> None:
     """Keep compiled loops in a folder below `path`, as the option `jax_compilation_cache_dir` does.
 
     Paths of cloud storage (``gs://...``) leave them where they are kept without the option.
+
+    >>> from shardwise.experimental.compilation_cache import compilation_cache
+    >>> compilation_cache.set_cache_dir("gs://bucket/kernels")
+    >>> compilation_cache.reset_cache()
     """
     config.update("jax_compilation_cache_dir", str(path))
 
 
 def reset_cache() -> None:
-    """Keep compiled loops where they are kept without the option."""
+    """Keep compiled loops where they are kept without the option.
+
+    >>> from shardwise.experimental.compilation_cache import compilation_cache
+    >>> compilation_cache.reset_cache()
+    """
     config.update("jax_compilation_cache_dir", None)
 
 

@@ -256,7 +256,14 @@ def _predicate(pred: Any) -> Any:
     return convert(value, _INT32)
 
 
-_NO_OPERAND: Any = object()  # None is an operand, too
+class _NoOperand:
+    """The default of `operand`; None is an operand, too."""
+
+    def __repr__(self) -> str:
+        return "<none given>"
+
+
+_NO_OPERAND: Any = _NoOperand()
 
 
 @user_facing

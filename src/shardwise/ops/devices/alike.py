@@ -55,6 +55,12 @@ def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
     """The trees `x` and `y`, with each pair of leaves sharded alike. The trees have the same structure and leaf shapes.
 
     Raises ValueError where structures or shapes differ.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> x = jax.device_put(jnp.arange(4), jax.NamedSharding(mesh, jax.P("x")))
+    >>> f = lambda x: jax.experimental.shard_alike.shard_alike(x, jnp.zeros_like(x))[1]
+    >>> jax.jit(f)(x).sharding.spec
+    PartitionSpec('x',)
     """
     (xs, tree), (ys, other) = tree_flatten(x), tree_flatten(y)
     if tree != other:

@@ -125,5 +125,12 @@ offload_p = define_op(
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """The tree `x` unchanged; the policies of `checkpoint` refer to its values by `name`."""
+    """The tree `x` unchanged; the policies of `checkpoint` refer to its values by `name`.
+
+    >>> from shardwise.ad_checkpoint import checkpoint_name
+    >>> keep = jax.checkpoint_policies.save_only_these_names("wave")
+    >>> f = jax.checkpoint(lambda x: jnp.cos(checkpoint_name(jnp.sin(x), "wave")), policy=keep)
+    >>> jax.grad(f)(0.0)
+    Array(-0., dtype=float32, weak_type=True)
+    """
     return tree_map(lambda leaf: bind(name_p, as_array(leaf), name=name), x)

@@ -53,6 +53,10 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
 
     Raises:
         ValueError: the layout orders another number of dims than `x` has.
+
+    >>> columns = jax.experimental.layout.Layout((1, 0))
+    >>> jax.experimental.layout.with_layout_constraint(jnp.ones((2, 3)), columns).shape
+    (2, 3)
     """
     leaves, tree = tree_flatten(x)
     given = broadcast_prefix(layouts, x)

@@ -29,7 +29,7 @@ __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 _auto_axes = later("shardwise.transforms.manual.explicit", "auto_axes")
 
 
-def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: Op) -> Callable[..., Array]:
+def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: Op, shown: str) -> Callable[..., Array]:
     def segment(
         data: Any,
         segment_ids: Any,
@@ -85,16 +85,28 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
         return found if size is None else bind(reduced, found, axes=(0,))
 
     segment.__name__ = segment.__qualname__ = name
-    segment.__doc__ = (
-        f"The {reduction} of the rows of `data` that have each segment id: [n, ...] and int[n] -> [num_segments, ...].\n\n"
-        "    Ids outside of [0, num_segments) are left out. Without `num_segments` it is the largest id plus one, which needs\n"
-        "    concrete ids. With `bucket_size` rows are first reduced in groups of that many, which rounds sums less. `out_sharding` is\n"
-        "    the sharding of the result on explicit mesh axes, where that of the rows does not say it.\n"
-    )
+    segment.__doc__ = f"""The {reduction} of the rows of `data` that have each segment id: [n, ...] and int[n] -> [num_segments, ...].
+
+    Args:
+        segment_ids: the id of each row; rows with ids outside of [0, num_segments) are left out.
+        num_segments: the number of results; None: the largest id plus one, which needs concrete ids.
+        indices_are_sorted: promises that ids ascend; without effect on the result.
+        unique_indices: promises that no id occurs twice, which is faster.
+        bucket_size: reduce rows in groups of that many first, which rounds sums less.
+        mode: what becomes of ids out of bounds, as for `lax.scatter`.
+        out_sharding: the sharding of the result on Explicit axes, where that of the rows does not say it.
+
+    Raises:
+        ValueError: `num_segments` is negative, or `bucket_size` not positive.
+        ConcretizationTypeError: `segment_ids` are traced without `num_segments`.
+
+    >>> jax.ops.{name}(jnp.array([1, 2, 3]), jnp.array([0, 1, 0]))
+    Array({shown}, dtype=int32)
+    """
     return segment
 
 
-segment_sum = _segment("segment_sum", "sum", scatter_add, reduce_sum_p)
-segment_prod = _segment("segment_prod", "prod", scatter_mul, reduce_prod_p)
-segment_max = _segment("segment_max", "max", scatter_max, reduce_max_p)
-segment_min = _segment("segment_min", "min", scatter_min, reduce_min_p)
+segment_sum = _segment("segment_sum", "sum", scatter_add, reduce_sum_p, "[4, 2]")
+segment_prod = _segment("segment_prod", "prod", scatter_mul, reduce_prod_p, "[3, 2]")
+segment_max = _segment("segment_max", "max", scatter_max, reduce_max_p, "[3, 2]")
+segment_min = _segment("segment_min", "min", scatter_min, reduce_min_p, "[1, 2]")

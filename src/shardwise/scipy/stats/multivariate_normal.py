@@ -16,8 +16,8 @@ __all__ = ["logpdf", "pdf"]
 
 def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
     """The log of the density of the normal distribution with `mean` f[n] and covariance `cov` f[n, n] (a scalar is a
-    multiple of the identity) at the points `x` f[..., n] -> f[...]. `allow_singular` can only be None;
-    NotImplementedError otherwise.
+    multiple of the identity) at the points `x` f[..., n] -> f[...]. ValueError where sizes do not fit.
+    `allow_singular` can only be None; NotImplementedError otherwise.
 
     >>> jax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2)).round(3)
     Array(-1.838, dtype=float32)

@@ -142,7 +142,17 @@ def pjit(
     compiler_options: Any = None,
     **old: Any,
 ) -> JitWrapped[P, R]:
-    """`jit` under its old name; bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call."""
+    """`jit` under its old name; bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call.
+
+    `fun`, `in_shardings`, `out_shardings`, `static_argnums`, `static_argnames`, `donate_argnums`, `donate_argnames`,
+    `keep_unused`, `device`, `backend`, `inline`, `abstracted_axes` and `compiler_options` as there.
+
+    Raises:
+        TypeError: an `old` name of an argument, whose new one it gives, or an unknown one.
+
+    >>> jax.experimental.pjit.pjit(lambda x: x + 1)(jnp.arange(2))
+    Array([1, 2], dtype=int32)
+    """
     for name in ("in_axis_resources", "out_axis_resources"):
         if name in old:
             raise TypeError(f"pjit no longer takes {name}; its name is {name.replace('axis_resources', 'shardings')}.")

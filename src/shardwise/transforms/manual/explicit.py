@@ -144,7 +144,7 @@ def _keyword(old: dict[str, Any], spellings: tuple[str, ...], given: Any, api: s
     return given
 
 
-def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
+def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = None, **old: Any) -> Any:
     """`f` with the mesh axes `axes` (default: all except Manual ones) automatic inside, its results resharded to
     `out_sharding`.
 
@@ -157,7 +157,8 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSIN
     ...     print(jax.typeof(f(jnp.arange(4))))
     ShapedArray(int32[4@x])
     """
-    return auto_axes_as(TODAY, f, axes=axes, out_sharding=out_sharding, **old)
+    given = _MISSING if out_sharding is None else out_sharding
+    return auto_axes_as(TODAY, f, axes=axes, out_sharding=given, **old)
 
 
 def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
@@ -214,7 +215,7 @@ def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh, era: str) -> Any
     return tree_unflatten(tree, results)
 
 
-def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
+def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = None, **old: Any) -> Any:
     """`f` with the mesh axes `axes` (default: all) explicit inside; arguments are resharded to `in_sharding` on
     entry.
 
@@ -226,7 +227,8 @@ def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MIS
     ...     _ = jax.jit(jax.sharding.explicit_axes(show, in_sharding=jax.P("x")))(jnp.arange(4))
     ShapedArray(int32[4@x])
     """
-    return explicit_axes_as(TODAY, f, axes=axes, in_sharding=in_sharding, **old)
+    given = _MISSING if in_sharding is None else in_sharding
+    return explicit_axes_as(TODAY, f, axes=axes, in_sharding=given, **old)
 
 
 def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:

@@ -356,13 +356,21 @@ def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
 
 
 def instantiate_zeros(tangent: Any) -> Any:
-    """A Zero as an array; other values as they are."""
+    """`tangent` as an array if it is a Zero; other values as they are.
+
+    >>> jax.experimental.hijax.instantiate_zeros(2.0)
+    2.0
+    """
 
     return zeros(tangent.aval) if type(tangent) is Zero else tangent
 
 
 def is_undefined_primal(x: Any) -> bool:
-    """Whether a transpose rule is asked for the cotangent of this operand."""
+    """Whether a transpose rule is asked for the cotangent of the operand `x`.
+
+    >>> jax.experimental.hijax.is_undefined_primal(2.0)
+    False
+    """
     return type(x) is UndefinedPrimal
 
 
