@@ -153,12 +153,24 @@ def bcsr_fromdense(
 
 
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
-    """One element per place, in order, zeros included; `nse` is the greatest number of them, which a traced function needs."""
+    """One element of `mat` per place, in order, zeros included; `nse` is the greatest number, which a traced function needs.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCSR.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcsr_sum_duplicates(m)
+    BCSR(float32[2, 2], nse=3)
+    """
     return mat.sum_duplicates(nse, remove_zeros=False)
 
 
 def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
-    """The elements of a dense matrix at the places of the rows `indices` and `indptr`: f[nse]."""
+    """The elements of a dense matrix `mat` at the places of the rows `indices` and `indptr`: f[nse].
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCSR.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcsr_extract(m.indices, m.indptr, jnp.array([[4.0, 5.0], [6.0, 7.0]]))
+    Array([4., 6., 7.], dtype=float32)
+    """
     columns, dense = jnp.asarray(indices), jnp.asarray(mat)
     places = BCSR((jnp.zeros(columns.shape, dense.dtype), columns, indptr), shape=dense.shape).to_bcoo().indices
     return dense.at[places[:, 0], places[:, 1]].get(mode="fill", fill_value=0)
@@ -167,7 +179,15 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
 def bcsr_dot_general(
     lhs: BCSR, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """`lax.dot_general` of a `BCSR` and a dense array: dense; see `bcoo_dot_general`."""
+    """`lax.dot_general` of a `BCSR` `lhs` and a dense array `rhs`: dense.
+
+    `dimension_numbers`, `precision` and `preferred_element_type` are as in `bcoo_dot_general`.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCSR.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcsr_dot_general(m, jnp.ones(2), dimension_numbers=(((1,), (0,)), ((), ())))
+    Array([1., 5.], dtype=float32)
+    """
     return bcoo_dot_general(
         lhs.to_bcoo(),
         rhs,
@@ -178,7 +198,14 @@ def bcsr_dot_general(
 
 
 def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
-    """The matrices one after the other along `dimension`; see `bcoo_concatenate`."""
+    """The matrices `operands` one after the other along `dimension`; see `bcoo_concatenate`.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCSR.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcsr_concatenate([m, m], dimension=1).todense()
+    Array([[1., 0., 1., 0.],
+           [2., 3., 2., 3.]], dtype=float32)
+    """
     return BCSR.from_bcoo(bcoo_concatenate([m.to_bcoo() for m in operands], dimension=dimension))
 
 

@@ -126,10 +126,15 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
         return wrapped
 
     jacobian.__name__ = jacobian.__qualname__ = name
-    jacobian.__doc__ = f"""`shardwise.{name}` for functions of sparse arrays with dense results.
+    jacobian.__doc__ = f"""`shardwise.{name}` of `fun`, a function of sparse arrays with a dense result, by the arguments `argnums`.
 
     By one of shape [m, n], a result of shape [k] has as slope a sparse array [k, m, n] with a batch dim and elements at the same
-    places. NotImplementedError for sparse results.
+    places. `has_aux` and `kwargs` are as in `shardwise.{name}`. NotImplementedError for sparse results.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.{name}(lambda m: m @ jnp.ones(2))(m)
+    BCOO(float32[2, 2, 2], nse=3, n_batch=1)
     """
     return jacobian
 

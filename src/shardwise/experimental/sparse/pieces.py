@@ -44,7 +44,7 @@ def _check_rank(name: str, mat: BCOO, **given: Sequence[Any]) -> None:
 def bcoo_slice(
     mat: BCOO, *, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> BCOO:
-    """The elements from `start_indices` up to `limit_indices`, every `strides`-th of a dim.
+    """The elements of `mat` from `start_indices` up to `limit_indices`, every `strides`-th of a dim.
 
     Raises:
         TypeError: there is not one position per dim, or positions are out of bounds or out of order.
@@ -72,7 +72,15 @@ def bcoo_slice(
 
 
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
-    """The elements of a window of `slice_sizes` at `start_indices`, which are clamped so that it fits; negative ones count from the end."""
+    """The elements of a window of `mat`, of `slice_sizes` at `start_indices`: clamped so that it fits, negative ones from the end.
+
+    TypeError where positions or sizes do not fit the shape.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcoo_dynamic_slice(m, (-1, 0), (1, 2)).todense()
+    Array([[2., 3.]], dtype=float32)
+    """
     sizes = tuple(map(operator.index, slice_sizes))
     starts = [jnp.asarray(s) for s in start_indices]
     _check_rank("bcoo_dynamic_slice", mat, start_indices=starts, slice_sizes=sizes)
@@ -128,7 +136,13 @@ def _placed(mat: BCOO, data: Array, indices: Array, kept: Array, shape: Sequence
 
 
 def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
-    """The array without `dimensions`, which have size 1. ValueError for others."""
+    """`arr` without `dimensions`, which have size 1. ValueError for others.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcoo_squeeze(m[1:], dimensions=(0,)).todense()
+    Array([2., 3.], dtype=float32)
+    """
     gone = sorted({d % arr.ndim if arr.ndim else d for d in dimensions})
     if any(arr.shape[d] != 1 for d in gone):
         raise ValueError(f"bcoo_squeeze takes dims of size 1 away, got {tuple(dimensions)} of shape {arr.shape}.")
@@ -151,7 +165,14 @@ def _beside(mask: Array, data: Array) -> Array:
 
 
 def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
-    """The array with the order of its elements along `dimensions` reversed."""
+    """`operand` with the order of its elements along `dimensions` reversed. ValueError for dims that are named twice.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcoo_rev(m, (0,)).todense()
+    Array([[2., 3.],
+           [1., 0.]], dtype=float32)
+    """
     turned = {d % operand.ndim for d in dimensions}
     if len(turned) != len(tuple(dimensions)):
         raise ValueError(f"bcoo_rev: dimensions must be unique, got {tuple(dimensions)}.")
@@ -167,11 +188,17 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
 
 
 def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
-    """The arrays one after the other along `dimension`. Arrays with different layouts give one all of whose dims are sparse.
+    """The arrays `operands` one after the other along `dimension`. Different layouts give an array all of whose dims are sparse.
 
     Raises:
         ValueError: there are none.
         TypeError: shapes differ in another dim.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcoo_concatenate([m, m], dimension=1).todense()
+    Array([[1., 0., 1., 0.],
+           [2., 3., 2., 3.]], dtype=float32)
     """
     if not operands:
         raise ValueError("bcoo_concatenate takes at least one array.")
@@ -202,11 +229,17 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
 def bcoo_broadcast_in_dim(
     mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCOO:
-    """The array repeated along the dims of `shape` that are not among `broadcast_dimensions`, and those of size 1: all dims are sparse.
+    """`mat` repeated along the dims of `shape` that are not among `broadcast_dimensions`, and those of size 1: all dims are sparse.
 
     Raises:
         TypeError: the dims do not fit.
         NotImplementedError: `sharding` is given; sparse arrays are not split.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([0.0, 1.0]))
+    >>> sparse.bcoo_broadcast_in_dim(m, shape=(2, 2), broadcast_dimensions=(1,)).todense()
+    Array([[0., 1.],
+           [0., 1.]], dtype=float32)
     """
     if sharding is not None:
         raise NotImplementedError("bcoo_broadcast_in_dim gives an array that is not split; leave sharding out.")
@@ -237,9 +270,15 @@ def bcoo_broadcast_in_dim(
 
 
 def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
-    """The elements of a dense array at the places of a sparse one. ValueError where shapes differ.
+    """The elements of a dense array `arr` at the places of a sparse one, `sparr`. ValueError where shapes differ.
 
     Of several elements at one place the first one gets the value, the others 0, unless `assume_unique` says that there are none.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcoo_extract(m, jnp.full((2, 2), 7.0)).todense()
+    Array([[7., 0.],
+           [7., 7.]], dtype=float32)
     """
     dense = jnp.asarray(arr)
     if dense.shape != sparr.shape:
@@ -258,7 +297,14 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
-    """The elementwise product of two sparse arrays: elements at the places of the first. Shapes broadcast against each other."""
+    """The elementwise product of two sparse arrays: elements at the places of `lhs`. Shapes broadcast against that of `rhs`, and back.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> sparse.bcoo_multiply_sparse(m, m).todense()
+    Array([[1., 0.],
+           [4., 9.]], dtype=float32)
+    """
     shape = np.broadcast_shapes(lhs.shape, rhs.shape)
     left, right = (
         m.all_sparse()
@@ -300,10 +346,17 @@ def random_bcoo(
     generator: Callable[..., Any] = random.uniform,
     **kwds: Any,
 ) -> BCOO:
-    """Elements of `generator` at random places: `nse` of each batch, or below 1 that share of its places.
+    """Elements that `generator` draws with `key`, as `dtype`, at random places of `shape`: `nse` of each batch, or below 1 that share.
+
+    `n_batch` and `n_dense` are as in `BCOO`; `unique_indices` draws no place twice, `sorted_indices` sorts them.
+    `kwds` go on to `generator`.
 
     Raises:
         ValueError: the dims do not fit the shape, `nse` is no number of places, or `indices_dtype` cannot count them.
+
+    >>> from shardwise.experimental import sparse
+    >>> sparse.random_bcoo(jax.random.key(0), (4, 5), nse=3)
+    BCOO(float32[4, 5], nse=3)
     """
     whole = tuple(map(operator.index, shape))
     if min(n_batch, n_dense) < 0 or n_batch + n_dense > len(whole):
