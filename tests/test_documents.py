@@ -21,7 +21,7 @@ OWN_TEST = "from-a-laptop-to-a-cluster.md"  # of several processes: tests/test_c
 
 
 def _programs():
-    for page in (ROOT / "README.md", *(p for p in sorted((ROOT / "docs").glob("*.md")) if p.name != OWN_TEST)):
+    for page in (ROOT / "README.md", *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.name != OWN_TEST)):
         for program, output in PROGRAM_AND_OUTPUT.findall(page.read_text(encoding="utf-8")):
             yield pytest.param(program, output, id=f"{page.name}: {program.splitlines()[-1]}")
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardwise.ir import Equation, Program, ProgramMap, Var, exact_items, map_equations
+from shardwise.ir import Equation, Program, ProgramMap, Var, exact_items
 from shardwise.ir.types import Axes
 from shardwise.ops.elementwise.binary import add_p
 
 
 def join_reductions(program: Program, joins: Callable[[Axes], bool] = lambda axes: True) -> Program:
     """The same program with such sums joined, in loop bodies and branches too, if `joins` accepts their axes."""
-    joined = ProgramMap(lambda p: _joined(map_equations(p, joined), joins))
+    joined = ProgramMap(lambda p: _joined(joined.inside(p), joins))
     return joined.of(program)
 
 

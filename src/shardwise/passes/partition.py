@@ -23,7 +23,7 @@ from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
-from shardwise.passes.moves import resharded
+from shardwise.passes.moves import Copy, resharded
 from shardwise.passes.positions import Positions, positions_of
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.remade import remade
@@ -73,7 +73,7 @@ class Region:
     steady: set[Atom] = field(default_factory=set)
     # By slice of a local value, and the global shape: that value and its layout. Then: local values in other layouts.
     sliced: dict[tuple[Atom, Shape], tuple[Atom, DimAxes]] = field(default_factory=dict)
-    moves: dict[tuple[Atom, DimAxes, Shape], Atom] = field(default_factory=dict)
+    moves: dict[Atom, tuple[Copy, ...]] = field(default_factory=dict)
     windows: dict[Any, tuple[Atom, Atom]] = field(default_factory=dict)  # exchanged ones and their fill values
     # By window with another fill value: the one that it was made of.
     refills: dict[Atom, Any] = field(default_factory=dict)
@@ -254,6 +254,7 @@ class Region:
         self.known.moves += 1
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
+            self.known.windowed += 1
             return Assembler(self, atom.aval).assemble(view, want)
         if (
             isinstance(atom, Var)
@@ -262,6 +263,7 @@ class Region:
             and self._sends(atom, have, want)
         ):
             made = remade(self, atom, want)
+            self.known.asked.append((atom, want, made is not None))
             if made is not None:
                 return made
         return self.reshard(local, have, want, atom.aval)
@@ -354,7 +356,9 @@ class Region:
 
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, reshard the operands, compute, reduce."""
-        if not self.framed(eqn) and not with_windows(self, eqn):
+        if self.framed(eqn) or with_windows(self, eqn):
+            self.known.windowed += 1
+        else:
             self._split(eqn, self.placed(eqn))
 
     def _split(self, eqn: Equation, out_dims: tuple[DimAxes, ...]) -> None:
@@ -462,7 +466,8 @@ class Region:
         outs = local_results(op, types, ExactParams(params), varying, context_token())
         for out, aval, dims in zip(outs, out_types, out_dims, strict=True):
             expected = shape_of(aval.shape, dims, self.sizes)
-            assert out.shape == expected, f"{eqn}: local result {out} should have shape {expected}"
+            fits = out.shape == expected and not any(out.spec)
+            assert fits, f"{eqn}: local result {out} should have shape {expected}, split over no mesh"
         return params, outs, need
 
     def _on_grid(self, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:

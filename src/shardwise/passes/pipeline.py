@@ -246,7 +246,10 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("schedule", "schedule"),
     _later("epilogues", "with_epilogues"),
 )
-JOINING: tuple[tuple[str, Pass], ...] = (_later("small", "find_small"),)
+JOINING: tuple[tuple[str, Pass], ...] = (
+    _later("loops_apart", "with_loops_apart", loops=True),
+    _later("small", "find_small"),
+)
 PIPELINE = PARTITIONING + FUSING + JOINING
 
 

@@ -15,7 +15,6 @@ from shardwise.ir import (
     ProgramMap,
     Var,
     exact_items,
-    map_equations,
     region_of,
 )
 from shardwise.passes.live_results import LiveResults
@@ -24,7 +23,7 @@ from shardwise.passes.live_results import LiveResults
 def simplify(program: Program) -> Program:
     """The same program simplified, loop bodies and branches included."""
     live = LiveResults()
-    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(map_equations(p, simplified)))))
+    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(simplified.inside(p)))))
     return simplified.of(program)
 
 

@@ -232,7 +232,11 @@ def _times(x: Array, y: Array) -> Array:
 
 
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
-    """The upper factor of r^H r + w w^H, given the upper factor r: f[n, n], f[n] -> f[n, n].
+    """The upper factor of r^H r + w w^H, given the upper factor r (`r_matrix`) and w (`w_vector`): f[n, n], f[n] ->
+    f[n, n].
+
+    Raises:
+        ValueError: `r_matrix` is no square matrix, or `w_vector` no vector of its size.
 
     >>> lax.linalg.cholesky_update(jnp.array([[3.0]]), jnp.array([4.0])).round(3)
     Array([[5.]], dtype=float32)
@@ -264,7 +268,15 @@ householder_product_p = define_matrix_op(
 
 
 def householder_product(a: Any, taus: Any) -> Array:
-    """The first columns of the product of the reflectors in the columns of `a` and `taus`: f[..., m, n], f[..., k]."""
+    """The first columns of the product of the reflectors in the columns of `a` and `taus`: f[..., m, n], f[..., k].
+
+    `jnp.linalg.qr` with mode 'raw' gives both, `a` transposed.
+
+    >>> a, taus = jnp.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]), mode="raw")
+    >>> lax.linalg.householder_product(a.T, taus).round(3)
+    Array([[-0.6, -0.8],
+           [-0.8,  0.6]], dtype=float32)
+    """
     return bind(householder_product_p, as_array(a), as_array(taus))
 
 
@@ -276,7 +288,8 @@ lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu, rules=("jvp",), smal
 
 
 def lu(x: Any) -> list[Array]:
-    """The packed factors f[..., m, n], pivots i32[..., k] and row permutation i32[..., m] of an LU decomposition.
+    """The packed factors f[..., m, n], pivots i32[..., k] and row permutation i32[..., m] of an LU decomposition of
+    the matrices `x`.
 
     >>> lax.linalg.lu(jnp.array([[2.0, 1.0], [4.0, 3.0]]))[0].round(3)
     Array([[ 4. ,  3. ],
@@ -373,7 +386,8 @@ def triangular_solve(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """x with x op(a) = b, or op(a) x = b with `left_side`, for triangular `a`; op transposes and conjugates as asked.
+    """x with x op(a) = b, or op(a) x = b with `left_side`, for triangular `a`; op transposes if `transpose_a` and
+    conjugates if `conjugate_a`.
 
     Only the `lower` (else upper) triangle counts, and with `unit_diagonal` not its diagonal. `b` may be vectors.
 
@@ -422,7 +436,11 @@ tridiagonal_solve_p = define_matrix_op(
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
-    """x of tridiagonal systems: diagonals f[..., n] (first of `dl` and last of `du` unused), b f[..., n, k] -> f[..., n, k].
+    """x of tridiagonal systems: diagonals `dl`, `d` and `du` f[..., n] (first of `dl` and last of `du` unused), b
+    f[..., n, k] -> f[..., n, k].
+
+    Raises:
+        NotImplementedError: `perturb_singular` is true.
 
     >>> below, main, above = jnp.array([0.0, 1.0]), jnp.array([2.0, 2.0]), jnp.array([1.0, 0.0])
     >>> lax.linalg.tridiagonal_solve(below, main, above, jnp.array([[3.0], [3.0]])).round(3)
@@ -495,7 +513,11 @@ def det(x: Any) -> Array:
 def symmetric_product(
     a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ) -> Array:
-    """alpha a a^T + beta c, of which only the lower triangle counts; `symmetrize_output` copies it to the upper one.
+    """`alpha` a a^T + `beta` c for a (`a_matrix`) f[..., n, k] and c (`c_matrix`) f[..., n, n], of which only the
+    lower triangle counts; `symmetrize_output` copies it to the upper one.
+
+    Raises:
+        ValueError: shapes do not fit. TypeError: dtypes differ.
 
     >>> lax.linalg.symmetric_product(jnp.array([[1.0, 2.0]]), jnp.zeros((1, 1)))
     Array([[5.]], dtype=float32)

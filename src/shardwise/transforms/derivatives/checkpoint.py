@@ -79,6 +79,9 @@ def checkpoint(
         static_argnames: and by keyword.
         concrete: not supported any more; use static_argnums.
 
+    Raises:
+        NotImplementedError: `concrete` is true. ValueError: a static argument's position is out of range.
+
     >>> f = jax.checkpoint(jnp.sin)  # sin's operand is computed again in the backward pass
     >>> jax.grad(f)(0.0)
     Array(1., dtype=float32, weak_type=True)
@@ -223,7 +226,12 @@ def remat(
     static_argnums: int | Sequence[int] = (),
     concrete: bool = False,
 ) -> Callable[P, R]:
-    """The older name of `checkpoint`, and its arguments; those by keyword cannot be static."""
+    """`checkpoint` under its older name: `fun`, recomputed in reverse mode. `prevent_cse`, `policy`, `static_argnums`
+    and `concrete` as there; arguments by keyword cannot be static.
+
+    >>> jax.grad(jax.remat(jnp.sin))(0.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
     return checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete)
 
 

@@ -41,7 +41,11 @@ def vmap(
     `in_axes` and `out_axes` are ints, None (not mapped) or prefix trees of them. Inside, `axis_name` may be used by
     collectives, and sharding constraints and shard_maps split the mapped dim over the mesh axes `spmd_axis_name`.
 
-    Raises ValueError if the mapped sizes differ, or if nothing is mapped and `axis_size` is not given.
+    Raises ValueError if the mapped sizes differ, or if nothing is mapped and `axis_size` is not given. `sum_match`
+    can only be False.
+
+    Raises:
+        TypeError: `fun` is no function, or axes are no ints. NotImplementedError: `sum_match` is true.
 
     >>> jax.vmap(jnp.dot)(jnp.ones((4, 3)), jnp.ones((4, 3)))
     Array([3., 3., 3., 3.], dtype=float32)
