@@ -432,7 +432,9 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
 
 
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """The complex Schur form and vectors from the real ones, `T` and `Z`, whose batch dims broadcast. ValueError unless square and of one size.
+    """The complex Schur form and vectors from the real ones, `T` and `Z`, whose batch dims broadcast.
+
+    ValueError unless square and of one size.
 
     Args:
         check_finite: without effect.
