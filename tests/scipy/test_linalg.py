@@ -186,3 +186,13 @@ def test_sylvester_equations_broadcast():
         x = linalg.solve_sylvester(*coefficients, right)
         assert x.shape == (2, 3, 4)
         close(coefficients[0] @ x + x @ coefficients[1], np.broadcast_to(right, x.shape))
+
+
+def test_schur_forms_broadcast_their_batches():
+    forms = np.triu(np.arange(1.0, 28.0, dtype=np.float32).reshape(3, 3, 3))
+    made = linalg.rsf2csf(forms, np.eye(3, dtype=np.float32))
+    each = [linalg.rsf2csf(form, np.eye(3, dtype=np.float32)) for form in forms]
+    for i in range(2):
+        np.testing.assert_array_equal(np.asarray(made[i]), np.stack([np.asarray(one[i]) for one in each]))
+    with pytest.raises(ValueError, match="must match"):
+        linalg.rsf2csf(forms, np.eye(2))

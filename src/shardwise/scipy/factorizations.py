@@ -15,10 +15,11 @@ from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy import linalg as face
-from shardwise.numpy._promote import array, broadcast_to_shape, convert, is_complex
+from shardwise.numpy._promote import array, broadcast_shapes, broadcast_to_shape, convert, is_complex, promote_shapes
 from shardwise.numpy.diagonals import eye, tril, triu
 from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import matrix_functions, spectral
+from shardwise.ops.rules.convert import as_array
 from shardwise.scipy.matrix_operands import inexact, inexact_like, system
 
 __all__ = [
@@ -431,7 +432,9 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
 
 
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """The complex Schur form and vectors from the real ones, `T` and `Z`. ValueError unless square and of one size.
+    """The complex Schur form and vectors from the real ones, `T` and `Z`, whose batch dims broadcast.
+
+    ValueError unless square and of one size.
 
     Args:
         check_finite: without effect.
@@ -445,6 +448,9 @@ def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
     for name, x in (("T", t), ("Z", z)):
         if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
             raise ValueError(f"Input '{name}' must be square, got shape {x.shape}.")
-    if t.shape != z.shape:
+    if t.shape[-2:] != z.shape[-2:]:
         raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
+    if t.shape != z.shape:
+        shape = broadcast_shapes(t.shape, z.shape)
+        t, z = (as_array(broadcast_to_shape(x, shape)) for x in promote_shapes("rsf2csf", t, z))
     return matrix_functions.rsf2csf(t, z)

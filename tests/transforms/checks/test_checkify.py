@@ -150,7 +150,8 @@ def f(x): return jax.shard_map(lambda b: jnp.log(b) / b, mesh=mesh, in_specs=P('
 s = jax.device_put(v, NamedSharding(mesh, P('x')))
 def said(f, *args, errors=every): return jax.jit(checked(f, errors))(*args)[0].get()
 result = [said(f, s), said(f, s + 1), said(f, s - 1, errors=nan), said(lambda x: positive(x.sum() - 9), s),
-    checked(f, every)(s)[0].get(), said(lambda x: jnp.where(x > 0, 1 / x, x), s)]
+    checked(f, every)(s)[0].get(), said(lambda x: jnp.where(x > 0, 1 / x, x), s), said(jax.jit(f), s), said(jax.jit(jax.jit(f)), s),
+    checked(jax.jit(f), div)(s)[0].get(), said(lambda x: 1 / x + jax.jit(f)(x), s, errors=div)]
 """,
 }
 

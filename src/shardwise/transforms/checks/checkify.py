@@ -141,13 +141,17 @@ def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked
 
 
 @remembered
-def _checked(program: Program, enabled: Enabled) -> Made:
-    """A program with the arrays of its error in front of its results; `results` are the sites and the sizes of payloads."""
+def _checked(program: Program, enabled: Enabled, one: bool = True) -> Made:
+    """A program with the arrays of its error in front of its results; `results` are the sites and the sizes of payloads.
+
+    Unless it is to be `one` error, that of a `shard_map` in it keeps the dim of its devices.
+    """
     note: list[Any] = []
 
     def both(*values: Any) -> list[Any]:
         error, outs = _run(program, enabled, values)
-        error = whole(error)
+        if one:
+            error = whole(error)
         note[:] = [error.sites, sizes_of(error)]
         return [*flat_error(error), *outs]
 
@@ -199,7 +203,7 @@ def _called(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
 
 
 def _jit(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
-    made = _checked(params["program"], enabled)
+    made = _checked(params["program"], enabled, False)
     _, _, count = _shape(made)
     outs = bind(
         jit_op,

@@ -162,6 +162,8 @@ def joined(first: Error, then: Error) -> Error:
     """The first of two errors that tells of a failure."""
     if not (first.sites and then.sites):
         return first if first.sites else then
+    if first.code.ndim and then.code.ndim and first.code.shape != then.code.shape:  # of two meshes, say
+        first, then = whole(first), whole(then)
     shape = max(first.code.shape, then.code.shape, key=len)
     clean = _repeated(do.eq(first.code, 0), shape)
     payloads = {site: _spread(payload, first, shape) for site, payload in zip(first.sites, first.payloads, strict=True)}
