@@ -105,6 +105,22 @@ def test_algorithms_along_whole_dims_leave_the_others_in_their_frames(f):
     np.testing.assert_allclose(compiled(placed), f(x), rtol=2e-5)
 
 
+def attention(x):
+    x = x[:, 1:]
+    return jnp.einsum("bqk,bkd->bqd", sw.nn.softmax(jnp.einsum("bqd,bkd->bqk", x, x)), x)
+
+
+@pytest.mark.parametrize("f", [attention, sw.grad(lambda x: (attention(x) ** 2).sum())])
+def test_operands_that_all_devices_hold_are_not_summed_in_parts(f):
+    """Scores gather all rows: products with them afterwards are cheaper whole than as sums over devices."""
+    mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
+    x = np.random.default_rng(0).standard_normal((2, 64, 16)).astype(np.float32)
+    placed = sw.device_put(x, NamedSharding(mesh, P(None, "x")))
+    compiled = sw.jit(f).lower(placed).compile()
+    assert_normwise(compiled(placed), f(x), 2e-5)
+    assert sum(t.bytes for t in compiled.runtime_executable().transfers) == x.nbytes * 7 // 8
+
+
 STEPS = {
     "roll": lambda x, d: jnp.roll(x, 1, d),
     "front": lambda x, d: lax.slice_in_dim(x, 1, None, axis=d),

@@ -21,7 +21,7 @@ from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.fills import moved_fills, on_scalars
-from shardwise.passes.frames import in_frames
+from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.moves import resharded
 from shardwise.passes.positions import Positions, positions_of
@@ -91,6 +91,11 @@ class Region:
             return None
         return Env(grid.names, grid.sizes, processes=owners), frozenset(grid.names[a] for a in owners.crossing())
 
+    @property
+    def worth(self) -> int:
+        """Additions and multiplications that a device does rather than send a byte."""
+        return costs.OPERATIONS_PER_BYTE if self.across is None else costs.OPERATIONS_PER_BYTE_ACROSS
+
     @cached_property
     def readers(self) -> Counter[Atom]:
         """The number of equations that read each value."""
@@ -102,9 +107,14 @@ class Region:
         return {v: e for e in self.partitioned for v in e.outputs}
 
     @cached_property
-    def users(self) -> dict[Atom, Equation]:
-        """The last equation that reads each value."""
-        return {a: e for e in self.partitioned for a in e.inputs if isinstance(a, Var)}
+    def users(self) -> dict[Atom, list[Equation]]:
+        """The equations that read each value."""
+        found: dict[Atom, list[Equation]] = {}
+        for eqn in self.partitioned:
+            for atom in eqn.inputs:
+                if isinstance(atom, Var):
+                    found.setdefault(atom, []).append(eqn)
+        return found
 
     def positions(self) -> Positions:
         """The positions of the program's uneven values in their frames."""
@@ -323,7 +333,14 @@ class Region:
 
     def _moves_on(self, var: Var) -> bool:
         """Whether one equation alone reads a value, and moves its elements on."""
-        return self.readers[var] == 1 and self.users[var].op.boxes is not None
+        return self.readers[var] == 1 and self.users[var][0].op.boxes is not None
+
+    def read_in_parts(self, var: Var) -> bool:
+        """Whether an equation takes boxes or windows of a value, rather than the value in the layout that propagation chose."""
+        return any(
+            e.op.halo is not None or (e.op.boxes is not None and e.op.boxes(e) is not None)
+            for e in self.users.get(var, ())
+        )
 
     def _divides(self, view: View) -> bool:
         """Whether a view can take the layout of its parts."""
@@ -341,6 +358,10 @@ class Region:
     def framed(self, eqn: Equation) -> bool:
         """Compute with unevenly sized operands in their frames, if there are any and the op can; see `frames`."""
         return in_frames(self, eqn)
+
+    def frame(self, atom: Atom, d: int) -> Frame | None:
+        """The frame of dim `d` of a view whose axes do not divide it; None if they do."""
+        return frame_along(self, atom, d)
 
     def placement(self, var: Var) -> DimAxes:
         """The layout that propagation chose for a value."""
@@ -375,8 +396,7 @@ class Region:
         if split.moves_much:
             key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
             self.known.weighed += 1
-            worth = costs.OPERATIONS_PER_BYTE if self.across is None else costs.OPERATIONS_PER_BYTE_ACROSS
-            split = cheaper_split(*key, self.readers_of(eqn), worth)
+            split = cheaper_split(*key, self.readers_of(eqn), self.worth)
         atoms = [
             a if have == want else self.moved(operand, a, have, want)
             for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)

@@ -210,8 +210,8 @@ TILED_SHARED: Final = 1 << 18
 RESHARD_LAYOUTS: Final = 4000
 # Axes on one dim up to which every order is tried: 24 orders of four.
 RESHARD_ORDERED_AXES: Final = 4
-# Bytes sent by a device from which other splits of an op are looked at: half of what a link of 10 GB/s sends in the 3 us of a message.
-RESHARD_WORTH: Final = 1 << 14
+# Bytes sent by a device from which other splits of an op are looked at; below, a message costs as much whatever it holds.
+RESHARD_WORTH: Final = 1 << 10
 # Devices of a ring of products and transfers, whose steps are equations each.
 RING_DEVICES: Final = 32
 # Bytes of memory of a device that are worth a ring of products and transfers, which takes longer than a gather and one product: 39 ms of
