@@ -20,6 +20,7 @@ from shardwise.ir.program import NOWHERE, Need
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.passes.assemble import Assembler, natural_layout
+from shardwise.passes.equals import merged
 from shardwise.passes.fills import moved_fills, on_scalars
 from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
@@ -285,11 +286,22 @@ class Region:
 
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
-        self.partitioned = program.equations
-        for eqn in program.equations:
+        self.partitioned, left = merged(program.equations, self.placements)
+        for eqn in self.partitioned:
             outer, self.current = self.current, eqn
             self.equation(eqn)
             self.current = outer
+        for atom in program.outputs:
+            if isinstance(atom, Var) and atom in left:
+                self._copy(left[atom], atom)
+
+    def _copy(self, var: Atom, other: Var) -> None:
+        """Let `other` be the value `var`."""
+        assert isinstance(var, Var)
+        if var in self.values:
+            self.values[other] = self.values[var]
+        else:
+            self.views[other] = self.views[var]
 
     def equation(self, eqn: Equation) -> None:
         """Partition an equation as its op requires."""
