@@ -68,6 +68,7 @@ class Region:
     views: dict[Var, View] = field(default_factory=dict)  # values assembled from others, laid out when they are read
     current: Equation | None = None
     partitioned: Sequence[Equation] = ()
+    given: frozenset[Atom] = frozenset()  # the results of the program that consists of these
     known: Known = field(default_factory=Known)
     rounds: int = 1  # how often the program runs
     # Local values that are the same in all rounds: they are exchanged once.
@@ -287,6 +288,7 @@ class Region:
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
         self.partitioned, left = merged(program.equations, self.placements)
+        self.given = frozenset([left.get(a, a) for a in program.outputs if isinstance(a, Var)])
         for eqn in self.partitioned:
             outer, self.current = self.current, eqn
             self.equation(eqn)
@@ -346,6 +348,10 @@ class Region:
     def _moves_on(self, var: Var) -> bool:
         """Whether one equation alone reads a value, and moves its elements on."""
         return self.readers[var] == 1 and self.users[var][0].op.boxes is not None
+
+    def is_read(self, var: Var) -> bool:
+        """Whether an equation reads a value, or the program gives it."""
+        return var in self.given or var in self.users
 
     def read_in_parts(self, var: Var) -> bool:
         """Whether an equation takes boxes or windows of a value, rather than the value in the layout that propagation chose."""

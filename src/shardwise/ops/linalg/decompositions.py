@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Op, ShapedArray, SmallForm, bind, define_op, literal
+from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -69,6 +69,7 @@ def define_matrix_op(
     derivatives: str = "linalg_derivative",
     makes_nan: bool = False,
     small: SmallForm | None = None,
+    partition: Callable[[Any, Equation], None] | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
@@ -142,6 +143,7 @@ def define_matrix_op(
         multiple_results=multiple,
         makes_nan=makes_nan,
         small=small,
+        partition=partition,
         **derivative,
     )
 
@@ -319,7 +321,14 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
     return [((m, k), "same"), ((k, n), "same"), *([((n,), "int32")] if pivoting else [])]
 
 
-qr_p = define_matrix_op("qr", (2,), _qr_results, lapack.qr, rules=("jvp",))
+qr_p = define_matrix_op(
+    "qr",
+    (2,),
+    _qr_results,
+    lapack.qr,
+    rules=("jvp",),
+    partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
+)
 
 
 def qr(
