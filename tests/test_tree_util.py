@@ -2,6 +2,7 @@ import collections
 import dataclasses
 import functools
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -294,3 +295,11 @@ import shardwise as jax
 """
     done = shell("-c", program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 2] 3\n", "")
+
+
+def test_classes_of_namedtuples_are_registered_quietly():
+    pair = collections.namedtuple("pair", "a b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tu.register_pytree_node(pair, lambda p: ((p.a,), p.b), lambda b, children: pair(children[0], b))
+    assert tu.tree_leaves(pair(1, 2)) == [1] and tu.tree_map(lambda x: x + 1, pair(1, 2)) == pair(2, 2)

@@ -306,3 +306,18 @@ def test_arrays_may_hold_indices_beyond_int32(read):
     x, i = jnp.arange(9).reshape(3, 3), jnp.asarray(2**32 - 1, dtype="uint32")
     np.testing.assert_array_equal(read(x, i), shardwise.jit(read)(x, i))
     np.testing.assert_array_equal(read(x, np.uint32(2**32 - 1)), read(x, i))
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask"), [((3,), (0,)), ((3, 4), (0,)), ((3, 4), (0, 4)), ((3, 4), (3, 0)), ((3, 4, 5), (3, 0))]
+)
+def test_an_empty_mask_chooses_nothing(shape, mask):
+    x, none = np.ones(shape, np.float32), np.zeros(mask, bool)
+    assert jnp.asarray(x)[none].shape == x[none].shape
+    assert (jnp.asarray(x).at[none].set(2) == x).all()
+
+
+@pytest.mark.parametrize(("shape", "mask"), [((3, 4), (2, 0)), ((3, 4), (0, 5)), ((0, 4), (3, 0))])
+def test_an_empty_mask_of_other_sizes_is_refused(shape, mask):
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        jnp.ones(shape)[np.zeros(mask, bool)]

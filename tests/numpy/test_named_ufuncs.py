@@ -179,3 +179,30 @@ def test_initial_values_of_bits(name: str) -> None:
     for options in ({"axis": 1}, {"axis": None, "where": where}, {"axis": 0, "keepdims": True}):
         got = sw.jit(lambda x, o=options: ours.reduce(x, initial=12, **o))(x)
         np.testing.assert_array_equal(got, numpys.reduce(x, initial=12, **options), strict=True)
+
+
+BEYOND = 5
+
+
+@pytest.mark.parametrize(
+    "index", [np.array([1, 1]), np.array([2, -1, 7]), BEYOND, (np.array([0, 2]), slice(1, 3)), (slice(None), 1)]
+)
+def test_places_may_be_traced_and_those_out_of_bounds_are_left_out(index):
+    import shardwise as sw
+    import shardwise.numpy as jnp
+
+    x = jnp.arange(12).reshape(3, 4)
+    folds = jnp.frompyfunc(lambda a, b: 2 * a + b, 2, 1)
+    rows = index if isinstance(index, tuple) else (index,)
+    expected = np.arange(12)
+    inside = [r[r < 3] if isinstance(r, np.ndarray) else r for r in rows if r is not BEYOND]
+    for place in np.arange(12).reshape(3, 4)[tuple(inside)].ravel() if inside else ():
+        expected[place] = 2 * expected[place] + 1
+    expected = expected.reshape(3, 4)
+
+    def at(x, *traced):
+        given = iter(traced)
+        return folds.at(x, tuple(r if isinstance(r, slice) else next(given) for r in rows), 1, inplace=False)
+
+    traced = [r for r in rows if not isinstance(r, slice)]
+    assert (at(x, *traced) == expected).all() and (sw.jit(at)(x, *traced) == expected).all()

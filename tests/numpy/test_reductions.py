@@ -9,6 +9,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise.base.config import use_dialect
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error, over
 
@@ -192,3 +193,31 @@ def test_axes_may_be_a_range(name):
 def test_a_range_of_axes_is_checked():
     with pytest.raises(ValueError, match="out of bounds"):
         jnp.sum(jnp.ones((2, 3)), axis=range(3))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max",
+        "min",
+        "nanmax",
+        "nanmin",
+        "mean",
+        "nanmean",
+        "std",
+        "nanstd",
+        "var",
+        "nanvar",
+        "sum",
+        "nansum",
+        "prod",
+        "nanprod",
+        "all",
+        "any",
+    ],
+)
+def test_what_is_no_mask_is_refused_by_the_name_that_was_called(name):
+    mask = jnp.ones(3, int)
+    message = rf"jnp\.{name}: where must be None or a boolean array; got where\.dtype="
+    with use_dialect("latest"), pytest.raises(ValueError, match=message):
+        getattr(jnp, name)(jnp.arange(3.0), where=mask)

@@ -152,3 +152,22 @@ def test_choices_are_not_materialised():
         np.ones((1000, 1), bool), np.ones(1000, np.float32)
     )
     assert [str(e.op) for e in program.eqns] == ["broadcast_in_dim", "select_n"]
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 1, 6), (12,)])
+def test_sizes_of_unravel_index_may_be_traced(shape):
+    import shardwise as sw
+    import shardwise.numpy as jnp
+
+    places = jnp.array([-1, -20, 0, 7, 11, 30])
+    expected = jnp.unravel_index(places, shape)
+    for sizes in (shape, jnp.array(shape)):
+        made = sw.jit(jnp.unravel_index)(places, sizes)
+        assert len(made) == len(shape)
+        assert all((a == b).all() and a.dtype == b.dtype for a, b in zip(made, expected, strict=True))
+
+
+def test_ravel_multi_index_takes_indices_as_they_are():
+    import shardwise.numpy as jnp
+
+    assert jnp.ravel_multi_index((jnp.array([1, 5]), jnp.array([1, -1])), (3, 4), mode="ignore").tolist() == [5, 19]

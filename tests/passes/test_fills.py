@@ -53,3 +53,29 @@ def test_signs_of_zeros_and_empty_arrays():
     for g, w in zip(got, sw.jit(f)(X), strict=True):
         assert g.shape == w.shape
         np.testing.assert_array_equal(np.signbit(g), np.signbit(w))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("pads", [(0, 0), (2, 1), (0, -2), (-2, 0), (-1, -1), (-8, 0)])
+def test_windows_larger_than_their_array_need_nothing(stride, pads):
+    x = np.arange(24, dtype=np.float32).reshape(3, 1, 8)
+
+    def f(v):
+        return lax.conv_general_dilated(v, v, (stride,), [pads], rhs_dilation=(2,))
+
+    split = sw.device_put(x, NamedSharding(MESH, P(None, None, ("x", "y"))))
+    found, slope = sw.jit(f)(split), sw.jit(sw.grad(lambda v: f(v).sum() + v.sum()))(split)
+    assert found.shape == f(x).shape == (3, 3, 0)
+    np.testing.assert_array_equal(slope, np.ones_like(x))
+
+
+def test_branches_and_loops_over_no_elements_are_run_for_their_effects():
+    printed = []
+    empty = sw.device_put(np.zeros((0, 8), np.float32), NamedSharding(MESH, P("x", "y")))
+
+    def step(i, v):
+        sw.debug.callback(lambda i: printed.append(int(i)), i)
+        return v + 1
+
+    assert sw.jit(lambda v: lax.fori_loop(0, 3, step, v))(empty).shape == (0, 8)
+    assert printed == [0, 1, 2]

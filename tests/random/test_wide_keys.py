@@ -1,4 +1,7 @@
-"""Keys of rbg and unsafe_rbg: the same words and bits as JAX's on a CPU, everywhere that threefry keys may be."""
+"""Keys of other generators than threefry2x32, everywhere that its keys may be; of rbg, the words and bits of JAX on a CPU.
+
+What the other generators draw is compared in `tests/ops/random/test_counter_ciphers.py`.
+"""
 
 import pickle
 
@@ -9,7 +12,8 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import P, random
 
-IMPLS = ["rbg", "unsafe_rbg"]
+WIDE = ["rbg", "unsafe_rbg"]
+IMPLS = [*WIDE, "threefry4x32", "philox2x32", "philox4x32"]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("impl", WIDE)
 @pytest.mark.parametrize("name", CALLS)
 def test_as_in_jax(jax, name, impl):
     both(jax, impl, CALLS[name])
@@ -70,7 +74,7 @@ def test_names_and_forms(impl):
     key = random.key(3, impl=impl)
     assert random.key_impl(key) == impl and key.dtype == random.key_dtype(impl) != random.key_dtype()
     words = random.key_data(key)
-    assert words.shape == (4,) and (random.wrap_key_data(words, impl=impl) == key).item()
+    assert words.shape == (random.key_dtype(impl).words,) and (random.wrap_key_data(words, impl=impl) == key).item()
     restored = pickle.loads(pickle.dumps(random.split(key, 2)))
     assert (restored == random.split(key, 2)).all()
     with sw.default_prng_impl(impl):
@@ -78,8 +82,8 @@ def test_names_and_forms(impl):
         assert (np.asarray(raw) == np.asarray(words)).all() and random.key_impl(raw) == impl
         assert (np.asarray(random.split(raw)) == np.asarray(random.key_data(random.split(key)))).all()
         assert (np.asarray(random.normal(raw, (5,))) == np.asarray(random.normal(key, (5,)))).all()
-        with pytest.raises(TypeError, match=r"ends in \(4,\)"):
-            random.split(np.zeros(2, np.uint32))
+        with pytest.raises(TypeError, match=rf"ends in \({len(words)},\)"):
+            random.split(np.zeros(3, np.uint32))
 
 
 @pytest.mark.parametrize("impl", IMPLS)

@@ -64,6 +64,8 @@ def test_solver_mistakes() -> None:
         linalg.cg(np.ones((2, 3)), np.ones(2))
     with pytest.raises(ValueError, match="matching shapes"):
         linalg.cg(DEFINITE, RIGHT, np.ones(5))
+    with pytest.raises(TypeError, match=r"either a function or ndarray: got A=\[\[1\]\]"):
+        linalg.cg([[1]], np.ones(1))
     with pytest.raises(ValueError, match="tree structure"):
         linalg.cg(DEFINITE, RIGHT, [RIGHT])
     with pytest.raises(ValueError, match="solve_method"):

@@ -44,7 +44,7 @@ class KeyDtype:
 
     @property
     def physical(self) -> np.dtype[Any]:
-        return _UINT64 if self.words == 2 else _FOUR_WORDS
+        return _PHYSICAL[self.words]
 
     @property
     def itemsize(self) -> int:
@@ -62,7 +62,14 @@ DType: TypeAlias = "np.dtype[Any] | KeyDtype"
 
 key_dtype = KeyDtype()
 # The key types by the names of their generators.
-KEY_DTYPES = {"threefry2x32": key_dtype, "rbg": KeyDtype("rbg", 4), "unsafe_rbg": KeyDtype("urbg", 4)}
+KEY_DTYPES = {
+    "threefry2x32": key_dtype,
+    "threefry4x32": KeyDtype("fry4", 4),
+    "philox2x32": KeyDtype("phx2", 1),
+    "philox4x32": KeyDtype("phx4", 2),
+    "rbg": KeyDtype("rbg", 4),
+    "unsafe_rbg": KeyDtype("urbg", 4),
+}
 
 
 def is_key_dtype(dtype: object) -> TypeGuard[KeyDtype]:
@@ -73,8 +80,8 @@ def is_key_dtype(dtype: object) -> TypeGuard[KeyDtype]:
 # The tangent type of integer and bool values: carries no data.
 float0 = np.dtype([("float0", np.void, 0)])
 
-_UINT64 = np.dtype(np.uint64)
-_FOUR_WORDS = np.dtype((np.void, 16))  # moved as it is: no number, so nothing computes with it
+# Keys of one and of four words are moved as they are: no numbers, so nothing computes with them.
+_PHYSICAL = {1: np.dtype((np.void, 4)), 2: np.dtype(np.uint64), 4: np.dtype((np.void, 16))}
 BOOL = np.dtype(np.bool_)
 
 _SIGNED_NAMES = ("int1", "int2", "int4", "int8", "int16", "int32", "int64")

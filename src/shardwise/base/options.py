@@ -267,7 +267,7 @@ ACTIVE = (
     Option(
         "jax_default_prng_impl",
         "threefry2x32",
-        _choice("threefry2x32", "rbg", "unsafe_rbg"),
+        _choice("threefry2x32", "threefry4x32", "philox2x32", "philox4x32", "rbg", "unsafe_rbg"),
         meaning="the generator of new keys",
     ),
     Option("jax_enable_custom_prng", False, meaning="`random.PRNGKey` makes typed keys, as `random.key` does"),

@@ -10,6 +10,7 @@ Hot paths may call `flatten_spec`, which leaves out the `PyTreeDef` and gives op
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -273,6 +274,9 @@ def register_pytree_node(
     """
     if is_tree_node(nodetype):
         raise ValueError(f"register_pytree_node: {nodetype} is a pytree node already.")
-    optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=NAMESPACE)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        if issubclass(nodetype, tuple):  # optree warns of classes of namedtuples, which are nodes as they are
+            warnings.simplefilter("ignore", UserWarning)
+        optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=NAMESPACE)  # type: ignore[arg-type]
     _LEAVES.discard(nodetype)
     _registry[nodetype] = Registration(flatten_func, unflatten_func, flatten_with_keys_func)

@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.experimental import ode as ode
     from shardwise.experimental import pallas as pallas
     from shardwise.experimental import pjit as pjit
+    from shardwise.experimental import random as random
     from shardwise.experimental import roofline as roofline
     from shardwise.experimental import serialize_executable as serialize_executable
     from shardwise.experimental import shard as shard
@@ -56,6 +57,7 @@ _MODULES = (
     "ode",
     "pallas",
     "pjit",
+    "random",
     "roofline",
     "serialize_executable",
     "shard",

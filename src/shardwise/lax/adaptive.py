@@ -11,6 +11,7 @@ from shardwise.lax.composite import composite as composite
 from shardwise.lax.composite import create_token as create_token
 from shardwise.lax.local import conv_general_dilated_local as conv_general_dilated_local
 from shardwise.lax.mapping import map as map
+from shardwise.lax.positional_axes import *  # noqa: F403
 from shardwise.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from shardwise.lax.ragged import ragged_dot as ragged_dot
 from shardwise.lax.ragged import ragged_dot_general as ragged_dot_general

@@ -236,7 +236,7 @@ def _mask_lookups(dim: int, mask: Any, shape: tuple[int, ...], position: int) ->
     if not host.ndim:
         return [Lookup(None, np.zeros(int(host), np.int32))]
     expected = shape[dim : dim + host.ndim]
-    if host.shape != expected:
+    if len(host.shape) != len(expected) or any(n not in (0, m) for n, m in zip(host.shape, expected, strict=True)):
         raise IndexError(
             f"boolean index did not match shape of indexed array in index {position}: got {host.shape}, expected {expected}"
         )

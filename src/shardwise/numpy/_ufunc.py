@@ -241,15 +241,12 @@ class ufunc:
             return self._at(x, indices, b)
         given = [] if b is None else [array(f"{self.__name__}.at", b)]
         index = indices if isinstance(indices, tuple) else (indices,)
+        whole = x.shape
         if len(index) != x.ndim or any(isinstance(i, slice | type(None) | type(Ellipsis)) for i in index):
-            known = [
-                i
-                if isinstance(i, slice | int | type(None) | type(Ellipsis))
-                else concrete(i, f"indices of {self.__name__}.at")
-                for i in index
-            ]
-            places = np.arange(x.size).reshape(x.shape)[tuple(known)]
-            index = np.unravel_index(places, x.shape)
+            # The places in the flattened array. Those out of bounds are behind its end, where writes are dropped.
+            counted = lax.reshape(lax.iota(default_dtype("i"), x.size), whole)
+            index = (counted.at[index].get(mode="fill", fill_value=x.size),)  # type: ignore[attr-defined]
+            x = lax.reshape(x, (x.size,))
         columns = [array(f"{self.__name__}.at", i) for i in index]
         shape = broadcast_shapes(*[i.shape for i in columns])
         count = math.prod(shape)
@@ -261,7 +258,9 @@ class ufunc:
             new = self._call(x[place], *operands)  # type: ignore[index]
             return x.at[place].set(as_array(astype(new, x.dtype))), None  # type: ignore[attr-defined]
 
-        return self._loop(step, x, (columns, updates))[0]  # one after the other: an index may occur again
+        return lax.reshape(
+            self._loop(step, x, (columns, updates))[0], whole
+        )  # one after the other: an index may occur again
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """The function folded over slices, in order: from each of `indices` to the next one, or one element if that slice is empty.

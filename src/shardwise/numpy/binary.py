@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
+from shardwise.base.renamed import renamed
 from shardwise.ir import Array, Literal, Op, Tracer, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -41,9 +42,9 @@ multiply = binary("multiply", two.mul_p, promote, "Elementwise ``x * y``; logica
 maximum = binary("maximum", two.max_p, promote, "Elementwise maximum; NaN if either is.")
 minimum = binary("minimum", two.min_p, promote, "Elementwise minimum; NaN if either is.")
 true_divide = binary("true_divide", two.div_p, promote_to_inexact, "Elementwise ``x / y``, as a float.")
-divide = true_divide
+divide = renamed(true_divide, "divide")
 arctan2 = binary("arctan2", two.atan2_p, promote_to_inexact, "Elementwise angle of the point (y, x).")
-atan2 = arctan2
+atan2 = renamed(arctan2, "atan2")
 nextafter = binary(
     "nextafter", two.nextafter_p, promote_to_inexact, "Elementwise next float after `x` in the direction of `y`."
 )
@@ -108,7 +109,7 @@ def _on_other_side(y: Value, rest: Array) -> Array:
     )
 
 
-mod = remainder
+mod = renamed(remainder, "mod")
 
 
 def fmod(x1: Any, x2: Any, /) -> Array:
@@ -172,7 +173,7 @@ def power(x1: Any, x2: Any, /) -> Array:
     return lax.pow(x, y)
 
 
-pow = power
+pow = renamed(power, "pow")
 
 
 def _integer_constant(y: Value) -> int | None:

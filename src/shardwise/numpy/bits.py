@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
+from shardwise.base.renamed import renamed
 from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -30,7 +31,7 @@ bitwise_and = binary("bitwise_and", two.and_p, promote, "Elementwise and of inte
 bitwise_or = binary("bitwise_or", two.or_p, promote, "Elementwise or of integers' bits or of bools.")
 bitwise_xor = binary("bitwise_xor", two.xor_p, promote, "Elementwise exclusive or of integers' bits or of bools.")
 left_shift = binary("left_shift", two.shift_left_p, promote_to_numeric, "Elementwise ``x << y`` of integers.")
-bitwise_left_shift = left_shift
+bitwise_left_shift = renamed(left_shift, "bitwise_left_shift")
 
 
 def right_shift(x1: Any, x2: Any, /) -> Array:
@@ -44,7 +45,7 @@ def right_shift(x1: Any, x2: Any, /) -> Array:
     return lax.shift_right_logical(x, y) if logical else lax.shift_right_arithmetic(x, y)
 
 
-bitwise_right_shift = right_shift
+bitwise_right_shift = renamed(right_shift, "bitwise_right_shift")
 
 _gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu")
 
@@ -99,7 +100,7 @@ def invert(x: Any, /) -> Array:
     return bind(one.not_p, value("invert", x))
 
 
-bitwise_not = bitwise_invert = invert
+bitwise_not, bitwise_invert = renamed(invert, "bitwise_not"), renamed(invert, "bitwise_invert")
 
 __all__ = [
     "bitwise_count",

@@ -38,7 +38,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import split_names
 from shardwise.numpy.predicates import isnan, to_bool
-from shardwise.numpy.reductions import WIDER, nansum, sum
+from shardwise.numpy.reductions import WIDER, nansum, refuse_mask, sum
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
@@ -77,6 +77,7 @@ def mean(
     Array([2., 3.], dtype=float32)
     """
     no_out("mean", out)
+    refuse_mask("mean", where)
     x = array("mean", a)
     wanted = requested("mean", dtype)
     if wanted is None:
@@ -157,6 +158,7 @@ def _variance(
         if not isinstance(ddof, int) or ddof != 0:
             raise ValueError(f"{name}: ddof and correction can't be provided simultaneously.")
         ddof = correction
+    refuse_mask(name, where)
     x = array(name, a)
     wanted = requested(name, dtype)
     if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
@@ -230,6 +232,7 @@ def nanmean(
     Array(2., dtype=float32)
     """
     no_out("nanmean", out)
+    refuse_mask("nanmean", where)
     x = array("nanmean", a)
     if not is_inexact(x.dtype):
         return mean(x, axis, dtype, keepdims=keepdims, where=where)
@@ -255,6 +258,7 @@ def nanvar(
     Array(1., dtype=float32)
     """
     no_out("nanvar", out)
+    refuse_mask("nanvar", where)
     x = array("nanvar", a)
     if not is_inexact(x.dtype):
         return var(x, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
@@ -280,6 +284,7 @@ def nanstd(
     >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
     Array(1., dtype=float32)
     """
+    refuse_mask("nanstd", where)
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 

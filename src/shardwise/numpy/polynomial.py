@@ -104,7 +104,8 @@ def polyadd(a1: Any, a2: Any) -> Array:
     p, q = map(as_array, promote_dtypes(*_coefficients("polyadd", a1, a2)))
     n = max(p.shape[0], q.shape[0])
     longer, shorter = (p, q) if p.shape[0] == n else (q, p)
-    return longer + lax.pad(shorter, zero_like(shorter), [(n - shorter.shape[0], 0, 0)])
+    ahead = [(n - shorter.shape[0], 0, 0), *[(0, 0, 0)] * (shorter.ndim - 1)]
+    return longer + lax.pad(shorter, zero_like(shorter), ahead)
 
 
 def polysub(a1: Any, a2: Any) -> Array:

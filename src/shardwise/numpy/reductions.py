@@ -18,6 +18,7 @@ from shardwise.base.dtypes import (
     default_dtype,
     reduction_dtype,
 )
+from shardwise.base.renamed import renamed
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -54,16 +55,27 @@ _SUMMED_AS_THEY_ARE = frozenset(np.dtype(t) for t in (np.float32, np.float64, np
 Reduce = Callable[[Any, tuple[int, ...]], Array]
 
 
+def _no_mask(name: str, mask: Value) -> str:
+    return f"jnp.{name}: where must be None or a boolean array; got where.dtype={mask.dtype!r}."
+
+
+def refuse_mask(name: str, where: Any) -> None:
+    """ValueError if `where` is no mask, unless the dialect takes it; functions made of others call it with their own name."""
+    if where is None or config.dialect.functions.bad_uses_warn:
+        return
+    mask = value(name, where)
+    if not is_bool(mask.dtype):
+        raise ValueError(f"{_no_mask(name, mask)} {config.dialect.switch}")
+
+
 def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
     """`x` with `neutral` where the mask is false; both broadcast to one shape."""
     if where is None:
         return x
+    refuse_mask(name, where)
     mask = value(name, where)
     if not is_bool(mask.dtype):
-        message = f"jnp.{name}: where must be None or a boolean array; got where.dtype={mask.dtype!r}."
-        if not config.dialect.functions.bad_uses_warn:
-            raise ValueError(f"{message} {config.dialect.switch}")
-        warnings.warn(message, DeprecationWarning, stacklevel=4)
+        warnings.warn(_no_mask(name, mask), DeprecationWarning, stacklevel=4)
     mask, x_ = align_ranks(to_bool(mask), x)
     shape = broadcast_shapes(mask.shape, x.shape)
     return broadcast_to_shape(where_(mask, x_, neutral), shape) if shape != x.shape else where_(mask, x_, neutral)
@@ -185,6 +197,7 @@ def _extremum(
     if isinstance(axis, MAY_NAME) and (names := split_names(axis)[1]):
         here = _extremum(name, x, split_names(axis)[0], out, keepdims, initial, where, reduce, combine)
         return (lax.pmax if combine is lax.max else lax.pmin)(here, names)
+    refuse_mask(name, where)
     if where is not None and initial is None:
         raise ValueError(
             f"reduction operation {name} does not have an identity, so to use a where mask one has to specify 'initial'"
@@ -225,7 +238,7 @@ def min(
     return _extremum("min", a, axis, out, keepdims, initial, where, lax.reduce_min, lax.min)
 
 
-amax, amin = max, min
+amax, amin = renamed(max, "amax"), renamed(min, "amin")
 
 
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
@@ -393,6 +406,7 @@ def nansum(
     >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0]))
     Array(4., dtype=float32)
     """
+    refuse_mask("nansum", where)
     x = _without_nan(array("nansum", a), 0)
     return sum(x, axis, dtype, out, keepdims, initial, where)
 
@@ -411,6 +425,7 @@ def nanprod(
     >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
     Array(6., dtype=float32)
     """
+    refuse_mask("nanprod", where)
     x = _without_nan(array("nanprod", a), 1)
     return prod(x, axis, dtype, out, keepdims, initial, where)
 
@@ -440,6 +455,7 @@ def nanmin(
 def _nan_extremum(
     name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, least: float, extremum: Any
 ) -> Array:
+    refuse_mask(name, where)
     x = array(name, a)
     result = extremum(_without_nan(x, least), axis, out, keepdims, initial, where)
     if not is_inexact(x.dtype) or initial is not None:

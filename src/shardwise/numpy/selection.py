@@ -6,6 +6,7 @@ while tracing.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -310,6 +311,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     (Array([0, 1], dtype=int32), Array([2, 1], dtype=int32))
     """
     x = value("unravel_index", indices)
+    if isinstance(shape, Tracer) or (isinstance(shape, Sequence) and any(isinstance(n, Tracer) for n in shape)):
+        return _unravelled(x, shape)
     sizes = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
     total = math.prod(sizes)
     if is_bool(x.dtype) or not is_integer(x.dtype):
@@ -324,10 +327,30 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     )
 
 
+def _unravelled(x: Value, shape: Any) -> tuple[Array, ...]:
+    """The indices along dims whose sizes are traced."""
+    if is_bool(x.dtype) or not is_integer(x.dtype):
+        raise TypeError(f"unravel_index takes integers, got {x.dtype}.")
+    given = value("unravel_index", shape, 1) if isinstance(shape, Tracer) else None
+    if given is not None:
+        x, given = promote_dtypes(x, given)
+    listed = list(shape) if given is None or given.ndim else [given]
+    sizes = [astype(value("unravel_index", n, 1), x.dtype) for n in listed]
+    total = functools.reduce(lax.mul, sizes, constant(x, 1))
+    x = where_(lax.lt(x, constant(x, 0)), lax.add(x, total), x)
+    x = lax.max(lax.min(x, lax.sub(total, constant(x, 1))), constant(x, 0))
+    along = []
+    for n in reversed(sizes):
+        along.append(as_array(remainder(x, n)))
+        x = floor_divide(x, n)
+    return tuple(reversed(along))
+
+
 def ravel_multi_index(
     multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *, dtype: Any = None
 ) -> Array:
-    """The indices into the flattened array for indices along each dim; those out of range raise, wrap or are clipped.
+    """The indices into the flattened array for indices along each dim; those out of range raise, wrap, are clipped, or (`mode` 'ignore')
+    count as they are.
 
     >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([2, 1])), (2, 3))
     Array([2, 4], dtype=int32)
@@ -351,8 +374,8 @@ def ravel_multi_index(
         parts = [lax.clamp(constant(p, 0), p, constant(p, n - 1)) for p, n in zip(parts, sizes, strict=True)]
     elif mode == "wrap":
         parts = [remainder(p, n) for p, n in zip(parts, sizes, strict=True)]
-    else:
-        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    elif mode != "ignore":
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip' or 'ignore'")
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
     strides = _strides(tuple(sizes)) if order == "C" else _strides(tuple(sizes[::-1]))[::-1]

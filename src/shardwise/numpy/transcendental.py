@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.renamed import renamed
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -41,7 +42,9 @@ tanh = unary("tanh", one.tanh_p, "Elementwise hyperbolic tangent.")
 arcsinh = unary("arcsinh", one.asinh_p, "Elementwise inverse of `sinh`.")
 arccosh = unary("arccosh", one.acosh_p, "Elementwise inverse of `cosh`; NaN for reals below 1.")
 arctanh = unary("arctanh", one.atanh_p, "Elementwise inverse of `tanh`.")
-asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh, arctanh
+asin, asinh = renamed(arcsin, "asin"), renamed(arcsinh, "asinh")
+acos, acosh = renamed(arccos, "acos"), renamed(arccosh, "acosh")
+atan, atanh = renamed(arctan, "atan"), renamed(arctanh, "atanh")
 
 
 def log2(x: Any, /) -> Array:
@@ -93,7 +96,7 @@ def radians(x: Any, /) -> Array:
     return weak_if_scalar(lax.mul(v, constant(v, np.pi / 180)))
 
 
-rad2deg, deg2rad = degrees, radians
+rad2deg, deg2rad = renamed(degrees, "rad2deg"), renamed(radians, "deg2rad")
 
 
 def sinc(x: Any, /) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import default_dtype, finfo, isdtype
+from shardwise.base.renamed import renamed
 from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -72,7 +73,7 @@ def absolute(x: Any, /) -> Array:
     return bind(one.abs_p, v)
 
 
-abs = absolute
+abs = renamed(absolute, "abs")
 
 
 def fabs(x: Any, /) -> Array:
@@ -194,7 +195,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     return weak_if_scalar(as_array(convert(rounded, v.dtype, v.weak_type)))
 
 
-around = round
+around = renamed(round, "around")
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
@@ -260,7 +261,7 @@ def conjugate(x: Any, /) -> Array:
     return bind(one.conj_p, v) if is_complex(v.dtype) else as_array(v)
 
 
-conj = conjugate
+conj = renamed(conjugate, "conj")
 
 
 def angle(z: Any, deg: bool = False) -> Array:

@@ -2,6 +2,7 @@
 
     zeros rolled, sliced or padded with zeros        the same zeros
     the negative of ones                             the scalar -1, spread out where it is read
+    windows that are larger than their array         no elements: nothing is computed, or fetched from neighbours
 
 Comes in: an equation. Goes out: views that fill, and for elementwise ops the equation on the scalars.
 """
@@ -11,11 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shardwise.ir import Atom, Box, Equation, Literal, Var, unwrapped
+from shardwise.base.dtypes import is_key_dtype
+from shardwise.ir import Atom, Box, Equation, Literal, Var, calls_user, literal, unwrapped
 from shardwise.passes.views import Stored, View, compose, spread
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
+
+
+def without_elements(region: Region, eqn: Equation) -> bool:
+    """Record results that have no elements as fills. True if all are such, and the op does nothing besides."""
+    types = [v.aval for v in eqn.outputs]
+    moot = eqn.op.collective is None and not calls_user(eqn)
+    if not moot or not types or any(t.size or is_key_dtype(t.dtype) for t in types):
+        return False
+    for var in eqn.outputs:
+        region.views[var] = spread(Stored(literal(0, var.aval.dtype), (), ()), var.aval.shape, eqn)
+    return True
 
 
 def moved_fills(region: Region, eqn: Equation, boxes: Sequence[Sequence[Box]], operands: Sequence[View]) -> bool:

@@ -21,7 +21,7 @@ from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.equals import merged
-from shardwise.passes.fills import moved_fills, on_scalars
+from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.moves import resharded
@@ -307,6 +307,8 @@ class Region:
 
     def equation(self, eqn: Equation) -> None:
         """Partition an equation as its op requires."""
+        if without_elements(self, eqn):
+            return
         if eqn.op.partition is not None:
             eqn.op.partition(self, eqn)
         else:

@@ -31,7 +31,6 @@ from shardwise.random.compiled import compiled
 
 _UINT32 = np.dtype(np.uint32)
 _THREEFRY = "threefry2x32"
-_OTHERS = ("threefry4x32", "philox2x32", "philox4x32")
 
 
 class PRNGSpec:
@@ -69,7 +68,6 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
     Raises:
         ValueError: no generator has that name.
         TypeError: `spec` is nothing that names one.
-        NotImplementedError: a generator that is known by name only.
     """
     if spec is None:
         name = _default_impl()
@@ -86,8 +84,6 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
         )
     if name in KEY_DTYPES:
         return PRNGSpec(name)
-    if name in _OTHERS:
-        raise NotImplementedError(f"the PRNG implementation {name!r} is not available. Use {_THREEFRY!r}.")
     raise ValueError(f'unrecognized PRNG implementation "{name}". Did you mean "{_THREEFRY}"?')
 
 
@@ -136,7 +132,8 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
     Args:
         seed: an integer scalar, traced or not; 32 bits count unless 64-bit types are enabled.
-        impl, dtype: the generator, by name or by key dtype; give at most one. threefry2x32, rbg or unsafe_rbg.
+        impl, dtype: the generator, by name or by key dtype; give at most one. threefry2x32, threefry4x32,
+            philox2x32, philox4x32, rbg or unsafe_rbg.
 
     Raises:
         TypeError: `seed` is no integer scalar.
@@ -162,7 +159,7 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys from their words: u32[..., 2] (rbg: 4) -> key[...]. TypeError for other dtypes and shapes.
+    """Typed keys from their words: u32[..., 2] (of other generators 1, 2 or 4) -> key[...]. TypeError for other dtypes and shapes.
 
     >>> jax.random.wrap_key_data(jnp.array([0, 7], dtype=jnp.uint32))
     Array((), dtype=key<fry>) overlaying:
@@ -175,7 +172,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
 
 
 def key_data(keys: Any) -> Array:
-    """The words of keys: key[...] -> u32[..., 2] (rbg: 4). Raw keys come back as they are.
+    """The words of keys: key[...] -> u32[..., 2] (of other generators 1, 2 or 4). Raw keys come back as they are.
 
     >>> jax.random.key_data(jax.random.key(7))
     Array([0, 7], dtype=uint32)

@@ -150,6 +150,9 @@ def test_io_callbacks_under_vmap():
     seen = []
     sw.vmap(lambda x: (io_callback(lambda x: seen.append(float(x)), None, x), x)[1])(np.arange(3, dtype=f32))
     assert seen == [0, 1, 2]
+    seen.clear()
+    sw.vmap(sw.vmap(lambda x: (sw.debug.callback(lambda x: seen.append(int(x)), x), x)[1]))(np.arange(6).reshape(3, 2))
+    assert seen == [0, 2, 4, 1, 3, 5]  # the inner vmap calls the mapped function once per element
     with pytest.raises(ValueError, match="ordered"):
         sw.vmap(lambda x: io_callback(print, None, x, ordered=True))(np.arange(3, dtype=f32))
 

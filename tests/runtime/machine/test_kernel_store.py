@@ -231,14 +231,17 @@ def test_libraries_are_kept_whole(place, tmp_path):
     assert kernel_store.library("a", str(tmp_path / "a")) is None
     for number, name in enumerate("abc"):
         (tmp_path / name).write_text(f"lib {name}" * 100_000)
-        kernel_store.keep_library(name, str(tmp_path / name))
+        kernel_store.keep_library(name, str(tmp_path / name), lambda copy: True)
         os.utime(place / f"{name}.so", (1000 + number, 1000 + number))
     kept = kernel_store.library("b", str(tmp_path / "b"))
     assert kept is not None and Path(kept).read_text() == "lib b" * 100_000
-    kernel_store.keep_library("a", str(tmp_path / "a"))
+    kernel_store.keep_library("a", str(tmp_path / "a"), lambda copy: True)
     assert {f.name for f in place.iterdir()} == {"a.so", "b.so"}  # c was not used
-    kernel_store.keep_library("d", str(tmp_path / "no such file"))
+    kernel_store.keep_library("d", str(tmp_path / "no such file"), lambda copy: True)
     assert len(list(place.iterdir())) == 2
+    seen = []
+    kernel_store.keep_library("d", str(tmp_path / "c"), lambda copy: seen.append(Path(copy).read_text()))
+    assert seen == ["lib c" * 100_000] and len(list(place.iterdir())) == 2  # it did not pass
     (place / "a.so").chmod(0o666)
     assert kernel_store.library("a", str(tmp_path / "a")) is None
 
@@ -247,7 +250,7 @@ def test_libraries_are_kept_whole(place, tmp_path):
 def test_damaged_libraries_are_removed(place, tmp_path, damage):
     content = os.urandom(700_001)
     (tmp_path / "one").write_bytes(content)
-    kernel_store.keep_library("one", str(tmp_path / "one"))
+    kernel_store.keep_library("one", str(tmp_path / "one"), lambda copy: True)
     file = place / "one.so"
     at = len(content) - 7
     file.write_bytes(

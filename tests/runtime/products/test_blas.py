@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from shardwise.runtime.machine import kernel_store
 from shardwise.runtime.products import blas
 
 ALL_WIDE = frozenset("avx512f avx512dq avx512bw avx512vl avx512cd avx2 fma avx sse2".split())
@@ -58,6 +59,7 @@ for dtype in ("float32", "complex64"):
     for x, y in ((a, b), (np.ascontiguousarray(a.T).T, b), (a, np.ascontiguousarray(b.T).T)):
         got = np.asarray(jax.jit(jnp.matmul)(x, y))
         worst = max(worst, float(abs(got - np.einsum("ij,jk", x, y)).max()))
+from shardwise.runtime.machine import kernel_store
 from shardwise.runtime.products import blas
 mine, numpys = blas.library(), blas.numpys_library() if sys.platform == "linux" else None
 getenv = ctypes.CDLL(None).getenv
@@ -101,10 +103,11 @@ def test_a_copy_of_its_own():
 
 def test_a_copy_that_passed_is_kept(tmp_path):
     place = tmp_path / "kept"
-    kept = []
+    whole = b""
     for damaged in (False, False, True):
         if damaged:
             (file,) = place.glob("*.so")
+            whole = file.read_bytes()
             content = bytearray(file.read_bytes())
             for at in range(0, len(content), 4096):  # anywhere: what is loaded by such a file ends the process
                 content[at] ^= 1
@@ -113,9 +116,33 @@ def test_a_copy_that_passed_is_kept(tmp_path):
         if found["core"] is None:
             pytest.skip("no library of our own here")
         assert found["worst"] < 1e-3 and found["child"] == 0
-        kept.append(found["kept"])
-    assert kept == [False, True, False]
-    assert len(list(place.glob("openblas*"))) == 1
+        assert found["kept"]
+        (file,) = place.glob("openblas*")
+        if damaged:
+            assert file.read_bytes() == whole
+
+
+def test_a_folder_that_takes_no_files_does_without(tmp_path, monkeypatch):
+    if blas.library() is None:
+        pytest.skip("no library of our own here")
+    place = tmp_path / "full"
+    place.mkdir(mode=0o700)
+    monkeypatch.setattr(kernel_store, "_stores", {str(place): kernel_store._opened(str(place))})
+    monkeypatch.setattr(kernel_store, "folder", lambda: str(place))
+    monkeypatch.setattr(kernel_store.Store, "_open", lambda *arguments: os.open("/nowhere/file", os.O_RDONLY))
+    mine = blas._copied()
+    assert mine is not None and blas._computes(mine)
+    assert not list(place.iterdir())
+
+
+def test_a_copy_with_wrong_results_is_not_kept(tmp_path, monkeypatch):
+    if blas.library() is None:
+        pytest.skip("no library of our own here")
+    place = tmp_path / "kept"
+    monkeypatch.setattr(kernel_store, "folder", lambda: str(place))
+    monkeypatch.setattr(blas, "_computes", lambda mine: False)
+    assert blas._copied() is None
+    assert place.is_dir() and not list(place.iterdir())
 
 
 @pytest.mark.skipif(not blas.processor_flags() >= blas._WIDE_FLAGS, reason="the processor has no AVX-512")

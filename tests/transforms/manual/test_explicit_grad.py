@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -115,3 +116,25 @@ def test_cotangents_are_checked(mesh: Any) -> None:
     _, pull = sw.vjp(jnp.sin, x)
     with pytest.raises(ValueError, match="laid out otherwise"):
         pull(sw.device_put(M, sw.NamedSharding(mesh, COL)))
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in the context of the mesh", "without context"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda w, x: jnp.tanh(x @ w).sum(),
+        lambda w, x: jnp.einsum("jk,ij->ki", w, x).sum(),
+        lambda w, x: sw.vmap(lambda row: row @ w)(x).sum(),
+        lambda w, x: sw.lax.scan(lambda c, _: (jnp.tanh(c @ w[:2].T) @ w[:2], None), x @ w, None, length=2)[0].sum(),
+    ],
+    ids=["matmul", "einsum", "vmap", "scan"],
+)
+def test_gradients_of_weights_that_lie_on_no_mesh_are_whole(loss, inside):
+    mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Explicit,))
+    host = np.arange(24, dtype=np.float32).reshape(8, 3) / 24
+    w = jnp.ones((3, 2)) / 3
+    x = sw.device_put(host, sw.NamedSharding(mesh, sw.P("x")))
+    with sw.set_mesh(mesh) if inside else contextlib.nullcontext():
+        made = sw.jit(sw.grad(loss))(w, x)
+    assert made.sharding.is_fully_replicated and sw.typeof(made).shape == (3, 2)
+    np.testing.assert_allclose(np.asarray(made), np.asarray(sw.grad(loss)(w, jnp.asarray(host))), rtol=1e-5)

@@ -136,7 +136,8 @@ def _callback_kernel(
     sizes = tuple(n for n, _ in loops)
     outs = [np.empty(extents + sizes + t.shape, physical(t.dtype)) for t in result_types]
     for at in _places(extents):
-        for entry in itertools.product(*map(range, sizes)):
+        # The innermost `vmap` makes the outermost loop, as if each `vmap` called what it maps once per element.
+        for entry in (e[::-1] for e in itertools.product(*map(range, reversed(sizes)))):
             values = []
             for i, (block, dtype) in enumerate(zip(blocks, operand_dtypes, strict=True)):
                 here = tuple(j if n > 1 else 0 for j, n in zip(at, block.shape, strict=False))

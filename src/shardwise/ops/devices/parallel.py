@@ -33,9 +33,10 @@ from shardwise.ops.elementwise.selection import select
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, filled
 
+# `lax/positional_axes.py` completes psum, pmean, pmax and pmin.
 __all__ = [
-    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
-    "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary",
+    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "ppermute", "pshuffle", "psum_scatter", "pswapaxes",
+    "pvary",
 ]  # fmt: skip
 
 Axes = tuple[str, ...]

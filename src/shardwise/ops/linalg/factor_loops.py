@@ -81,7 +81,7 @@ class _Upper:
                 lines = [
                     w.moved(w.moved(source, w.integer("add", i, r), steps[0]), k, self.size) for r in range(self.width)
                 ]
-                for r, x in enumerate(_turned(w, [w.load(line, dtype) for line in lines])):
+                for r, x in enumerate(w.transposed([w.load(line, dtype) for line in lines])):
                     w.store(x, self.element(w.integer("add", k, r), i))
 
             self._tiles(tile)
@@ -157,7 +157,7 @@ class _Upper:
             def lower(i: str, k: str) -> None:
                 diagonal = w.splat(w.test("eq", i, k), "bool")
                 read = [w.load(self.element(w.integer("add", k, r), i), dtype) for r in range(self.width)]
-                for r, x in enumerate(_turned(w, read)):
+                for r, x in enumerate(w.transposed(read)):
                     above = ", ".join(f"i1 {'true' if c > r else 'false'}" for c in range(self.width))
                     hidden = w.binary("and", diagonal, Lane(f"<{above}>", "bool"))
                     w.store(w.select(hidden, zero, w.select(good, x, failed)), place(i, k, r))
@@ -198,23 +198,6 @@ class _Upper:
                 w.loop(after, self.n, lambda k, _: upper(i, k), step=self.width, occurs=False)
 
         w.loop(0, self.n, line, step=self.width)
-
-
-def _turned(w: Writer, rows: Sequence[Lane]) -> list[Lane]:
-    """The columns of a square of vectors."""
-    out, n = list(rows), len(rows)
-    v, half = w.vector(rows[0].type), n // 2
-    while half:
-        first = ", ".join(f"i32 {c if not c & half else n + c - half}" for c in range(n))
-        second = ", ".join(f"i32 {c + half if not c & half else n + c}" for c in range(n))
-        for r in (r for r in range(n) if not r & half):
-            x, y = out[r], out[r + half]
-            out[r], out[r + half] = (
-                w.let(f"shufflevector {v} {x.ref}, {v} {y.ref}, <{n} x i32> <{mask}>", x.dtype)
-                for mask in (first, second)
-            )
-        half //= 2
-    return out
 
 
 def cholesky(x: Block) -> Block | None:

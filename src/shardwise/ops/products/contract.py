@@ -340,7 +340,7 @@ def _dot_back(
     first: dict[str, bool],
 ) -> Any:
     """The product, whose dim i is dim ``order[i]`` of the operand of type `aval`. Axes that both factors want go to the cotangent's."""
-    sharding = dims_sharding(cotangent_sharding(aval), order)
+    sharding = dims_sharding(cotangent_sharding(aval, x.aval, y.aval), order)
     kept = {k: v for k, v in params.items() if k != "rhs_first"}
     out = do.dot_general(x, y, **{**kept, **first, "dimension_numbers": dims, "out_sharding": sharding})
     place = tuple(order.index(d) for d in range(len(order)))

@@ -20,8 +20,8 @@ Bits: TypeAlias = "NDArray[Any]"
 States: TypeAlias = "NDArray[np.uint64]"
 
 # The constants of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (0x9E3779B9, 0xBB67AE85)
+PHILOX_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _WORD = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -33,10 +33,10 @@ def philox_4x32(counter: tuple[Bits, Bits, Bits, Bits], key: tuple[int, int]) ->
     x0, x1, x2, x3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
-        even, odd = x0 * _MULTIPLIERS[0], x2 * _MULTIPLIERS[1]
+        even, odd = x0 * PHILOX_MULTIPLIERS[0], x2 * PHILOX_MULTIPLIERS[1]
         x0, x1 = (odd >> _HALF) ^ x1 ^ np.uint64(k0), odd & _WORD
         x2, x3 = (even >> _HALF) ^ x3 ^ np.uint64(k1), even & _WORD
-        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+        k0, k1 = (k0 + PHILOX_WEYL[0]) & 0xFFFFFFFF, (k1 + PHILOX_WEYL[1]) & 0xFFFFFFFF
     return x0, x1, x2, x3
 
 

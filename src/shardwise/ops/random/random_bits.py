@@ -1,6 +1,7 @@
 """Random bits as ops: keys made, split, folded and turned into bits, each device making its own block alone.
 
-Keys are values of dtype `KeyDtype`; threefry's are stored as one uint64 each, those of four words are `wide_keys`. Where an op
+Keys are values of dtype `KeyDtype`. The ops are those of threefry2x32, whose keys are stored as one uint64 each; the functions take keys
+of the other generators, too (`wide_keys`, `counter_ciphers`). Where an op
 adds dims to those of its keys, every new dim is free to be split over devices: the local form makes the same elements that a
 single device would have made there.
 """
@@ -35,6 +36,13 @@ from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.random import threefry, threefry_halves
 from shardwise.ops.random.counted_bits import BITS, HASH_CALLS, bits_by_counters, small_form
+from shardwise.ops.random.counter_ciphers import (
+    ciphered_bits,
+    ciphered_fold_in,
+    ciphered_seed,
+    ciphered_split,
+    is_ciphered,
+)
 from shardwise.ops.random.wide_keys import (
     doubled,
     is_wide,
@@ -91,7 +99,10 @@ random_seed_p = define_op(
 def random_seed(seeds: Any, dtype: KeyDtype = key_dtype) -> Array:
     """A key from each integer: int[...] -> key[...]. TypeError for other dtypes."""
     made = bind(random_seed_p, seeds)
-    return made if dtype == key_dtype else doubled(bind(random_unwrap_p, made), dtype)
+    if dtype == key_dtype:
+        return made
+    words = bind(random_unwrap_p, made)
+    return ciphered_seed(words, dtype) if is_ciphered(dtype) else doubled(words, dtype)
 
 
 def _wrap_type(words: ShapedArray) -> ShapedArray:
@@ -114,7 +125,7 @@ random_wrap_p = define_op(
 
 
 def random_wrap(words: Any, dtype: KeyDtype = key_dtype) -> Array:
-    """Keys from their words: u32[..., 2], or u32[..., 4] for wide keys -> key[...]. TypeError for other dtypes and shapes."""
+    """Keys from their words: u32[..., n] -> key[...], n that of the generator. TypeError for other dtypes and shapes."""
     return bind(random_wrap_p, words) if dtype == key_dtype else wide_wrap(words, dtype)
 
 
@@ -134,8 +145,8 @@ random_unwrap_p = define_op(
 
 
 def random_unwrap(keys: Any) -> Array:
-    """The words of keys: key[...] -> u32[..., 2], or u32[..., 4] of wide keys."""
-    return wide_unwrap(keys) if is_wide(keys) else bind(random_unwrap_p, keys)
+    """The words of keys: key[...] -> u32[..., n], n that of the generator."""
+    return wide_unwrap(keys) if is_wide(keys) or is_ciphered(keys) else bind(random_unwrap_p, keys)
 
 
 def _clone_type(keys: ShapedArray) -> ShapedArray:
@@ -187,6 +198,8 @@ def random_fold_in(keys: Any, data: Any) -> Array:
     """New keys from keys and numbers, elementwise: key[...], u32[...] -> key[...]."""
     if is_wide(keys):
         return wide_fold_in(keys, data, random_wrap, random_fold_in, random_unwrap, random_seed)
+    if is_ciphered(keys):
+        return ciphered_fold_in(keys, data)
     return bind(random_fold_in_p, keys, data)
 
 
@@ -290,6 +303,8 @@ def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = N
     """`shape` new keys from each key: key[...] -> key[..., *shape]."""
     if is_wide(keys):
         return _laid_out(wide_split(keys, shape, random_wrap, random_split, random_unwrap), out_sharding)
+    if is_ciphered(keys):
+        return _laid_out(ciphered_split(keys, shape), out_sharding)
     if not _partitionable():
         return _laid_out(bind(random_split_halves_p, keys, shape=shape), out_sharding)
     return bind(random_split_p, keys, shape=shape, out_sharding=out_sharding)
@@ -387,6 +402,8 @@ def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedShar
     """Random unsigned integers of 8, 16, 32 or 64 bits from each key: key[...] -> uint[..., *shape]."""
     if is_wide(keys):
         return wide_bits(keys, bit_width, shape, out_sharding)
+    if is_ciphered(keys):
+        return _laid_out(ciphered_bits(keys, bit_width, shape), out_sharding)
     if not _partitionable():
         return _laid_out(bind(random_bits_halves_p, keys, bit_width=bit_width, shape=shape), out_sharding)
     return bind(random_bits_p, keys, bit_width=bit_width, shape=shape, out_sharding=out_sharding)

@@ -17,6 +17,7 @@ from shardwise.ir.key_uses import DRAWS
 from shardwise.ops.elementwise import binary
 from shardwise.ops.elementwise.special import random_gamma_grad
 from shardwise.ops.elementwise.transcendental import exp
+from shardwise.ops.random.counter_ciphers import is_ciphered
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
 from shardwise.ops.random.wide_keys import is_wide
@@ -128,7 +129,7 @@ random_gamma_p = define_op(
 
 def random_gamma(keys: Any, alpha: Any, *, log_space: bool) -> Array:
     """A gamma sample (or its logarithm) from each key and parameter: key[...], f[...] -> f[...]."""
-    if is_wide(keys):
+    if is_wide(keys) or is_ciphered(keys):
         raise NotImplementedError(
             f"gamma numbers, and those made of them, are not drawn with keys of type {keys.dtype.name}. Use a key of threefry2x32."
         )

@@ -1,5 +1,6 @@
-"""Keys of four words, which `rbg` and `unsafe_rbg` use: their bits come from `rng_bit_generator`, as JAX's do.
+"""Keys of other generators than threefry2x32: their words, and the keys of `rbg` and `unsafe_rbg`.
 
+The bits of those come from `rng_bit_generator`, as JAX's do.
 `rbg` makes new keys with threefry, from each half of the key. `unsafe_rbg` takes them from the bits of the key itself. Both are
 written with the ops of threefry keys and of `rng_bit_generator`, so `vmap` and devices treat them as they treat those.
 """
@@ -36,8 +37,8 @@ _ROUNDS = 10  # unsafe_rbg takes every tenth block of four words for a key
 
 
 def is_wide(keys: Any) -> bool:
-    """Whether `keys` are keys of four words."""
-    return isinstance(keys.dtype, KeyDtype) and keys.dtype.words == 4
+    """Whether `keys` are keys of `rbg` or `unsafe_rbg`."""
+    return keys.dtype in (KEY_DTYPES["rbg"], KEY_DTYPES["unsafe_rbg"])
 
 
 # -- between words and keys ---------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ wide_wrap_p = define_op(
 
 
 def wide_wrap(words: Any, dtype: KeyDtype) -> Array:
-    """Keys from their words: u32[..., 4] -> key[...]. TypeError for other dtypes and shapes."""
+    """Keys from their words: u32[..., n] -> key[...]. TypeError for other dtypes and shapes."""
     return bind(wide_wrap_p, words, dtype=dtype)
 
 
@@ -98,7 +99,7 @@ wide_unwrap_p = define_op(
 
 
 def wide_unwrap(keys: Any, *, draws: bool = False) -> Array:
-    """The words of keys: key[...] -> u32[..., 4]. With `draws` they make bits or new keys, so the keys count as used."""
+    """The words of keys: key[...] -> u32[..., n]. With `draws` they make bits or new keys, so the keys count as used."""
     return bind(wide_unwrap_p, keys, draws=draws)
 
 

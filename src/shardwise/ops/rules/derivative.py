@@ -69,13 +69,15 @@ def has_tangent(aval: ShapedArray) -> bool:
     return bool(issubdtype(aval.dtype, np.inexact))
 
 
-def cotangent_sharding(aval: ShapedArray) -> NamedSharding | None:
+def cotangent_sharding(aval: ShapedArray, *others: ShapedArray) -> NamedSharding | None:
     """The sharding over Explicit axes of a cotangent of a value with this type; None if there are no such axes.
 
-    Over axes on which the value is `reduced` its cotangent is a partial sum (unreduced), and vice versa.
+    Over axes on which the value is `reduced` its cotangent is a partial sum (unreduced), and vice versa. The cotangent of a value that
+    lies on no mesh is whole on that of the `others`, the values that it is made of.
     """
     if aval.mesh is None:
-        return None
+        mesh = next((t.mesh for t in others if t.mesh is not None), None)
+        return None if mesh is None else NamedSharding(mesh, PartitionSpec(*[None] * aval.ndim))
     entries = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in aval.spec]
     marks: dict[str, Any] = {}
     if aval.reduced:

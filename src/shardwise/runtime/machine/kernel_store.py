@@ -19,7 +19,7 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -58,11 +58,23 @@ def library(name: str, path: str) -> str | None:
     return None if store is None else store.library(name + _LIBRARY, path)
 
 
-def keep_library(name: str, path: str) -> None:
-    """Copy a library's file into the folder; takes a while. Does nothing where that is not possible."""
+def keep_library(name: str, path: str, passes: Callable[[str], bool]) -> None:
+    """Copy a library's file into the folder, and leave it there if it `passes`, which gets the path of the copy. Does nothing where a
+    copy is not possible.
+    """
     store = _store()
     if store is not None:
-        store.keep_library(name + _LIBRARY, path)
+        store.keep_library(name + _LIBRARY, path, passes)
+
+
+def copy_file(source: BinaryIO, target: int) -> None:
+    """Append an open file's bytes to the file with that descriptor. OSError where that fails."""
+    size, done = os.fstat(source.fileno()).st_size, 0
+    while done < size:
+        sent = os.sendfile(target, source.fileno(), done, size - done)
+        if not sent:
+            raise OSError("a file ended early")
+        done += sent
 
 
 def folder() -> str | None:
@@ -171,7 +183,7 @@ class Store:
         if len(content) > _LARGEST:
             return
         with contextlib.suppress(OSError):
-            with self._written_whole(_name(origin)) as file:
+            with self._written_whole(_name(origin)) as (file, _):
                 file.write(content)
             if self._written % _PRUNED_EVERY == 0:
                 self.prune()
@@ -193,24 +205,27 @@ class Store:
             os.unlink(name, dir_fd=self._handle)
         return None
 
-    def keep_library(self, name: str, path: str) -> None:
-        """Copy a file, and remove all libraries but the latest."""
+    def keep_library(self, name: str, path: str, passes: Callable[[str], bool]) -> None:
+        """Copy a file. If it passes, it stays, and all libraries but the latest are removed."""
         with contextlib.suppress(OSError):
-            with self._written_whole(name) as file, open(path, "rb") as source:
-                while part := source.read(1 << 20):
-                    file.write(part)
+            with self._written_whole(name) as (file, draft):
+                with open(path, "rb") as source:
+                    copy_file(source, file.fileno())
+                file.close()  # a file that is open for writing may not be loaded
+                if not passes(f"/proc/self/fd/{self._handle}/{draft}"):
+                    raise OSError("the library did not pass")
             for _, _, old in sorted(self._files(_LIBRARY))[:-LIBRARIES]:
                 os.unlink(old, dir_fd=self._handle)
 
     @contextlib.contextmanager
-    def _written_whole(self, name: str) -> Generator[BinaryIO]:
-        """A file that gets its name when all is written, and disappears where that fails."""
+    def _written_whole(self, name: str) -> Generator[tuple[BinaryIO, str]]:
+        """A file, and the name that it has until all is written. It disappears where that fails."""
         draft = f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
         try:
             with open(self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                yield file
+                yield file, draft
             os.rename(draft, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(draft, dir_fd=self._handle)
             raise

@@ -231,6 +231,38 @@ class Lanes(Flow):
         v = self.vector(x.type)
         return self.let(f"shufflevector {v} {x.ref}, {v} poison, <{self.width} x i32> zeroinitializer", x.dtype)
 
+    def transposed(self, rows: Sequence[Lane]) -> list[Lane]:
+        """The columns of a square of float vectors: as many rows as a vector has lanes.
+
+        Each shuffle is one instruction: squares within 128 bits by interleaving rows, then 128 bits as a whole by taking every second of
+        two rows.
+        """
+        n = self.width
+        near = min(n, 128 // rows[0].bits)
+        low = [i + k for i in range(0, n, near) for j in range(near // 2) for k in (j, n + j)]
+        even = [k + j for k in range(0, 2 * n, 2 * near) for j in range(near)]
+        inside = [x for k in range(0, n, near) for x in self._dealt(rows[k : k + near], low, near // 2, zipped=True)]
+        found = [self._dealt(inside[k::near], even, near, zipped=False) for k in range(near)]
+        return [found[k][i] for i in range(n // near) for k in range(near)]
+
+    def _dealt(self, rows: Sequence[Lane], places: Sequence[int], beyond: int, *, zipped: bool) -> list[Lane]:
+        """Pairs of rows shuffled into two each, until each row has met each: the lanes at `places`, and those so far beyond them."""
+        lines, half = list(rows), len(rows) // 2
+        for _ in range(half.bit_length()):
+            first, second = (lines[:half], lines[half:]) if zipped else (lines[::2], lines[1::2])
+            made = [
+                [self._shuffled(x, y, places, by) for by in (0, beyond)] for x, y in zip(first, second, strict=True)
+            ]
+            lines = [pair[k] for pair in made for k in (0, 1)] if zipped else [pair[k] for k in (0, 1) for pair in made]
+        return lines
+
+    def _shuffled(self, x: Lane, y: Lane, places: Sequence[int], by: int) -> Lane:
+        """Lanes of two float vectors, at places from `by` on."""
+        v, mask = self.vector(x.type), ", ".join(f"i32 {p + by}" for p in places)
+        made = self.let(f"shufflevector {v} {x.ref}, {v} {y.ref}, <{self.width} x i32> <{mask}>", x.dtype)
+        # No instruction. It keeps LLVM from looking for shuffles that do as much as several: half of its time for a square of 16.
+        return self.call("arithmetic.fence", made)
+
     def bitcast(self, x: Lane, dtype: str) -> Lane:
         """The same bits as another type of that size."""
         if x.type == TYPES[dtype]:

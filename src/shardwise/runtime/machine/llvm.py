@@ -1,4 +1,4 @@
-"""The compiler: LLVM through llvmlite, for this machine's processor.
+"""The compiler: LLVM, for this machine's processor.
 
 Comes in: the text of an LLVM module. Goes out: the addresses of its functions, with what keeps them alive. What was compiled before
 comes from disk and is loaded by `machine_code`; LLVM itself, a large library, is brought in when there is something to compile.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from shardwise.base import config
-from shardwise.runtime.machine import kernel_store, machine_code
+from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
 
 _OUTSIDE = (  # functions of the C library that modules may call
@@ -56,41 +55,34 @@ class Compiled:
 
 
 class _Compiler:
-    """llvmlite, set up. To be used under the lock."""
+    """LLVM, set up. To be used under the lock."""
 
-    def __init__(self, binding: Any, features: dict[str, bool]) -> None:
-        import llvmlite
-
+    def __init__(self, made: generator.Generator, version: str) -> None:
+        features = {name: on and uses(name) for name, on in made.features.items()}
+        if not _knows(made, features):
+            raise RuntimeError("LLVM does not know this processor well enough")
         wide = features.get("avx512f", False) and features.get("avx512vl", False) and features.get("avx512dq", False)
         self.target = Target(64 if wide else 32 if features.get("avx2") else 16, wide)
-        self._binding = binding
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        names = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
-        processor = binding.get_host_cpu_name()
-        self._machine = binding.Target.from_default_triple().create_target_machine(
-            cpu=processor, features=names, opt=2, jit=True
-        )
+        self._names = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
+        triple, self.compiled = made.machine(self._names)  # `compiled`: the object code of a module's text
         # With the text of a module, all on which its code depends.
-        self.version = f"llvmlite {llvmlite.__version__}, LLVM {binding.llvm_version_info}, {self._machine.triple}, {processor}, {names}"
-        self._engines: list[Any] = []  # all of them own the machine: none may ever be freed
-
-    def compiled(self, ir: str) -> bytes:
-        """The object code of a module. RuntimeError where LLVM refuses the text."""
-        module = self._binding.parse_assembly(ir)
-        module.verify()
-        return self._machine.emit_object(module)
+        self.version = f"llvmlite {version}, LLVM {made.version}, {triple}, {made.processor}, {self._names}"
+        self._loader: generator.Bound | None = None
+        self._engines: list[Any] = []
 
     def loaded(self, code: bytes) -> Code:
         """Object code brought into memory by LLVM."""
-        if not self._engines:
-            for name in _OUTSIDE:
-                self._binding.add_symbol(name, _address(name))
-        engine = self._binding.create_mcjit_compiler(self._binding.parse_assembly(""), self._machine)
-        engine.add_object_file(self._binding.ObjectFileRef.from_data(code))
-        engine.finalize_object()
+        if self._loader is None:
+            self._loader = generator.Bound()
+        engine = self._loader.loaded(code, self._names, {name: _address(name) for name in _OUTSIDE})
         self._engines.append(engine)
         return _Engine(engine)
+
+
+def _knows(made: generator.Generator, features: dict[str, bool]) -> bool:
+    """Whether LLVM is new enough, for opaque pointers, and the processor multiplies and adds in one step."""
+    arm = "arm" in made.process_triple or "aarch64" in made.process_triple
+    return made.version[0] >= 15 and (arm or features.get("fma", False))
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -121,7 +113,7 @@ class _Host:
         self._compiler = compiler
 
     def compiler(self) -> _Compiler:
-        """llvmlite. RuntimeError where it cannot be loaded after all, or is another one."""
+        """LLVM. RuntimeError where it cannot be loaded after all, or is another one."""
         if self._compiler is None:
             found = _find_compiler()
             if found is None or found.target != self.target:
@@ -168,10 +160,10 @@ def _find_host() -> _Host | None:
 def _origin() -> str | None:
     """A text that says which library compiles, and for which processor, as far as that is known without loading it."""
     kind = processor_kind()
-    spec = importlib.util.find_spec("llvmlite") if kind and sys.platform == "linux" else None
-    if spec is None or spec.origin is None:
+    folder = _llvmlite() if kind else None
+    library = None if folder is None else generator.library_path(folder)
+    if library is None:
         return None
-    library = os.path.join(os.path.dirname(spec.origin), "binding", "libllvmlite.so")
     try:
         status = os.stat(library)
     except OSError:
@@ -181,19 +173,20 @@ def _origin() -> str | None:
 
 def _find_compiler() -> _Compiler | None:
     try:
-        if not config.shardwise_llvm or importlib.util.find_spec("llvmlite") is None:
+        folder = _llvmlite() if config.shardwise_llvm else None
+        if folder is None:
             return None
-        import llvmlite.binding as binding
+        from llvmlite import __version__ as version
 
-        if binding.llvm_version_info[0] < 15:  # opaque pointers
-            return None
-        features = {name: on and uses(name) for name, on in binding.get_host_cpu_features().items()}
-        triple = binding.get_process_triple()
-        if "arm" not in triple and "aarch64" not in triple and not features.get("fma"):
-            return None
-        return _Compiler(binding, features)
+        return _Compiler(generator.open_generator(folder, version), version)
     except (ImportError, OSError, RuntimeError):
         return None
+
+
+def _llvmlite() -> str | None:
+    """The folder of llvmlite, or None where it is not installed."""
+    spec = importlib.util.find_spec("llvmlite")
+    return None if spec is None or spec.origin is None else os.path.dirname(spec.origin)
 
 
 def available() -> bool:

@@ -6,8 +6,9 @@ goes by model numbers, and takes those it does not know for processors without A
 decide that the kernel lists.
 
 `library()` loads at its first call and gives None where there is none: NumPy has another BLAS, the system cannot load a copy, the
-results are wrong, or the option shardwise_blas is "numpy". Callers then use NumPy. The copy is made in memory, and some of its
-products are compared; one that passed is kept on disk (`kernel_store`), where later processes load it at once and share its pages.
+results are wrong, or the option shardwise_blas is "numpy". Callers then use NumPy. The copy is made on disk (`kernel_store`), or in
+memory where that is not possible, and some of its products are compared; one that passed is kept, so that later processes load it at
+once and share its pages.
 """
 
 from __future__ import annotations
@@ -123,15 +124,31 @@ def _kept() -> Library | None:
 
 
 def _copied() -> Library | None:
-    """A copy in memory whose products are right; it is left on disk for later processes."""
+    """A copy whose products are right. It lies on disk, for later processes, or in memory where that is not possible."""
     for path, prefix, suffix, name, core in _candidates():
+        trial = _Trial(prefix, suffix, name)
         with contextlib.suppress(OSError, AttributeError, ValueError):
-            mine = Library(_loaded_copy(path, name), prefix, suffix)
-            if _computes(mine):
-                # No daemon: a program that ends meanwhile waits the few milliseconds, rather than leave a part behind.
-                start_thread(kernel_store.keep_library, "shardwise-keep", _kept_name(path, core), path, daemon=False)
-                return mine
+            kernel_store.keep_library(_kept_name(path, core), path, trial)
+            if not trial.done:
+                _in_memory(path, trial)
+        if trial.library is not None:
+            return trial.library
     return None
+
+
+class _Trial:
+    """Loads the library at a path, and says whether its products are right."""
+
+    def __init__(self, prefix: str, suffix: str, core: str | None) -> None:
+        self._affixes, self._core = (prefix, suffix), core
+        self.done = False
+        self.library: Library | None = None
+
+    def __call__(self, path: str) -> bool:
+        found = Library(_opened(path, self._core), *self._affixes)
+        self.done = True
+        self.library = found if _computes(found) else None
+        return self.library is not None
 
 
 def _candidates() -> Iterator[tuple[str, str, str, str | None, str]]:
@@ -200,18 +217,13 @@ def best_core(core: str, flags: frozenset[str] | None = None) -> str | None:
     return _WIDE if flags >= _WIDE_FLAGS else None
 
 
-def _loaded_copy(path: str, core: str | None) -> ctypes.CDLL:
-    """Load a copy of a library, which the loader would not load twice."""
+def _in_memory(path: str, trial: _Trial) -> None:
+    """Try a copy in memory, which the loader, other than the file itself, loads a second time."""
     copy = os.memfd_create("shardwise-openblas")
     try:
         with open(path, "rb") as file:
-            size, done = os.fstat(file.fileno()).st_size, 0
-            while done < size:
-                sent = os.sendfile(copy, file.fileno(), done, size - done)
-                if not sent:
-                    raise OSError(f"{path} ended early")
-                done += sent
-        return _opened(f"/proc/self/fd/{copy}", core)
+            kernel_store.copy_file(file, copy)
+        trial(f"/proc/self/fd/{copy}")
     finally:
         os.close(copy)
 

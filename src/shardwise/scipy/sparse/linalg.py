@@ -150,6 +150,10 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
         operates = (
             not isinstance(f, Array) and type(f) is not np.ndarray and hasattr(f, "__matmul__")
         )  # a sparse matrix, say
+        if not operates and not isinstance(f, Array | np.ndarray):
+            raise TypeError(
+                f"linear operator must be either a function or ndarray: got {name}={f!r}. Use jnp.asarray({name})."
+            )
         matrix = f if operates else jnp.asarray(f)
         if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"linear operator must be a square matrix, but has shape: {matrix.shape}")

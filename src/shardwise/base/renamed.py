@@ -1,0 +1,28 @@
+"""Functions under a second name, as functions of their own: tables and tests that go by `__name__` tell the two apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, cast
+
+from shardwise.base.signatures import P, R
+
+
+def renamed(fun: Callable[P, R], name: str, module: str | None = None) -> Callable[P, R]:
+    """A function that does what `fun` does and is called `name`, in `module` if given.
+
+    >>> from shardwise.base.renamed import renamed
+    >>> renamed(sorted.__class__, "kind")
+    Traceback (most recent call last):
+    ...
+    TypeError: renamed takes a function, got <class 'type'>.
+    """
+    if not isinstance(fun, FunctionType):
+        raise TypeError(f"renamed takes a function, got {type(fun)}.")
+    made: Any = FunctionType(fun.__code__, fun.__globals__, name, fun.__defaults__, fun.__closure__)
+    made.__kwdefaults__ = fun.__kwdefaults__
+    made.__dict__.update(fun.__dict__)
+    made.__annotations__ = fun.__annotations__
+    made.__doc__, made.__qualname__, made.__module__ = fun.__doc__, name, module or fun.__module__
+    return cast("Callable[P, R]", made)
