@@ -142,6 +142,10 @@ STEPS = {
     "largest": lambda x, d: x * jnp.argmax(x, d, keepdims=True) / 8,
     "smooth": lambda x, d: lax.reduce_window(x, 0.0, lax.add, tuple(3 if e == d else 1 for e in range(2)), (1, 1), "SAME"),
     "update": lambda x, d: x.at[1:-1, 1:].set(x[1:-1, :-1] * 2),
+    "rows": lambda x, d: jnp.take(x, jnp.array([1, -1, 3, 0, 2, 2, 40, 4]) * (1 + jnp.argmax(x[0])), d, mode="clip"),
+    "rows added": lambda x, d: jnp.moveaxis(jnp.moveaxis(x, d, 0).at[jnp.argsort(x[0])[:5]].add(0.5), 0, d),
+    "window": lambda x, d: lax.dynamic_slice_in_dim(x, jnp.argmin(x[:, 1]), x.shape[d] - 1, d),
+    "window set": lambda x, d: lax.dynamic_update_slice_in_dim(x, x[:3, :3], jnp.argmax(x[2]), 1 - d),
     "scan": lambda x, d: lax.scan(lambda c, _: (c + jnp.roll(c, 1, d), None), x, None, length=2)[0] / 4,
 }  # fmt: skip
 
