@@ -81,3 +81,13 @@ def test_trees_of_host_arrays():
         with pytest.raises(ValueError, match="divisible"):
             sw.device_put([np.ones(4), np.ones(6)], here)
     assert not sw.device_put([np.ones(3), None, np.ones(2)])[0].committed
+
+
+def test_what_one_per_device_takes():
+    devices = sw.devices()[:2]
+    for put in (lambda: sw.device_put_sharded([], []), lambda: sw.device_put_replicated(1.0, [])):
+        with pytest.raises(ValueError, match="at least one device"):
+            put()
+    for unlike in ([jnp.ones(2), jnp.ones(3)], [jnp.ones(2), jnp.ones(2, int)]):
+        with pytest.raises(ValueError, match="one shape and dtype"):
+            sw.device_put_sharded(unlike, devices)

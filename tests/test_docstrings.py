@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import doctest
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +49,9 @@ def _functions(module: str) -> dict[str, Any]:
     return {
         name: value
         for name, value in named.items()
-        if callable(value) and not inspect.isclass(value) and not inspect.ismodule(value)
+        if callable(value)
+        and not inspect.isclass(value)
+        and (getattr(value, "__module__", None) or "").startswith("shardwise")
     }
 
 
@@ -68,27 +72,56 @@ def test_examples_of_functions_made_from_tables(module: str) -> None:
     assert not runner.failures
 
 
-# What has no example: plumbing of shapes and tokens, and what needs a machine, a file or a page to be shown.
-WITHOUT = {
-    "shardwise.numpy": "einsum_path fromfile fromiter load save savez",
-    "shardwise.lax": "DotDimensionNumbers after_all composite conv_dimension_numbers conv_general_dilated_local conv_general_shape_tuple "
-    "conv_transpose_shape_tuple conv_with_general_padding create_token custom_linear_solve gather index_take pcast platform_dependent "
-    "pvary ragged_all_to_all ragged_dot_general reduce_window_shape_tuple rng_bit_generator scaled_dot scatter scatter_add "
-    "scatter_apply scatter_max scatter_min scatter_mul scatter_sub shape_as_value stage with_sharding_constraint",
-    "shardwise.lax.linalg": "householder_product ormqr",
-    "shardwise.nn": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
-    "shardwise.scipy.special": "sph_harm",  # deprecated in favor of sph_harm_y
-    "shardwise.random": "default_prng_impl key_dtype resolve_prng_impl",
-}
+# The modules that have a page in the reference: all of their functions are held to the same.
+PAGES = sorted(page.stem for page in (Path(__file__).parents[1] / "docs" / "api").glob("shardwise*.md"))
 
 
-@pytest.mark.parametrize(
-    "module",
-    [*WITHOUT, *(f"shardwise.{m}" for m in (
-        "nn.initializers", "numpy.fft", "numpy.linalg", "scipy.linalg", "scipy.signal", "scipy.stats", "dtypes",
-    ))],
-)  # fmt: skip
+def _parameters(function: Any) -> list[str]:
+    try:
+        names = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return []
+    return [name for name in names if not name.startswith("_")]
+
+
+def _errors(function: Any) -> set[str]:
+    """The errors that the function raises itself, by name; those of functions within it and of what it calls are not seen."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body
+    except (OSError, SyntaxError, TypeError, ValueError):
+        return set()
+    found: set[str] = set()
+    nodes: list[ast.AST] = list(tree.body) if isinstance(tree, ast.FunctionDef) else []
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            name = ast.unparse(node.exc.func).rpartition(".")[2]
+            found |= {name} if name.endswith("Error") else set()
+        nodes += ast.iter_child_nodes(node)
+    return found
+
+
+def _unsaid(function: Any) -> list[str]:
+    """What the docstring of a function lacks."""
+    text = inspect.getdoc(function) or ""
+    lacking = [] if ">>>" in text else ["an example"]
+    lacking += [f"the argument {name}" for name in _parameters(function) if not re.search(rf"\b{name}\b", text)]
+    return lacking + sorted(name for name in _errors(function) if name not in text)
+
+
+@pytest.mark.parametrize("module", PAGES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_every_public_function_has_an_example(module: str) -> None:
-    lacking = {name for name, f in _functions(module).items() if ">>>" not in (inspect.getdoc(f) or "")}
-    assert lacking == set(WITHOUT.get(module, "").split())
+def test_docstrings_of_functions_name_arguments_and_errors_and_show_an_example(module: str) -> None:
+    assert {name: lacking for name, function in _functions(module).items() if (lacking := _unsaid(function))} == {}
+
+
+def test_what_a_docstring_lacks_is_seen() -> None:
+    def half(x: float, y: float) -> float:
+        """Half of `x`."""
+        if y:
+            raise ValueError(y)
+        return x / 2
+
+    assert _unsaid(half) == ["an example", "the argument y", "ValueError"]

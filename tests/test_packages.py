@@ -31,8 +31,9 @@ def test_the_sdist_makes_the_wheel_of_the_checkout(tmp_path):
     names = [{n for n in wheel.namelist() if not n.endswith("RECORD")} for wheel in wheels]
     assert names[0] == names[1]
     assert all(wheels[0].read(n) == wheels[1].read(n) for n in names[0])
+    pages = {f"shardwise/cli/errors/{f.name}" for f in (ROOT / "docs" / "errors").iterdir()}
     package = {f"shardwise/{f.relative_to(SOURCE)}" for f in SOURCE.rglob("*") if f.is_file() and f.suffix != ".pyc"}
-    assert {n for n in names[0] if n.startswith("shardwise/")} == package | {"shardwise/cli/errors.md"}
+    assert {n for n in names[0] if n.startswith("shardwise/")} == package | pages
     assert {"shardwise/py.typed", "shardwise/planner/machines/v5p.toml", "shardwise/plan/report/page.html"} <= package
     (entries,) = (n for n in names[0] if n.endswith("entry_points.txt"))
     assert b"shardwise = shardwise.cli:main" in wheels[0].read(entries)

@@ -66,6 +66,82 @@ def test_trace_has_programs_equations_and_annotations(tmp_path, mesh):
     assert first["ts"] + first["dur"] <= program["ts"] + program["dur"] + 1e-3
 
 
+@pytest.fixture
+def profiled(tmp_path, mesh):
+    """A profile of two steps, and the function that they call."""
+    x = sw.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P("x")))
+    fun = sw.jit(lambda x: lax.sin(x @ jnp.ones((8, 4))))
+    fun(x)
+    with profiler.trace(tmp_path):
+        for i in range(2):
+            with profiler.StepTraceAnnotation("train", step_num=i, rate=0.5, note="a"):
+                fun(x)
+    (file,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    return file
+
+
+def read_all(data):
+    """Whatever a reader of profiles says."""
+    return [
+        (
+            plane.name,
+            dict(plane.stats),
+            [
+                (line.name, [(e.name, e.start_ns, e.duration_ns, e.end_ns, dict(e.stats)) for e in line.events])
+                for line in plane.lines
+            ],
+        )
+        for plane in data.planes
+    ]
+
+
+def test_profiles_have_planes_lines_and_events(profiled):
+    planes = {name: (stats, lines) for name, stats, lines in read_all(profiler.ProfileData.from_file(profiled))}
+    assert list(planes) == ["/host:metadata", "/host:CPU", "Task Environment"]
+    about, _ = planes["/host:metadata"]
+    assert (about["shardwise_version"], about["process_count"]) == (sw.__version__, 1)
+    times, _ = planes["Task Environment"]
+    assert 0 < times["profile_stop_time"] - times["profile_start_time"] < 60e9
+    _, ((name, events),) = planes["/host:CPU"]
+    assert name == threading.current_thread().name
+    steps = [e for e in events if e[0] == "train"]
+    assert [e[4] for e in steps] == [{"step_num": i, "rate": 0.5, "note": "a", "_r": 1} for i in (0, 1)]
+    products = [e for e in events if e[0] == "dot_general"]
+    for step, product in zip(steps, products, strict=True):
+        assert step[1] <= product[1] and product[3] <= step[3]
+        said = product[4]
+        assert (said["hlo_op"], said["hlo_module"]) == ("dot_general", "<lambda>")
+        assert (said["operands"], said["results"]) == ("f32[4,8] f32[8,4]", "f32[4,4]")
+        assert said["bytes_accessed"] == 4 * (32 + 32 + 16) and said["source"].startswith(__file__)
+    (document,) = profiled.parent.glob("*.trace.json.gz")
+    with gzip.open(document, "rt") as file:  # the same events
+        shown = [e["name"] for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+    assert sorted(shown) == sorted(e[0] for e in events)
+
+
+def test_jax_reads_profiles_as_we_do(profiled):
+    jax = pytest.importorskip("jax")
+    assert read_all(jax.profiler.ProfileData.from_file(str(profiled))) == read_all(
+        profiler.ProfileData.from_file(profiled)
+    )
+
+
+def test_profiles_of_jax_are_read(tmp_path):
+    jax = pytest.importorskip("jax")
+    with jax.profiler.trace(tmp_path):
+        jax.jit(lambda x: jax.numpy.sin(x))(1.0).block_until_ready()
+    (file,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    theirs, ours = jax.profiler.ProfileData.from_file(str(file)), profiler.ProfileData.from_file(file)
+    assert read_all(theirs)[:2] == read_all(ours)[:2]
+    assert ours.find_plane_with_name("/host:CPU").name == "/host:CPU" and ours.find_plane_with_name("none") is None
+
+
+@pytest.mark.parametrize("data", [b"\x0a\x05ab", b"no profile", b"\x0a"])
+def test_what_is_no_profile(data):
+    with pytest.raises(ValueError, match="no message of protocol buffers"):
+        profiler.ProfileData.from_serialized_xspace(data)
+
+
 def test_one_trace_at_a_time(tmp_path):
     with pytest.raises(RuntimeError, match="No profile started"):
         profiler.stop_trace()
@@ -96,6 +172,10 @@ def test_what_is_not_available(tmp_path):
         profiler.start_trace(tmp_path, create_perfetto_link=True)
     with pytest.raises(NotImplementedError, match=r"profiler.trace"):
         profiler.start_server(9999)
+    with pytest.raises(NotImplementedError, match=r"profiler.trace"):
+        profiler.register_subprocess(1, 9999)
+    with pytest.raises(NotImplementedError, match=r"from_file"):
+        profiler.ProfileData.from_text_proto("")
 
 
 def profile_messages():

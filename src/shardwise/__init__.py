@@ -9,27 +9,27 @@ import typing as _typing
 from shardwise import sharding as _sharding
 from shardwise.base import config as config
 from shardwise.base import uncaught as _uncaught
-from shardwise.base.config import check_tracer_leaks as check_tracer_leaks
-from shardwise.base.config import checking_leaks as checking_leaks
-from shardwise.base.config import debug_infs as debug_infs
-from shardwise.base.config import debug_nans as debug_nans
-from shardwise.base.config import default_device as default_device
-from shardwise.base.config import default_matmul_precision as default_matmul_precision
-from shardwise.base.config import default_prng_impl as default_prng_impl
-from shardwise.base.config import disable_jit as disable_jit
-from shardwise.base.config import enable_custom_prng as enable_custom_prng
-from shardwise.base.config import enable_x64 as enable_x64
-from shardwise.base.config import explain_cache_misses as explain_cache_misses
-from shardwise.base.config import log_compiles as log_compiles
-from shardwise.base.config import numpy_dtype_promotion as numpy_dtype_promotion
-from shardwise.base.config import numpy_rank_promotion as numpy_rank_promotion
-from shardwise.base.config import threefry_partitionable as threefry_partitionable
-from shardwise.base.config import transfer_guard as transfer_guard
-from shardwise.base.config import transfer_guard_device_to_device as transfer_guard_device_to_device
-from shardwise.base.config import transfer_guard_device_to_host as transfer_guard_device_to_host
-from shardwise.base.config import transfer_guard_host_to_device as transfer_guard_host_to_device
 from shardwise.base.dtypes import float0 as float0
 from shardwise.base.gone import no_attribute as _no_attribute
+from shardwise.base.overrides import check_tracer_leaks as check_tracer_leaks
+from shardwise.base.overrides import checking_leaks as checking_leaks
+from shardwise.base.overrides import debug_infs as debug_infs
+from shardwise.base.overrides import debug_nans as debug_nans
+from shardwise.base.overrides import default_device as default_device
+from shardwise.base.overrides import default_matmul_precision as default_matmul_precision
+from shardwise.base.overrides import default_prng_impl as default_prng_impl
+from shardwise.base.overrides import disable_jit as disable_jit
+from shardwise.base.overrides import enable_custom_prng as enable_custom_prng
+from shardwise.base.overrides import enable_x64 as enable_x64
+from shardwise.base.overrides import explain_cache_misses as explain_cache_misses
+from shardwise.base.overrides import log_compiles as log_compiles
+from shardwise.base.overrides import numpy_dtype_promotion as numpy_dtype_promotion
+from shardwise.base.overrides import numpy_rank_promotion as numpy_rank_promotion
+from shardwise.base.overrides import threefry_partitionable as threefry_partitionable
+from shardwise.base.overrides import transfer_guard as transfer_guard
+from shardwise.base.overrides import transfer_guard_device_to_device as transfer_guard_device_to_device
+from shardwise.base.overrides import transfer_guard_device_to_host as transfer_guard_device_to_host
+from shardwise.base.overrides import transfer_guard_host_to_device as transfer_guard_host_to_device
 from shardwise.engine import eager as _eager  # noqa: F401  # pyright: ignore[reportUnusedImport]  # installs the executor of single ops
 from shardwise.engine import operators_on_demand as _operators_on_demand
 from shardwise.engine.array import live_arrays as live_arrays
@@ -103,7 +103,6 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise import tree_util as tree_util
     from shardwise import typing as typing
     from shardwise import version as version
-    from shardwise.base.config import no_tracing as no_tracing
     from shardwise.base.contexts import allow_f16_reductions as allow_f16_reductions
     from shardwise.base.contexts import array_garbage_collection_guard as array_garbage_collection_guard
     from shardwise.base.contexts import auto_pcast as auto_pcast
@@ -117,6 +116,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.base.contexts import softmax_custom_jvp as softmax_custom_jvp
     from shardwise.base.contexts import spmd_mode as spmd_mode
     from shardwise.base.contexts import thread_guard as thread_guard
+    from shardwise.base.overrides import no_tracing as no_tracing
     from shardwise.cli import print_environment_info as print_environment_info
     from shardwise.engine.device_put import copy_to_host_async as copy_to_host_async
     from shardwise.engine.device_put import device_put_replicated as device_put_replicated
@@ -185,7 +185,7 @@ _LAZY_NAMES = {
     **dict.fromkeys(("allow_f16_reductions", "array_garbage_collection_guard", "auto_pcast", "debug_key_reuse", "enable_checks",
                      "jax2tf_associative_scan_reductions", "legacy_prng_key", "make_user_context", "no_execution",
                      "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "spmd_mode", "thread_guard"), "shardwise.base.contexts"),
-    "no_tracing": "shardwise.base.config", "ds": "shardwise.numpy.dynamic_index",
+    "no_tracing": "shardwise.base.overrides", "ds": "shardwise.numpy.dynamic_index",
     "copy_to_host_async": "shardwise.engine.device_put",
     **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "shardwise.ref"),
     "ensure_compile_time_eval": "shardwise.transforms.tracing.blocking",

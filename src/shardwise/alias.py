@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Final
 
 from shardwise.base.gone import why_absent
+from shardwise.base.listing import listing as _listing
 
 TARGET: Final = __name__.partition(".")[0]
 
@@ -34,6 +35,11 @@ def install() -> ModuleType:
 
     Raises:
         RuntimeError: the real JAX is imported already; two array libraries under one name cannot work.
+
+    >>> import subprocess, sys
+    >>> program = "import shardwise.alias; shardwise.alias.install(); import jax; print(jax.__name__)"
+    >>> print(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout)
+    shardwise
     """
     root = importlib.import_module(TARGET)
     loaded = sys.modules.get("jax")
@@ -150,3 +156,6 @@ def _inside(path: str) -> str:
 
 def _missing(fullname: str, reason: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"No module named {fullname!r}: {reason}.", name=fullname)
+
+
+__dir__ = _listing(__name__)

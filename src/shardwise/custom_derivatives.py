@@ -19,7 +19,12 @@ from shardwise.transforms.programs.primitives import primitive_of
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangents of the tree `val`: arrays, or SymbolicZeros that hold nothing but their type."""
+    """The zero tangents of the tree `val`: arrays, or with `symbolic_zeros` SymbolicZeros that hold nothing but their
+    type.
+
+    >>> jax.custom_derivatives.zero_from_primal(jnp.arange(2.0))
+    Array([0., 0.], dtype=float32)
+    """
     return tree_map(SymbolicZero.from_primal_value if symbolic_zeros else _zero, val)
 
 
@@ -28,7 +33,11 @@ def _zero(x: Any) -> Any:
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """`tree` with the value of each CustomVJPPrimal in its place. TypeError for other leaves."""
+    """`tree` with the value of each CustomVJPPrimal in its place. TypeError for other leaves.
+
+    >>> jax.custom_derivatives.custom_vjp_primal_tree_values({"a": jax.custom_derivatives.CustomVJPPrimal(1.0, True)})
+    {'a': 1.0}
+    """
 
     def unwrapped(leaf: Any) -> Any:
         if not isinstance(leaf, CustomVJPPrimal):

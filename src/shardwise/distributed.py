@@ -62,6 +62,12 @@ def initialize(
             numbers, or the port is taken.
         ValueError: `num_processes` or `process_id` is missing beside an address, or out of range, or differs from the launcher's.
         NotImplementedError: devices are to be chosen by number; or processes meet at an address and the MPI library is Open MPI.
+
+    >>> _ = jax.devices()
+    >>> jax.distributed.initialize()  # too late: it comes before all else
+    Traceback (most recent call last):
+        ...
+    RuntimeError: distributed.initialize() must be called before any device is used: ...
     """
     global _initialized
     if _initialized:
@@ -166,12 +172,19 @@ def _topology(world: comm.World) -> Topology:
 
 
 def is_initialized() -> bool:
-    """Whether `initialize` was called."""
+    """Whether `initialize` was called.
+
+    >>> jax.distributed.is_initialized()
+    False
+    """
     return _initialized
 
 
 def shutdown() -> None:
-    """Wait for the other processes to end, too; does nothing if nothing was begun."""
+    """Wait for the other processes to end, too; does nothing if nothing was begun.
+
+    >>> jax.distributed.shutdown()
+    """
     global _initialized
     _initialized = False
     comm.leave()

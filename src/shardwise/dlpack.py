@@ -14,7 +14,12 @@ __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
 
 
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of anything with ``__dlpack__``, on `device` or the default one; see `shardwise.numpy.from_dlpack`."""
+    """An array of `external_array`, which has ``__dlpack__``, on `device` or the default one; see
+    `shardwise.numpy.from_dlpack` for `copy` and errors.
+
+    >>> jax.dlpack.from_dlpack(np.arange(3, dtype=np.int32))
+    Array([0, 1, 2], dtype=int32)
+    """
     return numpy.from_dlpack(external_array, device=device, copy=copy)
 
 
@@ -28,9 +33,12 @@ def to_dlpack(
 ) -> Any:
     """A capsule for a library that takes no objects with ``__dlpack__``.
 
-    The other arguments are those of ``x.__dlpack__``: CPU arrays have no `stream`, `dl_device` can be (1, 0), host memory, and
-    With `copy` True it gets memory of its own. TypeError unless x is an array, ValueError for a `src_device` that is not its own,
-    BufferError for an array on several devices and for dtypes that cannot be exported.
+    `stream` and `max_version` are those of ``x.__dlpack__``; CPU arrays have no stream. `dl_device` can only be (1, 0), host
+    memory. With `copy` True the capsule has memory of its own. TypeError unless `x` is an array, ValueError for a `src_device`
+    that is not its own, BufferError for an array on several devices and for dtypes that cannot be exported.
+
+    >>> type(jax.dlpack.to_dlpack(jnp.arange(3))).__name__
+    'PyCapsule'
     """
     if not isinstance(x, Array):
         raise TypeError(f"Argument to to_dlpack must be a jax.Array, got {type(x)}")
@@ -42,7 +50,11 @@ def to_dlpack(
 
 
 def is_supported_dtype(dtype: Any) -> bool:
-    """Whether arrays of this dtype can be exchanged: bools and numbers, bfloat16 among them."""
+    """Whether arrays of this dtype can be exchanged: bools and numbers, bfloat16 among them.
+
+    >>> jax.dlpack.is_supported_dtype(jnp.bfloat16)
+    True
+    """
     wanted = np.dtype(dtype)
     return (wanted.kind in "biufc" and wanted.isbuiltin == 1) or wanted.name == "bfloat16"
 

@@ -160,8 +160,13 @@ def scale_and_translate(
         scale, translation: one number for each of them, traced or not.
         method: a `ResizeMethod` or its name, but 'nearest'.
         antialias: widen the kernel where the result has fewer entries.
+        precision: of the products; on CPUs all give the same result.
 
     Raises ValueError for a shape of another rank or size, an unknown method, or 'nearest'.
+
+    >>> move = jax.image.scale_and_translate
+    >>> move(jnp.array([1.0, 2.0, 3.0]), (3,), (0,), jnp.array([1.0]), jnp.array([1.0]), "linear")
+    Array([0., 1., 2.], dtype=float32)
     """
     x = _inexact(image)
     shape = shape_tuple(shape, "scale_and_translate")
@@ -201,8 +206,10 @@ def resize(
     Args:
         image: any real array; integers become floats, except with 'nearest'.
         shape: of the same rank.
-        method: 'nearest', 'linear', 'cubic', 'cubic-pytorch', 'lanczos3', 'lanczos5', 'area', their other names, or a `ResizeMethod`.
+        method: 'nearest', 'linear', 'cubic', 'cubic-pytorch', 'lanczos3', 'lanczos5', 'area', their other names, or a
+            `ResizeMethod`.
         antialias: widen the kernel along dims that shrink; not with 'nearest'.
+        precision: of the products; on CPUs all give the same result.
 
     Raises ValueError for a shape of another rank or an unknown method.
 

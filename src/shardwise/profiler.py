@@ -1,7 +1,8 @@
-"""`shardwise.profiler`: a timeline of compiled programs and their equations, as a Chrome trace.
+"""`shardwise.profiler`: a timeline of compiled programs and their equations, for xprof and TensorBoard, and as a Chrome trace.
 
 While a trace runs, Python tells it of each generated plan that is entered and of each of its lines, each of which belongs to an
-equation; nothing is recorded or slowed down otherwise. Open the file at chrome://tracing or ui.perfetto.dev.
+equation; nothing is recorded or slowed down otherwise. Open the Chrome trace at ui.perfetto.dev, the
+folder with ``xprof`` or ``tensorboard --logdir``.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from shardwise.base.protobuf import block, number, numbers, text
 from shardwise.base.wrapping import wraps
 from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_count, process_index
-from shardwise.transforms.reports import Timeline, running_timeline
+from shardwise.transforms.reports import ProfileData, ProfileEvent, ProfilePlane, Timeline, running_timeline, xspace_of
+from shardwise.version import __version__
 
 __all__ = [
-    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",
-    "start_server", "start_trace", "stop_server", "stop_trace", "trace",
+    "ProfileData", "ProfileEvent", "ProfileOptions", "ProfilePlane", "StepTraceAnnotation", "TraceAnnotation", "annotate_function",
+    "device_memory_profile", "register_subprocess", "save_device_memory_profile", "start_server", "start_trace", "stop_server",
+    "stop_trace", "trace",
 ]  # fmt: skip
 
 
@@ -61,7 +64,18 @@ def start_trace(
 ) -> None:
     """Start recording compiled programs for a file below `log_dir`. RuntimeError if a recording is active.
 
-    The file is a Chrome trace; `create_perfetto_trace` writes it a second time as ``perfetto_trace.json.gz``.
+    Profiles have a line per thread, with each kernel for all devices of the process. `create_perfetto_trace` writes the Chrome trace a
+    second time, as ``perfetto_trace.json.gz``.
+
+    Args:
+        create_perfetto_link: only False; NotImplementedError otherwise.
+        profiler_options: only with its defaults; NotImplementedError otherwise.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     jax.profiler.start_trace(folder)
+    ...     _ = jax.jit(jnp.sin)(0.0)
+    ...     jax.profiler.stop_trace()
     """
     if create_perfetto_link:
         raise NotImplementedError(
@@ -81,7 +95,16 @@ def start_trace(
 
 
 def stop_trace() -> None:
-    """End the recording and write ``plugins/profile/<time>/<host>.trace.json.gz`` below its directory."""
+    """End the recording. Below its directory are then ``plugins/profile/<time>/<host>.xplane.pb`` and, beside it, ``<host>.trace.json.gz``.
+
+    The first is for xprof, TensorBoard and `ProfileData`; the second, a Chrome trace, for ui.perfetto.dev. RuntimeError if there
+    is no recording.
+
+    >>> jax.profiler.stop_trace()
+    Traceback (most recent call last):
+        ...
+    RuntimeError: No profile started: call start_trace first.
+    """
     if not _recording:
         raise RuntimeError("No profile started: call start_trace first.")
     timeline, directory, perfetto = _recording.pop()
@@ -89,9 +112,12 @@ def stop_trace() -> None:
     folder = directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
     folder.mkdir(parents=True, exist_ok=True)
     rank = f".{process_index()}" if process_count() > 1 else ""  # processes of one host write side by side
+    host = f"{socket.gethostname()}{rank}"
+    about = {"shardwise_version": __version__, "process_index": process_index(), "process_count": process_count()}
+    (folder / f"{host}.xplane.pb").write_bytes(xspace_of(timeline, host, about))
     document = json.dumps(timeline.document())
     names = ["perfetto_trace"] if perfetto else []
-    for name in (f"{socket.gethostname()}{rank}.trace", *names):
+    for name in (f"{host}.trace", *names):
         with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
             file.write(document)
 
@@ -103,7 +129,14 @@ def trace(
     create_perfetto_trace: bool = False,
     profiler_options: ProfileOptions | None = None,
 ) -> Generator[None]:
-    """`start_trace` and, at the end of the block, `stop_trace`."""
+    """`start_trace` with `log_dir`, `create_perfetto_link`, `create_perfetto_trace` and `profiler_options` and, at
+    the end of the block, `stop_trace`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, jax.profiler.trace(folder):
+    ...     print(jax.jit(jnp.sin)(0.0))
+    0.0
+    """
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:
         yield
@@ -136,7 +169,11 @@ class StepTraceAnnotation(TraceAnnotation):
 
 
 def annotate_function(func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any) -> Callable[..., Any]:
-    """`func` with a `TraceAnnotation` around each call."""
+    """`func` with a `TraceAnnotation` of `name` (default: its own name) and `decorator_kwargs` around each call.
+
+    >>> jax.profiler.annotate_function(jnp.sin, name="wave")(0.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
     shown = name or getattr(func, "__qualname__", None) or func.__name__
 
     @wraps(func)
@@ -148,10 +185,15 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """The live arrays as a gzipped profile for ``pprof``: samples of "allocations" and "space", one per array and device.
+    r"""The live arrays as a gzipped profile for ``pprof``: samples of "allocations" and "space", one per array and
+    device.
 
-    A sample's function is the array's type and sharding, its labels are ``kind`` and ``device``. Bytes are those of the device's
-    shard; replicas count on each device, though they are stored once.
+    A sample's function is the array's type and sharding, its labels are ``kind`` and ``device``. Bytes are those of
+    the device's shard; replicas count on each device, though they are stored once. `backend`: None or 'cpu';
+    RuntimeError for another platform.
+
+    >>> jax.profiler.device_memory_profile()[:2]  # gzip's mark
+    b'\x1f\x8b'
     """
     held = {str(d) for d in devices(backend)}
     samples: Counter[tuple[str, str, int]] = Counter()
@@ -189,19 +231,52 @@ def _pprof(samples: Mapping[tuple[str, str, int], int]) -> bytes:
 
 
 def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | None = None) -> None:
-    """Write `device_memory_profile` to a file, for ``pprof -top`` or ``pprof -web``."""
+    """Write `device_memory_profile` to the file `filename`, for ``pprof -top`` or ``pprof -web``. `backend` as there.
+
+    >>> import tempfile, os
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     jax.profiler.save_device_memory_profile(f"{folder}/memory.prof")
+    ...     print(os.listdir(folder))
+    ['memory.prof']
+    """
     Path(filename).write_bytes(device_memory_profile(backend))
 
 
 def start_server(port: int, requires_backend: bool = True) -> Any:
-    """Not available: nothing collects profiles over the network. NotImplementedError names `trace`."""
+    """Not available: nothing collects profiles over the network. Whatever `port` and `requires_backend` are,
+    NotImplementedError names `trace`.
+
+    >>> jax.profiler.start_server(9999)
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: start_server(9999): profiles are not served. Use profiler.trace(log_dir) in the program.
+    """
     raise NotImplementedError(
         f"start_server({port}): profiles are not served. Use profiler.trace(log_dir) in the program."
     )
 
 
+def register_subprocess(pid: int, port: int) -> Any:
+    """Not available, like `start_server`: whatever `pid` and `port` are, NotImplementedError.
+
+    >>> jax.profiler.register_subprocess(1, 9999)
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: register_subprocess(1, 9999): profiles are not served. ...
+    """
+    raise NotImplementedError(
+        f"register_subprocess({pid}, {port}): profiles are not served. Use profiler.trace(log_dir) in that process, too."
+    )
+
+
 def stop_server() -> None:
-    """Not available, like `start_server`."""
+    """Not available, like `start_server`: NotImplementedError.
+
+    >>> jax.profiler.stop_server()
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: stop_server: there is no profiler server. Use profiler.trace(log_dir).
+    """
     raise NotImplementedError("stop_server: there is no profiler server. Use profiler.trace(log_dir).")
 
 

@@ -375,13 +375,21 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
-    """A Ref of the shape and dtype of `ty`; it holds zeros until it is written. NotImplementedError as for `new_ref`."""
+    """A Ref of the shape and dtype of `ty`; it holds zeros until it is written. NotImplementedError as for `new_ref`.
+
+    `memory_space` can only be None or the host's.
+
+    >>> ref = jax.empty_ref(jax.ShapeDtypeStruct((2,), jnp.float32))
+    >>> ref[0] = 1.0
+    >>> jax.freeze(ref)
+    Array([1., 0.], dtype=float32)
+    """
     _check_plain("empty_ref", memory_space, None)
     return Ref(jnp.zeros(ty.shape, ty.dtype))
 
 
 def freeze(ref: Ref) -> Array:
-    """The array of the Ref, which cannot be used afterwards.
+    """The array of the Ref `ref`, which cannot be used afterwards.
 
     >>> r = jax.new_ref(jnp.zeros(2))
     >>> r[0] = 5.0
@@ -394,29 +402,54 @@ def freeze(ref: Ref) -> Array:
 
 
 def free_ref(ref: Ref) -> None:
-    """Release the array."""
+    """Release the array of `ref`, which cannot be used afterwards.
+
+    >>> ref = jax.new_ref(jnp.zeros(2))
+    >>> jax.free_ref(ref)
+    """
     freeze(ref)
 
 
 def get(ref: Ref, idx: Any = None) -> Array:
-    """``ref[idx]``; all of it for None."""
+    """``ref[idx]``; all of it for None.
+
+    >>> jax.ref.get(jax.new_ref(jnp.arange(3)), 1)
+    Array(1, dtype=int32)
+    """
     return ref[idx]
 
 
 def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
-    """``ref[idx] = value``; all of it for None."""
+    """``ref[idx] = value``; all of it for None.
+
+    >>> ref = jax.new_ref(jnp.zeros(3))
+    >>> jax.ref.set(ref, 0, 5.0)
+    >>> jax.freeze(ref)
+    Array([5., 0., 0.], dtype=float32)
+    """
     ref[idx] = value
 
 
 def swap(ref: Ref, idx: Any = None, value: Any = None) -> Array:
-    """Write `value`; returns the previous elements."""
+    """Write `value` to ``ref[idx]``; returns the previous elements.
+
+    >>> ref = jax.new_ref(jnp.zeros(3))
+    >>> jax.ref.swap(ref, 0, 5.0)
+    Array(0., dtype=float32)
+    """
     before = get(ref, idx)
     set(ref, idx, value)
     return before
 
 
 def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:
-    """``ref[idx] += x``; elements that occur twice in `idx` get both."""
+    """``ref[idx] += x``; elements that occur twice in `idx` get both.
+
+    >>> ref = jax.new_ref(jnp.zeros(3))
+    >>> jax.ref.addupdate(ref, 1, 2.0)
+    >>> jax.freeze(ref)
+    Array([0., 2., 0.], dtype=float32)
+    """
     ref.update(idx, x, "add")
 
 

@@ -13,11 +13,11 @@ import pytest
 import shardwise
 from shardwise.base import config, errors
 from shardwise.base import config as config_object
-from shardwise.base.config import (
-    TRANSFER_DIRECTIONS,
-    Setting,
+from shardwise.base.config import TRANSFER_DIRECTIONS, Setting, context_token, use_dialect
+from shardwise.base.contexts import debug_key_reuse
+from shardwise.base.options import PROCESS_WIDE
+from shardwise.base.overrides import (
     checking_leaks,
-    context_token,
     debug_infs,
     debug_nans,
     default_device,
@@ -33,10 +33,7 @@ from shardwise.base.config import (
     on_reshard,
     transfer_guard,
     transfer_guard_host_to_device,
-    use_dialect,
 )
-from shardwise.base.contexts import debug_key_reuse
-from shardwise.base.options import PROCESS_WIDE
 from tests.counting import count_calls
 
 SOURCE = Path(__file__).parents[2] / "src"

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from shardwise.base import dtypes, element_types
-from shardwise.base.config import config, enable_x64, numpy_dtype_promotion, use_dialect
+from shardwise.base.config import config, use_dialect
 from shardwise.base.errors import TypePromotionError
+from shardwise.base.overrides import enable_x64, numpy_dtype_promotion
 from tests.counting import count_calls
 
 NAMES = list(element_types.BY_NAME)

@@ -321,3 +321,25 @@ def test_an_empty_mask_chooses_nothing(shape, mask):
 def test_an_empty_mask_of_other_sizes_is_refused(shape, mask):
     with pytest.raises(IndexError, match="boolean index did not match"):
         jnp.ones(shape)[np.zeros(mask, bool)]
+
+
+ROWS = np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(None), ROWS, ..., ROWS), (ROWS, ..., ROWS), (slice(None), 0, ..., ROWS), (slice(None), ROWS, ..., 0),
+        (slice(1, None), ROWS, ..., ROWS, None), (None, slice(None), ROWS, ..., -1), (slice(None, None, 2), ROWS[:, None], ..., ROWS),
+        (slice(None), np.array([True, False, True, False]), ..., ROWS), (slice(None), 1, ..., 2), (0, ..., ROWS, slice(3)),
+        (..., ROWS, 1), (slice(None), ROWS, 1, ...), (slice(None), -1, ..., slice(1, 3)),
+    ],
+)  # fmt: skip
+def test_an_ellipsis_of_no_dims_keeps_arrays_apart(index):
+    x = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    want, array = x[index], jnp.asarray(x)
+    assert (got := array[index]).shape == want.shape and (np.asarray(got) == want).all()
+    assert (np.asarray(shardwise.jit(lambda x: x[index])(array)) == want).all()
+    changed = x.copy()
+    changed[index] = np.arange(want.size).reshape(want.shape)
+    assert (np.asarray(array.at[index].set(np.arange(want.size).reshape(want.shape))) == changed).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
@@ -35,11 +36,13 @@ def test_the_gradient_of_weights_lies_as_the_cotangent_does():
     assert slope.sharding.spec == P(None, "y")
 
 
-def test_equal_params_are_one_object():
+@pytest.mark.parametrize("calls", [True, False])
+def test_equal_params_are_one_object(calls):
     """Later passes know params by their ids."""
 
     def f(x):
-        inner = sw.jit(lambda x: lax.reduce_sum(x, axes=(0,)))(x)
+        summed = lambda x: lax.reduce_sum(x, axes=(0,))  # noqa: E731
+        inner = (sw.jit(summed) if calls else summed)(x)
         return [inner, lax.reduce_sum(x, axes=(0,)), lax.reduce_sum(x, axes=(1,))]
 
     program = inline_calls(trace_program(f, [ShapedArray((4, 4), np.dtype("float32"))])[0])

@@ -198,3 +198,17 @@ def test_the_operand_of_a_saved_value_is_not_saved_besides():
     found = memory(lambda x, stack: [grad(loss, 1)(x, stack)], X, array(8, 256, 256))
     saved = [b for b in found.buffers if b.kind == "saved" and b.nbytes == 8 * N]
     assert sum(b.count for b in saved) == 1
+
+
+def test_entries_of_stacked_arrays_are_listed_in_the_order_of_the_loop():
+    powers = [2**i for i in range(7)]
+    shapes = [(a, 128 * b, 128 * c) for a in powers[:3] for b in powers for c in powers if a * b * c == 64]
+
+    def body(c, rows):
+        summed = lambda row: lax.reduce_sum(gathered(row, 4), axes=(0, 1, 2))  # noqa: E731
+        total = sum(map(summed, rows), c)
+        return sum([summed(lax.mul(row, total)) for row in rows]), None
+
+    found = memory(lambda x, *stacks: [lax.scan(body, x, stacks)[0]], varying(), *[varying(4, *s) for s in shapes])
+    listed = [b.type for b in found.buffers if b.name == "entry of a stacked array"]
+    assert listed == [f"f32[{a},{b},{c}]" for a, b, c in shapes]

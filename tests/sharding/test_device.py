@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from shardwise.base import config
-from shardwise.base.config import default_device, use_dialect
+from shardwise.base.config import use_dialect
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.overrides import default_device
 from shardwise.sharding import device as device_module
 from shardwise.sharding.device import (
     Client,

@@ -10,22 +10,46 @@ from shardwise.base.config import Override, Setting, config
 
 
 def enable_checks(new_val: bool = True) -> Override:
-    """Verify each program after it was traced and after every pass of the compiler."""
+    """Whether to verify each program, in the block, after it was traced and after every pass of the compiler
+    (`new_val`).
+
+    >>> with jax.enable_checks(True):
+    ...     print(jax.jit(jnp.sin)(0.0))
+    0.0
+    """
     return config.override("jax_enable_checks", new_val)
 
 
 def debug_key_reuse(new_val: bool = True) -> Override:
-    """Raise KeyReuseError where a typed key is used twice; see `experimental.key_reuse`."""
+    """Whether to raise KeyReuseError, in the block, where a typed key is used twice (`new_val`); see
+    `experimental.key_reuse`.
+
+    >>> with jax.debug_key_reuse(True):
+    ...     print(jax.random.bits(jax.random.key(0)).dtype)
+    uint32
+    """
     return config.override("jax_debug_key_reuse", new_val)
 
 
 def legacy_prng_key(new_val: str) -> Override:
-    """What functions of `random` do with keys of raw uint32 words: `'allow'`, `'warn'` or `'error'`."""
+    """What, in the block, functions of `random` do with keys of raw uint32 words (`new_val`): `'allow'`, `'warn'` or
+    `'error'`.
+
+    >>> with jax.legacy_prng_key("allow"):
+    ...     print(jax.random.bits(jax.random.PRNGKey(0)).dtype)
+    uint32
+    """
     return config.override("jax_legacy_prng_key", new_val)
 
 
 def no_execution(new_val: bool = True) -> Override:
-    """Raise RuntimeError when a compiled program runs; tracing and compiling still work."""
+    """Whether to raise RuntimeError, in the block, when a compiled program runs (`new_val`); tracing and compiling
+    still work.
+
+    >>> with jax.no_execution():
+    ...     print(jax.jit(jnp.sin).lower(0.0).out_info.shape)
+    ()
+    """
     return config.override("jax_no_execution", new_val)
 
 
@@ -35,22 +59,42 @@ def explicit_x64_dtypes(new_val: Any) -> Override:
 
 
 def array_garbage_collection_guard(new_val: str | None) -> Override:
-    """Takes None only: arrays are freed with their last reference. NotImplementedError for a guard."""
+    """`new_val` can only be None: arrays are freed with their last reference. NotImplementedError for a guard.
+
+    >>> with jax.array_garbage_collection_guard(None):
+    ...     print(jnp.arange(2))
+    [0 1]
+    """
     return config.override("jax_array_garbage_collection_guard", new_val)
 
 
 def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> Override:
-    """Whether types leave out Explicit axes of size 1, which split nothing, in the current block (a context manager)."""
+    """Whether types leave out Explicit axes of size 1, which split nothing, in the block (`new_val`).
+
+    >>> with jax.remove_size_one_mesh_axis_from_type(True):
+    ...     print(jax.typeof(jnp.ones(2)))
+    ShapedArray(float32[2])
+    """
     return config.override("jax_remove_size_one_mesh_axis_from_type", new_val)
 
 
 def softmax_custom_jvp(new_val: bool = True) -> Override:
-    """Has no effect: softmax has one derivative, equal to that of both settings in JAX."""
+    """`new_val` has no effect: softmax has one derivative, equal to that of both settings in JAX.
+
+    >>> with jax.softmax_custom_jvp(True):
+    ...     print(jax.nn.softmax(jnp.zeros(2)))
+    [0.5 0.5]
+    """
     return config.override("jax_softmax_custom_jvp", new_val)
 
 
 def spmd_mode(new_val: str) -> Override:
-    """Has no effect: JAX 0.5.3 has the option and does not read it."""
+    """`new_val` has no effect: JAX 0.5.3 has the option and does not read it.
+
+    >>> with jax.spmd_mode("allow_jit"):
+    ...     print(jnp.arange(2))
+    [0 1]
+    """
     return config.override("jax_spmd_mode", new_val)
 
 
@@ -102,17 +146,32 @@ def check_thread_guard() -> None:
 
 
 def allow_f16_reductions(new_val: bool = True) -> Override:
-    """Takes True only: float16 and bfloat16 add up in float32. NotImplementedError for False."""
+    """`new_val` can only be True: float16 and bfloat16 add up in float32. NotImplementedError for False.
+
+    >>> with jax.allow_f16_reductions(True):
+    ...     print(jnp.sum(jnp.ones(3, jnp.float16)))
+    3.0
+    """
     return config.override("jax_allow_f16_reductions", new_val)
 
 
 def auto_pcast(new_val: bool = True) -> Override:
-    """Takes True only: values become varying where an op needs it. NotImplementedError for False."""
+    """`new_val` can only be True: values become varying where an op needs it. NotImplementedError for False.
+
+    >>> with jax.auto_pcast(True):
+    ...     print(jnp.arange(2))
+    [0 1]
+    """
     return config.override("jax_auto_pcast", new_val)
 
 
 def jax2tf_associative_scan_reductions(new_val: bool = True) -> Override:
-    """Has no effect: there is no jax2tf."""
+    """`new_val` has no effect: there is no jax2tf.
+
+    >>> with jax.jax2tf_associative_scan_reductions(True):
+    ...     print(jnp.cumsum(jnp.arange(3)))
+    [0 1 3]
+    """
     return config.override("jax2tf_associative_scan_reductions", new_val)
 
 
@@ -132,5 +191,12 @@ class UserContext:
 
 
 def make_user_context(default_value: Any = None) -> UserContext:
-    """A user-defined context. Functions under `jit` are traced once for each of its values, which must be hashable."""
+    """A user-defined context, whose value is `default_value` outside blocks. Functions under `jit` are traced once
+    for each of its values, which must be hashable.
+
+    >>> level = jax.make_user_context(0)
+    >>> with level(2):
+    ...     print(level.value)
+    2
+    """
     return UserContext(default_value)

@@ -301,7 +301,7 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 
 def promote_types(a: Any, b: Any) -> np.dtype[Any]:
-    """The join of two dtype specifications as they stand: 64-bit types stay, `int` and the like are weak.
+    """The join of the dtypes `a` and `b` as they stand: 64-bit types stay, `int` and the like are weak.
 
     >>> jnp.promote_types('int32', 'float16')
     dtype('float16')
@@ -379,7 +379,8 @@ def reduction_dtype(dtype: Any) -> DType:
 
 
 def issubdtype(a: Any, b: Any) -> bool:
-    """`numpy.issubdtype` that also knows ml_dtypes' types, `KeyDtype`, `extended` and `prng_key`.
+    """Whether the dtype `a` is `b` or below it: `numpy.issubdtype`, which also knows ml_dtypes' types, `KeyDtype`,
+    `extended` and `prng_key`.
 
     >>> from shardwise import dtypes
     >>> dtypes.issubdtype(jnp.int8, jnp.integer)
@@ -435,6 +436,9 @@ def _is_of_kind(dtype: DType, kind: Any) -> bool:
 def scalar_type_of(x: Any) -> type:
     """The Python type (bool, int, float or complex) of the values that `x`, a value or dtype, holds.
 
+    Raises:
+        TypeError: `x` holds no such numbers.
+
     >>> from shardwise import dtypes
     >>> dtypes.scalar_type_of(jnp.float32(1))
     <class 'float'>
@@ -448,7 +452,7 @@ def scalar_type_of(x: Any) -> type:
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits of one element; fewer than it occupies in memory for int4 and other types below a byte.
+    """Bits of one element of `dtype`; fewer than it occupies in memory for int4 and other types below a byte.
 
     >>> from shardwise import dtypes
     >>> dtypes.itemsize_bits(jnp.int4)

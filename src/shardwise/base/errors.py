@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeVar
 
-_Error = TypeVar("_Error", bound=Exception)
+_Error = TypeVar("_Error", bound=BaseException)
 _TOPIC = "_shardwise_topic"  # of errors that are not of our classes
 
 
 def about(topic: str, error: _Error) -> _Error:
-    """`error`, as one of those that the section `topic` of docs/errors.md is about. A class of ours says it by its member `topic`."""
+    """`error`, as one of those that docs/errors/`topic`.md is about. A class of ours says it by its member `topic`."""
     setattr(error, _TOPIC, topic)
     return error
 
 
 def topic_of(error: BaseException) -> str:
-    """The section of docs/errors.md that is about this error; empty if none is."""
+    """The page of docs/errors that is about this error; empty if none is."""
     return getattr(error, _TOPIC, error.topic if isinstance(error, ShardwiseError) else "")
 
 
 class ShardwiseError(Exception):
     """Root of all exceptions that shardwise defines."""
 
-    topic: ClassVar[str] = ""  # of docs/errors.md
+    topic: ClassVar[str] = ""  # a page of docs/errors
 
 
 class JAXTypeError(ShardwiseError, TypeError):
@@ -115,6 +115,8 @@ class NonConcreteBooleanIndexError(JAXIndexError):
 class KeyReuseError(JAXTypeError):
     """A random key is consumed twice."""
 
+    topic: ClassVar[str] = "random-keys"
+
 
 class InvalidInputException(ShardwiseError, TypeError):
     """An argument is no array, scalar or other value that JAX functions take."""
@@ -124,6 +126,8 @@ class InvalidInputException(ShardwiseError, TypeError):
 
 class TypePromotionError(ShardwiseError, ValueError):
     """Operands have no implicit common dtype."""
+
+    topic: ClassVar[str] = "dtypes"
 
 
 class JaxprTypeError(ShardwiseError, TypeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.errors import about
 
 
 class _Absent:
@@ -26,7 +27,10 @@ def old_argument(function: str, name: str, value: Any, instead: str, default: An
     if value is ABSENT:
         return default
     if not config.dialect.functions.keeps_removed:
-        raise TypeError(
-            f"{function}() got an unexpected keyword argument {name!r}. JAX 0.10 has it no more: {instead}. {config.dialect.switch}"
+        raise about(
+            "dialect",
+            TypeError(
+                f"{function}() got an unexpected keyword argument {name!r}. JAX 0.10 has it no more: {instead}. {config.dialect.switch}"
+            ),
         )
     return value

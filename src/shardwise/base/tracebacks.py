@@ -8,6 +8,7 @@ under IPython and the third elsewhere.
 from __future__ import annotations
 
 import functools
+import opcode
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from typing import ParamSpec, TypeVar
 import numpy
 
 from shardwise.base import config
+from shardwise.base.errors import about, topic_of
+from shardwise.base.topics import topic_at
 
 NOTE = (
     "The frames inside shardwise were left out of this traceback; the variable JAX_TRACEBACK_FILTERING=off, or "
@@ -51,12 +54,29 @@ def filtered(error: Exception) -> None:
     """Filter the traceback of `error` as the configuration says."""
     if isinstance(error, MemoryError):
         _tell_place(error)
+    tell_topic(error)
     mode = _mode()
     if mode == "tracebackhide":
         hide(error)
     elif mode != "off":
         error.__traceback__ = _without_ours(error.__traceback__)
         _note(error, mode)
+
+
+_RAISE = opcode.opmap["RAISE_VARARGS"]
+
+
+def tell_topic(error: BaseException) -> None:
+    """Note which page is about the error, by the place that raised it, before frames go. What comes up from elsewhere has none."""
+    frames = list(_frames(error.__traceback__))
+    if not frames or topic_of(error) or isinstance(error, (AttributeError, NotImplementedError)):
+        return
+    code, at = frames[-1].tb_frame.f_code, frames[-1].tb_lasti
+    if not code.co_filename.startswith(_OURS) or code.co_code[at] != _RAISE:
+        return
+    topic = topic_at(code.co_filename.removeprefix(_OURS))
+    if topic:
+        about(topic, error)
 
 
 def removes_frames() -> bool:

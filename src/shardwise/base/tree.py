@@ -50,7 +50,8 @@ from shardwise.base.treepath import tree_map_with_path as tree_map_with_path
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
     """`tree` with each leaf `x` replaced by `f(x, *ys)`, the `ys` being the subtrees of `rest` at the same place.
 
-    `tree` must be a prefix of each tree of `rest`; ValueError names the places where it is not.
+    `tree` must be a prefix of each tree of `rest`; ValueError names the places where it is not. `is_leaf` as for
+    `tree_util.tree_map`: subtrees for which it is true are leaves.
 
     >>> jax.tree_map(lambda x: x * 2, {'a': 1, 'b': (2, 3)})
     {'a': 2, 'b': (4, 6)}
@@ -72,6 +73,9 @@ def _mismatch(name: str, tree: Any, rest: Sequence[Any], is_leaf: IsLeaf) -> Val
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
     """A tree of the structure of `full_tree` in which each leaf of `prefix_tree` fills the subtree standing there.
+
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
 
     >>> jax.tree_util.tree_broadcast({'a': 1, 'b': 2}, {'a': (0, 0), 'b': 0})
     {'a': (1, 1), 'b': 2}
@@ -102,7 +106,11 @@ _REQUIRED = object()
 def tree_reduce(
     function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _REQUIRED, is_leaf: IsLeaf = None
 ) -> Any:
-    """`functools.reduce` over the leaves, from the left; TypeError for no leaves and no initializer.
+    """``function(function(initializer, leaf0), leaf1)`` and so on over the leaves of `tree`; TypeError for no leaves
+    and no `initializer`.
+
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
 
     >>> jax.tree_util.tree_reduce(lambda x, y: x + y, {'a': 1, 'b': (2, 3)})
     6
@@ -114,7 +122,14 @@ def tree_reduce(
 def tree_reduce_associative(
     operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _REQUIRED, is_leaf: IsLeaf = None
 ) -> Any:
-    """The leaves joined by an associative `operation`, in a balanced order of log2(n) steps.
+    """The leaves of `tree` joined by an associative `operation`, in a balanced order of log2(n) steps.
+
+    Args:
+        identity: the result for no leaves.
+        is_leaf: a predicate: subtrees for which it is true are leaves.
+
+    Raises:
+        TypeError: there are no leaves and no `identity`.
 
     >>> jax.tree_util.tree_reduce_associative(jnp.add, [jnp.array(1), jnp.array(2), jnp.array(3)])
     Array(6, dtype=int32, weak_type=True)
@@ -131,7 +146,10 @@ def tree_reduce_associative(
 
 
 def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
-    """Whether every leaf is true.
+    """Whether every leaf of `tree` is true.
+
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
 
     >>> jax.tree_util.tree_all({'a': True, 'b': [True, False]})
     False
@@ -140,7 +158,8 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
 
 
 def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
-    """A tree of structure outer(inner) rearranged to inner(outer). None: the inner structure is found.
+    """`pytree_to_transpose`, of structure outer(inner), rearranged to inner(outer), by `outer_treedef` and
+    `inner_treedef` (None: it is found).
 
     TypeError if the tree is not of that structure.
 
@@ -158,7 +177,10 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
 
 
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
-    """Whether every item is a leaf.
+    """Whether every item of `iterable` is a leaf.
+
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
 
     >>> jax.tree_util.all_leaves([1, 2])
     True
@@ -167,7 +189,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Whether the structure has a single node: a leaf, None or an empty container.
+    """Whether the structure `treedef` has a single node: a leaf, None or an empty container.
 
     >>> jax.tree_util.treedef_is_leaf(jax.tree_util.tree_structure(1))
     True
@@ -176,7 +198,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
-    """The structures directly below the root.
+    """The structures directly below the root of `treedef`.
 
     >>> jax.tree_util.treedef_children(jax.tree_util.tree_structure((1, [2])))
     [PyTreeDef(*), PyTreeDef([*])]
@@ -185,7 +207,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """The structure of a tuple of trees of these structures.
+    """The structure of a tuple of trees of the structures `treedefs`.
 
     >>> jax.tree_util.treedef_tuple([jax.tree_util.tree_structure(1)])
     PyTreeDef((*,))

@@ -23,7 +23,17 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_func: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Like `register_pytree_node`, with key paths; `flatten_func` may be given as a faster form without them."""
+    """Like `register_pytree_node` of `nodetype`, with key paths: ``flatten_with_keys(x) -> ((key, child) pairs,
+    aux)`` and ``unflatten_func(aux, children) -> x``; `flatten_func` may be given as a faster form without them.
+
+    >>> class Box:
+    ...     def __init__(self, content):
+    ...         self.content = content
+    >>> key = jax.tree_util.GetAttrKey("content")
+    >>> jax.tree_util.register_pytree_with_keys(Box, lambda b: (((key, b.content),), None), lambda aux, c: Box(*c))
+    >>> jax.tree_util.tree_flatten_with_path(Box(3))[0]
+    [((GetAttrKey(name='content'),), 3)]
+    """
 
     def flatten(x: Any) -> tuple[Iterable[Any], Any]:
         pairs, aux = flatten_with_keys(x)
@@ -52,7 +62,21 @@ def register_pytree_node_class(cls: Class) -> Class:
 
 
 def register_pytree_with_keys_class(cls: Class) -> Class:
-    """Class decorator: as `register_pytree_node_class`, by `tree_flatten_with_keys(self)` and `tree_unflatten`."""
+    """Class decorator of `cls`: as `register_pytree_node_class`, by `tree_flatten_with_keys(self)` and
+    `tree_unflatten`.
+
+    >>> @jax.tree_util.register_pytree_with_keys_class
+    ... class Point:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    ...     def tree_flatten_with_keys(self):
+    ...         return ((jax.tree_util.GetAttrKey("x"), self.x),), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children):
+    ...         return cls(*children)
+    >>> jax.tree_util.tree_flatten_with_path(Point(3))[0]
+    [((GetAttrKey(name='x'),), 3)]
+    """
     flatten = operator.methodcaller("tree_flatten") if hasattr(cls, "tree_flatten") else None
     with_keys = operator.methodcaller("tree_flatten_with_keys")
     register_pytree_with_keys(cls, with_keys, cls.tree_unflatten, flatten)  # type: ignore[attr-defined]
@@ -60,7 +84,15 @@ def register_pytree_with_keys_class(cls: Class) -> Class:
 
 
 def register_static(cls: Class) -> Class:
-    """Class decorator: values of the class are nodes without children, part of the structure. They must be hashable."""
+    """Class decorator of `cls`: values of the class are nodes without children, part of the structure. They must be
+    hashable.
+
+    >>> @jax.tree_util.register_static
+    ... class Activation(str):
+    ...     pass
+    >>> jax.tree.leaves([Activation("relu"), 1])
+    [1]
+    """
     register_pytree_node(cls, lambda x: ((), x), lambda aux, _: aux)
     return cls
 
@@ -71,7 +103,8 @@ def register_dataclass(
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
 ) -> Class:
-    """Make a dataclass (or a class made from keyword arguments) a node: data fields are children, meta ones structure.
+    """Make the dataclass `nodetype` (or a class made from keyword arguments) a node: the fields `data_fields` are
+    children, `meta_fields` structure, `drop_fields` neither.
 
     For a dataclass the fields default to those of its `__init__`: meta where `field(metadata={'static': True})`, data
     otherwise. TypeError if only one list is given, or none for a class that is no dataclass; ValueError if the lists
@@ -124,7 +157,19 @@ def register_dataclass(
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclass field that `register_dataclass` takes as structure, not as data."""
+    """A dataclass field that `register_dataclass` takes as structure, not as data.
+
+    `kwargs` are those of `dataclasses.field`.
+
+    >>> import dataclasses
+    >>> @jax.tree_util.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     w: jax.Array
+    ...     name: str = jax.tree.static(default="dense")
+    >>> jax.tree.leaves(Layer(jnp.ones(2)))
+    [Array([1., 1.], dtype=float32)]
+    """
     options: dict[str, Any] = {**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}}
     return dataclasses.field(**options)
 

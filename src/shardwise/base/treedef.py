@@ -175,6 +175,9 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
 def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
     """The leaves of `tree`, in order.
 
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
+
     >>> jax.tree_util.tree_leaves({'a': 1, 'b': (2, None)})
     [1, 2]
     """
@@ -220,6 +223,9 @@ def leaf_type(kind: type) -> None:
 def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
     """The structure of `tree`.
 
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
+
     >>> jax.tree_util.tree_structure({'a': 1, 'b': (2, None)})
     PyTreeDef({'a': *, 'b': (*, None)})
     """
@@ -247,7 +253,7 @@ def registration(kind: type) -> Registration | None:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Whether values of this type are nodes, not leaves.
+    """Whether values of the class `typ` are nodes, not leaves.
 
     >>> jax.tree_util.is_tree_node(dict), jax.tree_util.is_tree_node(int)
     (True, False)
@@ -266,11 +272,18 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_with_keys_func: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Make values of a class nodes of trees.
+    """Make values of the class `nodetype` nodes of trees.
 
     `flatten_func(x) -> (children, aux)` with a hashable, comparable `aux`; `unflatten_func(aux, children) -> x`;
-    `flatten_with_keys_func(x) -> ((key, child) pairs, aux)` names the children in key paths. ValueError if the class is
-    registered already.
+    `flatten_with_keys_func(x) -> ((key, child) pairs, aux)` names the children in key paths. ValueError if the class
+    is registered already.
+
+    >>> class Pair:
+    ...     def __init__(self, a, b):
+    ...         self.a, self.b = a, b
+    >>> jax.tree_util.register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda aux, children: Pair(*children))
+    >>> jax.tree.map(lambda x: x + 1, Pair(1, 2)).b
+    3
     """
     if is_tree_node(nodetype):
         raise ValueError(f"register_pytree_node: {nodetype} is a pytree node already.")

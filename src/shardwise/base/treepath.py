@@ -61,7 +61,8 @@ KeyPath = tuple[KeyEntry, ...]
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """The text of a key path: ``['w'][0].bias``; with `simple` the bare names: ``w/0/bias`` for separator '/'.
+    """The text of the key path `keys`: ``['w'][0].bias``; with `simple` the bare names: ``w/0/bias`` for separator
+    '/'.
 
     >>> jax.tree_util.keystr(jax.tree_util.tree_leaves_with_path({'a': [5]})[0][0])
     "['a'][0]"
@@ -137,6 +138,10 @@ def tree_leaves_with_path(
 ) -> list[tuple[KeyPath, Any]]:
     """(path, leaf) pairs of `tree`.
 
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
+        is_leaf_takes_path: `is_leaf` is called with (path, subtree).
+
     >>> jax.tree_util.tree_leaves_with_path({'a': 1})
     [((DictKey(key='a'),), 1)]
     """
@@ -146,7 +151,11 @@ def tree_leaves_with_path(
 def tree_map_with_path(
     f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
 ) -> Any:
-    """Like `tree_map`, calling `f(path, leaf, *others)`.
+    """Like `tree_map` of `tree` and `rest`, calling `f(path, leaf, *others)`.
+
+    Args:
+        is_leaf: a predicate: subtrees for which it is true are leaves.
+        is_leaf_takes_path: `is_leaf` is called with (path, subtree).
 
     >>> jax.tree_util.tree_map_with_path(lambda path, x: jax.tree_util.keystr(path), {'a': [1]})
     {'a': ["['a'][0]"]}
@@ -162,7 +171,7 @@ def generate_key_paths(tree: Any) -> list[tuple[KeyPath, Any]]:
 
 
 def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
-    """(children, metadata) of a node; ValueError for a leaf.
+    """(children, metadata) of the node `tree`; ValueError for a leaf.
 
     >>> jax.tree_util.flatten_one_level([1, {"a": 2}])[0]
     (1, {'a': 2})
@@ -172,7 +181,11 @@ def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[tuple[tuple[KeyEntry, Any], ...], Any]:
-    """((key, child) pairs, metadata) of a node; ValueError for a leaf."""
+    """((key, child) pairs, metadata) of the node `tree`; ValueError for a leaf.
+
+    >>> jax.tree_util.flatten_one_level_with_keys({"a": 1})
+    (((DictKey(key='a'), 1),), ('a',))
+    """
     below = children_with_keys(tree)
     if below is None:
         raise ValueError(f"can't tree-flatten type: {type(tree)}, which is a leaf.")
@@ -197,9 +210,9 @@ def prefix_error(name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = 
 
 
 def _leaf_text(x: Any) -> str:
-    """A node or leaf of the full tree, for errors: an array by its type, everything else by its class."""
-    aval = getattr(x, "aval", None)
-    return f"a {type(x).__name__}, {type(x)}" if aval is None else f"an array of type {aval}"
+    """A node or leaf of the full tree, for errors: an array, or the type that stands for one, by its type, everything else by its class."""
+    short = getattr(getattr(x, "aval", x), "str_short", None)
+    return f"a {type(x).__name__}, {type(x)}" if short is None else f"an array of type {short()}"
 
 
 def _prefix_errors(path: KeyPath, prefix: Any, full: Any, is_leaf: IsLeaf) -> Iterator[Callable[[str], ValueError]]:

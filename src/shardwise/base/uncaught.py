@@ -32,6 +32,7 @@ def shown(error: BaseException) -> BaseException:
         if id(each) in seen:
             continue
         seen.add(id(each))
+        tracebacks.tell_topic(each)
         tracebacks.strip(each)
         removed |= tracebacks.take_back_note(each)
         context = each.__context__

@@ -1,9 +1,8 @@
-"""`shardwise help`: what an error means and what to do: a section of docs/errors.md, which wheels have beside this file."""
+"""`shardwise help`: what an error means and what to do: a page of docs/errors, which wheels have beside this file."""
 
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from shardwise.base.nearest import did_you_mean
 from shardwise.cli.program import UsageError
 
 NAME = "help"
-_SECTION = re.compile(r'^<a id="([\w-]+)"></a>\n\n## (.*)\n', re.MULTILINE)
 
 
 def register(commands: Any) -> None:
@@ -19,26 +17,26 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         NAME,
         help="what an error means and what to do",
-        description="Print the section on an error. The report of an error that nobody catches names it.",
+        description="Print the page on an error. The report of an error that nobody catches names it.",
         usage="shardwise help [TOPIC]",
         allow_abbrev=False,
     )
-    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the section; without it they are listed")
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the page; without it they are listed")
     parser.set_defaults(carry_out=_carry_out, parser=parser)
 
 
-def sections() -> dict[str, tuple[str, str]]:
-    """Title and text of each section by its topic."""
-    beside, in_checkout = Path(__file__).with_name("errors.md"), Path(__file__).parents[3] / "docs" / "errors.md"
-    page = (beside if beside.exists() else in_checkout).read_text(encoding="utf-8")
-    _, *parts = _SECTION.split(page)
-    return {
-        topic: (title, text.strip()) for topic, title, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    }
+def pages() -> dict[str, tuple[str, str]]:
+    """Title and text of each page by its topic."""
+    beside, in_checkout = Path(__file__).with_name("errors"), Path(__file__).parents[3] / "docs" / "errors"
+    found: dict[str, tuple[str, str]] = {}
+    for file in sorted((beside if beside.exists() else in_checkout).glob("*.md")):
+        title, _, text = file.read_text(encoding="utf-8").partition("\n")
+        found[file.stem] = (title.removeprefix("# "), text.strip())
+    return found
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    known = sections()
+    known = pages()
     if options.topic is None:
         width = max(map(len, known))
         print("\n".join(f"{topic:{width}}  {title}" for topic, (title, _) in known.items()))

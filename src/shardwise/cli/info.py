@@ -49,7 +49,11 @@ def register(commands: Any) -> None:
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Print what `shardwise info` prints, or return it as a string."""
+    """Print what `shardwise info` prints, or return it as a string if `return_string`.
+
+    >>> "shardwise" in jax.print_environment_info(return_string=True)
+    True
+    """
     text = "\n".join(f"{title:<10}" + ("\n" + " " * 10).join(lines or ["none"]) for title, lines in _report())
     if return_string:
         return text

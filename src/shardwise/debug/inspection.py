@@ -19,6 +19,11 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], Any]) -
 
     For a concrete array (or a NumPy array or scalar, as it would be placed) at once; for a traced one when the program is
     compiled, with the sharding that it chose, and not again on later calls.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> x = jax.device_put(jnp.arange(4), jax.NamedSharding(mesh, jax.P("x")))
+    >>> jax.debug.inspect_array_sharding(x, callback=lambda sharding: print(sharding.spec))
+    PartitionSpec('x',)
     """
     for leaf in tree_leaves(value):
         array = _concrete(as_array(leaf))
@@ -38,7 +43,7 @@ def _concrete(array: Array) -> Array:
 def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
     """Draw how `arr`, of rank 1 or 2, lies over devices: a traced array when its program is compiled.
 
-    Keyword arguments are those of `visualize_sharding`. ValueError for other ranks.
+    `kwargs` are those of `visualize_sharding`. ValueError for other ranks.
 
     >>> jax.debug.visualize_array_sharding(jnp.arange(4))
     ┌───────┐

@@ -136,7 +136,11 @@ def log(
     skip_format_check: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Like `print`, but to the logger ``shardwise.debug`` at level INFO."""
+    """Like `print`, with its arguments `fmt`, `args`, `ordered`, `partitioned`, `skip_format_check` and `kwargs`, but
+    to the logger ``shardwise.debug`` at level INFO.
+
+    >>> jax.debug.log("x is {x}", x=jnp.arange(2))
+    """
     options = dict(ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check)
     if fmt is None:
         _no_arguments_yet("log", args, kwargs)

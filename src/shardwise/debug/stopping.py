@@ -34,10 +34,11 @@ def breakpoint(
     token: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """Print where the program is and the arrays that are there by name, and start `pdb` if the terminal is interactive.
+    """Print where the program is and the arrays that are there by name, and start `pdb` if the terminal is
+    interactive.
 
-    In a compiled program this happens when it runs, inside shard_map once per device. Quitting the debugger ends the program
-    with StopDebugging.
+    In a compiled program this happens when it runs, inside shard_map once per device. Quitting the debugger ends the
+    program with StopDebugging. Further `kwargs` are refused.
 
     Args:
         backend: None or 'pdb'.
@@ -48,6 +49,13 @@ def breakpoint(
     Raises:
         ValueError: another backend, or `ordered` together with `token`.
         NotImplementedError: more than one frame.
+        TypeError: there are others.
+
+    >>> x = jnp.arange(2)
+    >>> jax.debug.breakpoint(num_frames=2)
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: debug.breakpoint offers the caller's frame only; ...
     """
     if kwargs:
         raise TypeError(f"breakpoint got an unexpected keyword argument {next(iter(kwargs))!r}")

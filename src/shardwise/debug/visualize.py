@@ -60,6 +60,11 @@ def visualize_sharding(
 
     Raises:
         ValueError: for other ranks, empty arrays, shardings that are no grid of blocks, and if `rich` is missing.
+
+    >>> jax.debug.visualize_sharding((4,), jax.NamedSharding(jax.make_mesh((2,), ("x",)), jax.P("x")), use_color=False)
+    ┌───────┬───────┐
+    │ CPU 0 │ CPU 1 │
+    └───────┴───────┘
     """
     shape = tuple(shape)
     check_drawable(shape)

@@ -398,9 +398,12 @@ class ArrayImpl(Array):
         return ArrayImpl(self._sig, dense=copied(self.dense), origin=self._known_origin)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            "JAX arrays are immutable and do not support in-place item assignment. "
-            "Instead of x[idx] = y, use x = x.at[idx].set(y)."
+        raise about(
+            "immutable",
+            TypeError(
+                "JAX arrays are immutable and do not support in-place item assignment. "
+                "Instead of x[idx] = y, use x = x.at[idx].set(y)."
+            ),
         )
 
 
@@ -465,9 +468,12 @@ def _guard_transfer(value: Ndarray, guard: str) -> None:
 
         logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
     else:
-        raise JaxRuntimeError(
-            f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
-            "with device_put first, or allow transfers."
+        raise about(
+            "guards",
+            JaxRuntimeError(
+                f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
+                "with device_put first, or allow transfers."
+            ),
         )
 
 
@@ -480,6 +486,10 @@ def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
     """All live arrays of this process, of any sharding, except deleted and donated ones.
 
     `platform` may be None or 'cpu', the only platform; ValueError for any other.
+
+    >>> x = jnp.arange(3)
+    >>> any(x is y for y in jax.live_arrays())
+    True
     """
     if platform not in (None, "cpu"):
         raise ValueError(f"live_arrays: platform {platform!r} is not present; use 'cpu' or leave it out.")

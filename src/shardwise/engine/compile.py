@@ -92,8 +92,9 @@ def compile_program(
     passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
     finer = finer_mesh(module.program, module.layouts, context.grid)
     module = run_passes(passes, module, context, seconds)
-    if finer is not None:
-        other, cut = _laid_out(program, in_sigs, out_shardings, make_grid(devices, [*meshes, finer]), seconds)
+    fine = None if finer is None else make_grid(devices, [*meshes, finer])
+    if fine is not None and fine.kept_whole == context.grid.kept_whole:  # the processes form a grid on it, too
+        other, cut = _laid_out(program, in_sigs, out_shardings, fine, seconds)
         other = run_passes(passes, other, cut, seconds)
         if _bytes_sent(other, cut.grid) < _bytes_sent(module, context.grid):
             module, context = other, cut

@@ -113,6 +113,12 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     unchanged and host values go uncommitted to the default device. `src` is the target of cotangents (by default the
     value's own placement). `may_alias=False` forces a copy; `donate` is a hint without effect on the argument here, since
     moving costs nothing; both may be prefix trees of bools. Raises ValueError if a value cannot have its target.
+
+    >>> jax.device_put(jnp.arange(3), jax.devices()[1]).devices()
+    {CpuDevice(id=1)}
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> jax.device_put(jnp.arange(4), jax.NamedSharding(mesh, jax.P("x"))).addressable_shards[1].data
+    Array([2, 3], dtype=int32)
     """
     leaves, tree = tree_flatten(x)
     targets, sources = _per_leaf(device, x, len(leaves), "device"), _per_leaf(src, x, len(leaves), "source")
@@ -326,7 +332,7 @@ def abstract(sharding: NamedSharding) -> NamedSharding:
 
 
 def device_get(x: Any) -> Any:
-    """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves are unchanged.
+    """The tree `x` with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves are unchanged.
 
     >>> jax.device_get({'a': jnp.arange(2)})
     {'a': array([0, 1], dtype=int32)}
@@ -335,7 +341,11 @@ def device_get(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree itself: its arrays are in host memory already."""
+    """The tree `x` itself: its arrays are in host memory already.
+
+    >>> jax.copy_to_host_async({"a": jnp.arange(2)})
+    {'a': Array([0, 1], dtype=int32)}
+    """
     for leaf in tree_leaves(x):
         if isinstance(leaf, ArrayImpl):
             leaf.copy_to_host_async()
@@ -364,16 +374,30 @@ def place_created(value: Array, device: Any) -> Array:
 
 
 def device_put_sharded(shards: Any, devices: Any) -> Any:
-    """One array per device, stacked along a new leading dim that is split over the devices."""
+    """The trees `shards`, one for each of `devices`, stacked along a new leading dim that is split over the devices.
 
+    All have one structure, and their leaves one shape and dtype: k times f32[n] -> f32[k, n].
+
+    Raises:
+        ValueError: there are no devices, not as many as shards, or shards differ in structure, shape or dtype.
+
+    >>> jax.device_put_sharded([jnp.zeros(2), jnp.ones(2)], jax.devices()[:2])
+    Array([[0., 0.],
+           [1., 1.]], dtype=float32)
+    """
     shards, devices = list(shards), list(devices)
+    _require_devices("device_put_sharded", devices)
     if len(shards) != len(devices):
         raise ValueError(
             f"len(shards) must be equal len(devices), got {len(shards)} shards and {len(devices)} devices."
         )
 
     def stacked(*parts: Any) -> Array:
-        dense = np.stack([np.asarray(p) for p in parts])
+        values = [np.asarray(p) for p in parts]
+        if len({(v.shape, v.dtype) for v in values}) > 1:
+            types = ", ".join(f"{v.dtype.name}[{','.join(map(str, v.shape))}]" for v in values)
+            raise ValueError(f"device_put_sharded takes shards of one shape and dtype, got {types}.")
+        dense = np.stack(values)
         value = host_array(dense, explicit=True)
         return place(value, PmapSharding.default(value.shape, devices=devices))
 
@@ -381,5 +405,19 @@ def device_put_sharded(shards: Any, devices: Any) -> Any:
 
 
 def device_put_replicated(x: Any, devices: Any) -> Any:
-    """A copy per device, stacked along a new leading dim."""
-    return device_put_sharded([x] * len(list(devices)), devices)
+    """A copy of each leaf of the tree `x` for each of `devices`, stacked along a new leading dim.
+
+    Each result has one part on each device: f32[n] -> f32[k, n]. ValueError for no devices.
+
+    >>> jax.device_put_replicated(jnp.arange(2), jax.devices()[:2])
+    Array([[0, 1],
+           [0, 1]], dtype=int32)
+    """
+    devices = list(devices)
+    _require_devices("device_put_replicated", devices)
+    return device_put_sharded([x] * len(devices), devices)
+
+
+def _require_devices(api: str, devices: list[Any]) -> None:
+    if not devices:
+        raise ValueError(f"{api} needs at least one device, got none. Take jax.devices().")

@@ -15,6 +15,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.collector import uncollected
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.errors import about
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.guards import refusing
@@ -164,9 +165,12 @@ class Executable(LoweredProgram):
                 if issubdtype(x.dtype, np.inexact):
                     for looked, test, what in ((nans, np.isnan, "nan"), (infs, np.isinf, "inf")):
                         if looked and test(x.block).any():
-                            raise FloatingPointError(
-                                f"invalid value ({what}) encountered in {self._blamed(args, test)}: a result of type "
-                                f"{x.aval.str_short()} holds it."
+                            raise about(
+                                "nan",
+                                FloatingPointError(
+                                    f"invalid value ({what}) encountered in {self._blamed(args, test)}: a result of type "
+                                    f"{x.aval.str_short()} holds it."
+                                ),
                             )
             for i in self.owned:
                 x = args[i]

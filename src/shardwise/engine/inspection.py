@@ -17,7 +17,8 @@ from shardwise.sharding.sharding import rank_text
 
 
 def typeof(x: Any) -> ShapedArray:
-    """The type of an array, tracer, NumPy array or scalar, with explicit shardings: ``ShapedArray(int32[4@X,2])``.
+    """The type of `x`, an array, tracer, NumPy array or scalar, with explicit shardings:
+    ``ShapedArray(int32[4@X,2])``.
 
     Raises TypeError for other values.
 

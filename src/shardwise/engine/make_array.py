@@ -82,6 +82,16 @@ def make_array_from_single_device_arrays(
 
     `arrays` holds one array per addressable device of `sharding`, in any order: each is matched by its device. All have
     the shard's shape and one dtype. `dtype` must be given if `arrays` is empty, and else must agree.
+
+    Raises:
+        TypeError: `arrays` is no sequence of Arrays.
+        ValueError: arrays are traced, of other number, shapes, dtypes or devices than `sharding` has, or of more than
+            one device each.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> parts = [jax.device_put(jnp.full(2, i), d) for i, d in enumerate(mesh.devices)]
+    >>> jax.make_array_from_single_device_arrays((4,), jax.NamedSharding(mesh, jax.P("x")), parts)
+    Array([0, 0, 1, 1], dtype=int32, weak_type=True)
     """
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(
@@ -226,8 +236,17 @@ def make_array_from_callback(
 ) -> ArrayImpl:
     """The Array of global `shape` whose shard at index `idx` (a tuple of slices) is `data_callback(idx)`.
 
-    The callback runs once per addressable device, in the sharding's device order. It runs once in total if the array is fully
-    replicated, or in a planned run, which needs only the type of its result.
+    The callback runs once per addressable device, in the sharding's device order. It runs once in total if the array
+    is fully replicated, or in a planned run, which needs only the type of its result. `dtype`: that of the Array;
+    needed where this process holds no part.
+
+    Raises:
+        TypeError: `sharding` is no Sharding or has an automatic layout.
+        ValueError: a part has another shape than its place, or `dtype` is needed and missing.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> jax.make_array_from_callback((4,), jax.NamedSharding(mesh, jax.P("x")), lambda idx: jnp.arange(4)[idx] * 10)
+    Array([ 0, 10, 20, 30], dtype=int32)
     """
     api = "jax.make_array_from_callback"
     shape = _checked_shape(shape, api)
@@ -339,6 +358,10 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     Raises:
         ValueError: a dim has neither the global size nor the size of this process's part; or processes hold parts of
             different sizes and `global_shape` is not given.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> jax.make_array_from_process_local_data(jax.NamedSharding(mesh, jax.P("x")), jnp.arange(4))
+    Array([0, 1, 2, 3], dtype=int32)
     """
 
     leaves, tree = tree_flatten(local_data)

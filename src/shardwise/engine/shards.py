@@ -13,7 +13,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ShapedArray
-from shardwise.sharding import Device, SingleDeviceSharding
+from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.ownership import local_index
 from shardwise.sharding.tiling import Index, replica_ids
 
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 class ShardPlace:
     """The place of a device's part in all arrays of one signature."""
 
-    __slots__ = ("_cut", "_sig", "at", "device", "index", "local", "replica_id", "whole")
+    __slots__ = ("_cut", "_sig", "at", "device", "index", "local", "nothing", "replica_id", "whole")
 
-    def __init__(self, whole: Signature, at: tuple[int, ...], device: Device, index: Index, replica_id: int) -> None:
+    def __init__(
+        self, whole: Signature, at: tuple[int, ...], device: Device, index: Index, replica_id: int, nothing: bool
+    ) -> None:
         self.whole = whole
         self.at = at  # the device's coordinates in the grid; () if the data is cut from the dense value
         self.device = device
         self.index = index
         self.replica_id = replica_id
         self.local = device.is_local
+        self.nothing = nothing  # the part adds nothing to a sum over devices
         self._sig: Signature | None = None
         # Nearly all blocks of one signature have one shape: the one met last, the index of the part, and its shape where that repeats
         # elements of the block.
@@ -50,6 +53,8 @@ class ShardPlace:
             part = block[cut]
             if repeated is not None:
                 part = np.broadcast_to(part, repeated)
+        if self.nothing:
+            part = np.zeros(part.shape, part.dtype)
         sig = self._sig
         if sig is None:
             sig = self._sig = self._signature(part.shape)
@@ -88,12 +93,23 @@ def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
     coordinates: Iterable[tuple[int, ...]] = [()] * len(index_map)
     if tiling is not None and tiling.mesh_shape and not sig.spans:
         coordinates = np.ndindex(tiling.mesh_shape)
+    nothing = _without_share(sig.sharding)
     return tuple(
         [
-            ShardPlace(sig, at, device, index, replica)
+            ShardPlace(sig, at, device, index, replica, device in nothing)
             for at, (device, index), replica in zip(coordinates, index_map.items(), replicas, strict=True)
         ]
     )
+
+
+def _without_share(sharding: Sharding) -> frozenset[Device]:
+    """The devices whose parts of unreduced arrays are zero: memory holds sums, which the first device of each line has."""
+    unreduced = getattr(getattr(sharding, "spec", None), "unreduced", None)
+    if not unreduced or not isinstance(sharding, NamedSharding):
+        return frozenset()
+    dims = [sharding.mesh.axis_names.index(a) for a in unreduced]
+    devices: Any = sharding.mesh.devices
+    return frozenset(device for at, device in np.ndenumerate(devices) if any(at[d] for d in dims))
 
 
 @recent(1024)

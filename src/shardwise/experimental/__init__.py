@@ -6,10 +6,10 @@ In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old
 import importlib as _importlib
 import typing as _typing
 
-from shardwise.base.config import disable_x64 as disable_x64
-from shardwise.base.config import enable_x64 as enable_x64
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.base.listing import package_listing as _package_listing
+from shardwise.base.overrides import disable_x64 as disable_x64
+from shardwise.base.overrides import enable_x64 as enable_x64
 from shardwise.ops.control.callback import io_callback as io_callback
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports

@@ -104,7 +104,14 @@ def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
 
 
 def cur_qdd(x: Any) -> Any:
-    """What is known now of a value that may change: what its method of that name gives."""
+    """What is known now of `x`, a value that may change: what its method of that name gives.
+
+    >>> class Counter:
+    ...     def cur_qdd(self):
+    ...         return "int32"
+    >>> jax.experimental.cur_qdd(Counter())
+    'int32'
+    """
     return x.cur_qdd()
 
 

@@ -25,6 +25,9 @@ def jet(
 
     Raises:
         ValueError: arguments or their series of other number, structure or shape than each other.
+
+    >>> jax.experimental.jet.jet(jnp.square, (3.0,), ([1.0, 0.0],))  # x**2 along 3 + t
+    (Array(9., dtype=float32), [Array(6., dtype=float32), Array(2., dtype=float32)])
     """
     if len(primals) != len(series):
         raise ValueError(f"jet takes a series for each of {len(primals)} primals, got {len(series)}.")

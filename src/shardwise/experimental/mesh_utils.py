@@ -38,6 +38,9 @@ def create_device_mesh(
 
     Raises:
         ValueError: the shape does not take exactly all the devices.
+
+    >>> jax.experimental.mesh_utils.create_device_mesh((2, 4)).shape
+    (2, 4)
     """
     chosen = list(all_devices() if devices is None else devices)
     shape = tuple(mesh_shape)
@@ -74,6 +77,9 @@ def create_hybrid_device_mesh(
 
     Raises:
         ValueError: the shapes differ in length, or do not take exactly all devices of all processes.
+
+    >>> jax.experimental.mesh_utils.create_hybrid_device_mesh((8,), (1,), process_is_granule=True).shape
+    (8,)
     """
     inner, outer = tuple(mesh_shape), tuple(dcn_mesh_shape)
     if len(inner) != len(outer):

@@ -58,6 +58,10 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
 
     Raises:
         ValueError: a spec is None, fits its value badly, or `pspecs` is no prefix of `local_inputs`.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> jax.experimental.multihost_utils.host_local_array_to_global_array(jnp.arange(4), mesh, jax.P("x")).sharding.spec
+    PartitionSpec('x',)
     """
     return _map_with_specs(lambda x, spec: _to_global(x, global_mesh, spec), local_inputs, pspecs)
 
@@ -65,22 +69,30 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
     """The inverse of `host_local_array_to_global_array`: the part of each global array that this process holds.
 
-    Arrays that lie on this process alone come back as they are; others are laid out by `pspecs` first.
+    Arrays that lie on this process alone come back as they are; others are laid out over `global_mesh` by `pspecs`
+    first.
 
     Raises:
         ValueError: a spec is None, fits its value badly, or `pspecs` is no prefix of `global_inputs`.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> jax.experimental.multihost_utils.global_array_to_host_local_array(jnp.arange(4), mesh, jax.P("x"))
+    Array([0, 1, 2, 3], dtype=int32)
     """
     return _map_with_specs(lambda x, spec: _to_host_local(x, global_mesh, spec), global_inputs, pspecs)
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """The values of all processes, as NumPy arrays on each of them.
+    """The trees `in_tree` of all processes, as NumPy arrays on each of them.
 
     Host-local values, of equal shapes, are stacked along a new dim 0, or joined along dim 0 if `tiled` (scalars are
     stacked). Of an array over several processes it is the whole value.
 
     Raises:
         ValueError: under the dialect 0.10, an array over several processes without `tiled`.
+
+    >>> jax.experimental.multihost_utils.process_allgather(jnp.arange(2))
+    array([[0, 1]], dtype=int32)
     """
     return tree_map(lambda x: _gathered(x, tiled), in_tree)
 
@@ -119,10 +131,14 @@ def _canonical(value: np.ndarray) -> np.ndarray:
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The values of one process (the first, or the one that says `is_source`), as NumPy arrays on all of them.
+    """The tree `in_tree` of one process (the first, or the one that says `is_source`), as NumPy arrays on all of
+    them.
 
     Raises:
         ValueError: not exactly one process says that it is the source.
+
+    >>> jax.experimental.multihost_utils.broadcast_one_to_all(jnp.arange(2))
+    array([0, 1], dtype=int32)
     """
     processes = world()
     leaves, structure = tree_flatten(in_tree)
@@ -159,6 +175,8 @@ def sync_global_devices(name: str) -> None:
     Raises:
         AssertionError: another process waits at a barrier of another name.
         RuntimeError: the processes have computed different things with arrays that they share.
+
+    >>> jax.experimental.multihost_utils.sync_global_devices("saved")
     """
     if world() is None:
         return
@@ -170,10 +188,12 @@ def sync_global_devices(name: str) -> None:
 
 
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
-    """Check that all processes pass the same values.
+    """Check that all processes pass the same `in_tree`, a tree of arrays or numbers.
 
     Raises:
         AssertionError: they do not; the message begins with `fail_message`.
+
+    >>> jax.experimental.multihost_utils.assert_equal({"step": 3}, fail_message="steps differ")
     """
     expected = broadcast_one_to_all(in_tree)
     for have, want in zip(tree_leaves(in_tree), tree_leaves(expected), strict=True):
@@ -190,6 +210,9 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
     Raises:
         RuntimeError: another process does something else, or the first call is not in the main thread.
+
+    >>> jax.experimental.multihost_utils.reached_preemption_sync_point(0)
+    False
     """
     return is_initialized() and preemption.reached(int(step_id))
 
@@ -202,6 +225,10 @@ def live_devices(devices: Sequence[Device]) -> Generator[list[Device]]:
 
     Raises:
         RuntimeError: another of these processes does something else.
+
+    >>> with jax.experimental.multihost_utils.live_devices(jax.devices()) as alive:
+    ...     print(len(alive) == len(jax.devices()))
+    True
     """
     found, processes = list(devices), world()
     ranks = tuple(sorted({d.process_index for d in found}))

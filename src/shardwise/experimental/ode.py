@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from shardwise import numpy as jnp
-from shardwise.base.config import default_matmul_precision
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.listing import listing as _listing
+from shardwise.base.overrides import default_matmul_precision
 from shardwise.base.tree import tree_leaves, tree_map
 from shardwise.flatten_util import ravel_pytree
 from shardwise.ir import Array
@@ -188,6 +188,10 @@ def odeint(
     `y0` is an array or a tree of arrays; the result is the same with a first dim [times]. Each step's error is kept under
     `atol + rtol * |y|`; `mxstep` bounds the steps between two times and `hmax` their length. Derivatives are taken of y0, t,
     args and the captured values of `func`. TypeError if t is not floating or args hold something else than arrays.
+
+    >>> times = jnp.array([0.0, 1.0])
+    >>> jax.experimental.ode.odeint(lambda y, t: -y, jnp.float32(1.0), times).round(3)
+    Array([1.   , 0.368], dtype=float32)
     """
     for arg in tree_leaves(args):
         if not isinstance(arg, (Array, np.ndarray, np.generic, bool, int, float, complex)):

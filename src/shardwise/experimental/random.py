@@ -42,9 +42,10 @@ class StatefulPRNG:
 
     def __post_init__(self) -> None:
         # Trees put together from other leaves (None, say) are no generators, but structures of one.
-        if isinstance(self._base_key, Array) and not issubdtype(self._base_key.dtype, prng_key):
+        key: Any = self._base_key
+        if isinstance(key, Array) and not issubdtype(key.dtype, prng_key):
             raise ValueError(
-                f"StatefulPRNG takes a typed key, as random.key makes it, got {self._base_key.aval.str_short()}."
+                f"StatefulPRNG: Expected base_key to be a typed PRNG key, as random.key makes it, got {key.aval.str_short()}."
             )
 
     def key(self, shape: Size = ()) -> Array:
@@ -117,7 +118,7 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     if seed is None:
         if not is_eager():
             raise TypeError(
-                "stateful_rng needs a seed where a function is traced. Pass one, or make the generator outside."
+                "stateful_rng: When used within transformed code it needs a seed. Pass one, or make the generator outside."
             )
         seed = np.random.SeedSequence().generate_state(1, np.uint64)[0].astype(np.int64)
     return StatefulPRNG(random.key(seed, impl=impl), new_ref(0))

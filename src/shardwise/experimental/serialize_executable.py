@@ -53,6 +53,7 @@ def serialize(compiled: Any) -> tuple[bytes, PyTreeDef, PyTreeDef]:
 
     Raises:
         ValueError: the program calls functions of this process (callbacks), which bytes cannot hold.
+        TypeError: `compiled` is no compiled function.
 
     >>> import shardwise as jax
     >>> f = jax.jit(lambda x: 2 * x).lower(1.0).compile()
@@ -117,6 +118,11 @@ def deserialize_and_load(
     Raises:
         ValueError: these are no such bytes, or of another version; the devices belong to another backend, are of another platform, or
             too few.
+
+    >>> from shardwise.experimental.serialize_executable import serialize
+    >>> compiled = jax.jit(lambda x: x + 1).lower(jnp.arange(3)).compile()
+    >>> jax.experimental.serialize_executable.deserialize_and_load(*serialize(compiled))(jnp.arange(3))
+    Array([1, 2, 3], dtype=int32)
     """
     mark, _, rest = bytes(serialized).partition(b"\n")
     if not mark.startswith(_MARK):

@@ -32,6 +32,9 @@ def get_attached_topology(platform: str | None = None) -> TopologyDescription:
 
     Raises:
         RuntimeError: there are none of it.
+
+    >>> len(jax.experimental.topologies.get_attached_topology().devices) == jax.device_count()
+    True
     """
     return TopologyDescription(all_devices(platform))
 
@@ -114,10 +117,17 @@ def make_mesh(
     *,
     contiguous_submeshes: bool = False,
 ) -> Mesh:
-    """A mesh of the topology's devices, laid onto its network as `mesh_utils.create_device_mesh` does.
+    """A mesh of the devices of `topo`, of the sizes `mesh_shape` with the names `axis_names`, laid onto its network
+    as `mesh_utils.create_device_mesh` does.
+
+    `contiguous_submeshes` as there.
 
     Raises:
         ValueError: the shape does not take exactly all the devices.
+
+    >>> topology = jax.experimental.topologies.get_attached_topology()
+    >>> jax.experimental.topologies.make_mesh(topology, (2, 4), ("x", "y")).axis_names
+    ('x', 'y')
     """
     devices = create_device_mesh(mesh_shape, topo.devices, contiguous_submeshes=contiguous_submeshes)
     return Mesh(devices, axis_names)

@@ -325,7 +325,7 @@ def _called(trace: Traced) -> tuple[Program, list[Any]]:
 
 def _shardings(trace: Traced) -> tuple[tuple[NamedSharding | None, ...], tuple[NamedSharding | None, ...]]:
     """Those of arguments and results over abstract meshes, None where nothing is said."""
-    asked = trace._wrapped._in_shardings(trace._call)
+    asked = trace._wrapped._asked.of_arguments(trace._call)
     own = [sig.sharding if sig.committed else None for sig in trace._sigs]
     ins = [_abstract(a if a is not None else b) for a, b in zip(asked, own, strict=True)]
     return tuple(ins), tuple(map(_abstract, trace._chosen))

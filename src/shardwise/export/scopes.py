@@ -106,7 +106,11 @@ class SymbolicScope:
 
 
 def is_symbolic_dim(p: Any) -> bool:
-    """Whether a size is an expression of variables, not a number."""
+    """Whether the size `p` is an expression of variables, not a number.
+
+    >>> jax.export.is_symbolic_dim(jax.export.symbolic_shape("b")[0])
+    True
+    """
     return isinstance(p, SymbolicDim)
 
 
@@ -178,6 +182,9 @@ def symbolic_args_specs(
         shapes_specs: a tree of texts for `symbolic_shape` that is a prefix of `args`; None keeps a shape.
         constraints: as for `symbolic_shape`.
         scope: the scope of the variables; None makes a new one for all of them.
+
+    Raises:
+        ValueError: `shapes_specs` is no prefix of `args`, or a text does not fit.
 
     >>> import numpy as np
     >>> symbolic_args_specs((1.0, {"x": np.ones((2, 3))}), ("", {"x": "b, _"}))[1]["x"].shape

@@ -55,6 +55,12 @@ def register_pytree_node_serialization(
 
     Raises:
         ValueError: the class or the name is registered, or the class is no node and there is no `from_children`.
+
+    >>> class Pair(tuple):
+    ...     pass
+    >>> jax.tree_util.register_pytree_node(Pair, lambda p: (tuple(p), None), lambda aux, children: Pair(children))
+    >>> _ = jax.export.register_pytree_node_serialization(
+    ...     Pair, serialized_name="docs.Pair", serialize_auxdata=lambda aux: b"", deserialize_auxdata=lambda data: None)
     """
     if nodetype in _by_kind:
         raise ValueError(
@@ -78,10 +84,16 @@ def register_pytree_node_serialization(
 
 
 def register_namedtuple_serialization(nodetype: T, *, serialized_name: str) -> T:
-    """Let a namedtuple stand in the trees of exported functions that are serialized.
+    """Let the namedtuple class `nodetype` stand, as `serialized_name`, in the trees of exported functions that are
+    serialized.
 
     Raises:
         ValueError: it is no namedtuple, or the class or the name is registered.
+
+    >>> import collections
+    >>> Moments = collections.namedtuple("Moments", "mean var")
+    >>> jax.export.register_namedtuple_serialization(Moments, serialized_name="docs.Moments") is Moments
+    True
     """
     names = getattr(nodetype, "_fields", None)
     if not (issubclass(nodetype, tuple) and isinstance(names, tuple) and all(isinstance(n, str) for n in names)):

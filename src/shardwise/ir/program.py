@@ -159,13 +159,28 @@ class ProgramMap:
         return found
 
     def __call__(self, eqn: Equation) -> Equation:
-        known = self._params.get(id(eqn.params))
-        if known is None:
-            params = map_programs(eqn, self.of).params
-            self._params[id(eqn.params)] = (eqn.params, params)
-        else:
-            params = known[1]
+        params = (self._params.get(id(eqn.params)) or self._changed(eqn))[1]
         return eqn if params is eqn.params else Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
+
+    def _changed(self, eqn: Equation) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        found = self._params[id(eqn.params)] = eqn.params, map_programs(eqn, self.of).params
+        return found
+
+    def inside(self, program: Program) -> Program:
+        """The program with the programs in its equations changed; the program itself if none changes."""
+        known = self._params
+        new: dict[int, Equation] = {}
+        for i, eqn in enumerate(program.equations):
+            params = eqn.params
+            found = known.get(id(params)) or self._changed(eqn)
+            if found[1] is not params:
+                new[i] = Equation(eqn.op, eqn.inputs, eqn.outputs, found[1], eqn.source)
+        if not new:
+            return program
+        equations = list(program.equations)
+        for i, eqn in new.items():
+            equations[i] = eqn
+        return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
 def map_equations(program: Program, change: Callable[[Equation], Equation]) -> Program:

@@ -24,6 +24,7 @@ from shardwise.base.errors import (
     TracerBoolConversionError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
+    about,
 )
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ir.explicit import complete_types
@@ -96,9 +97,12 @@ class Tracer(Array):
     _trace_kind = "DynamicJaxprTrace"
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            "JAX arrays are immutable and do not support in-place item assignment. Instead of x[idx] = y, use "
-            "x = x.at[idx].set(y)."
+        raise about(
+            "immutable",
+            TypeError(
+                "JAX arrays are immutable and do not support in-place item assignment. Instead of x[idx] = y, use "
+                "x = x.at[idx].set(y)."
+            ),
         )
 
     def __bool__(self) -> bool:

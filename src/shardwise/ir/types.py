@@ -31,7 +31,9 @@ class ShapedArray:
     replicated values whose cotangents are unreduced.
     """
 
-    __slots__ = ("dtype", "mesh", "ndim", "reduced", "shape", "size", "spec", "unreduced", "vma", "weak_type")
+    __slots__ = (
+        "dtype", "itemsize", "mesh", "nbytes", "ndim", "reduced", "shape", "size", "spec", "unreduced", "vma", "weak_type",
+    )  # fmt: skip
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -43,6 +45,8 @@ class ShapedArray:
     reduced: frozenset[str]
     ndim: int
     size: int
+    itemsize: int  # bytes of one element
+    nbytes: int  # bytes of the whole value
 
     def __new__(
         cls,
@@ -87,6 +91,9 @@ class ShapedArray:
         for n in shape:
             size *= int(n)
         put(self, "size", size)
+        itemsize = int(dtype.itemsize)
+        put(self, "itemsize", itemsize)
+        put(self, "nbytes", size * itemsize)
         return _interned.keep(key, self)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -126,16 +133,6 @@ class ShapedArray:
         return ManualAxisType(varying=self.vma, unreduced=self.unreduced, reduced=self.reduced)
 
     manual_axis_type = mat
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return int(self.dtype.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole value."""
-        return self.size * self.itemsize
 
     @property
     def sharding(self) -> NamedSharding:

@@ -17,6 +17,13 @@ def composite(decomposition: Callable[..., Any], name: Any, version: int = 0) ->
 
     The `version` is for such a compiler alone and is not kept. Keyword arguments are attributes of the
     composite and must not be arrays.
+
+    Raises:
+        ValueError: `name` is no name, or an attribute is an array.
+
+    >>> square = lax.composite(lambda x: x * x, "my.square")
+    >>> square(3.0)
+    9.0
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"composite takes a name, got {name!r}.")
@@ -40,12 +47,21 @@ register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """A new token. It does not wait for the operand `_`, which exists before the call."""
+    """A new token. It does not wait for the operand `_`, which exists before the call.
+
+    >>> token = lax.create_token()
+    >>> type(token).__name__
+    'Token'
+    """
     return Token()
 
 
 def after_all(*operands: Any) -> Token:
-    """A token that stands for all of `operands`. TypeError for anything but tokens."""
+    """A token that stands for all of `operands`. TypeError for anything but tokens.
+
+    >>> type(lax.after_all(lax.create_token(), lax.create_token())).__name__
+    'Token'
+    """
     for operand in operands:
         if not isinstance(operand, Token):
             raise TypeError(f"after_all takes tokens, got {type(operand).__name__}.")

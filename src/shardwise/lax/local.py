@@ -30,6 +30,17 @@ def conv_general_dilated_local(
     `lhs` is as of `conv_general_dilated`. `rhs` has three kinds of dims, in the order of `dimension_numbers`' kernel: features
     of the result, ``channels * prod(filter_shape)`` weights with channels major, and the result's spatial dims.
     TypeError where shapes do not fit.
+
+    Args:
+        window_strides: steps of the window, one per dim of space.
+        padding: 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs.
+        lhs_dilation: gaps between elements of `lhs`, one number per dim of space; 1 for none.
+        rhs_dilation: gaps between elements of the kernel, likewise.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+
+    >>> x, w = jnp.arange(4.0).reshape(1, 1, 4), jnp.ones((1, 2, 3))
+    >>> lax.conv_general_dilated_local(x, w, (1,), "VALID", (2,))
+    Array([[[1., 3., 5.]]], dtype=float32)
     """
     x, kernels = as_array(lhs), as_array(rhs)
     windows = conv_general_dilated_patches(

@@ -52,6 +52,12 @@ def ragged_dot(
 
     `group_sizes` [g] are integers; rows beyond their sum give zeros. Raises TypeError or ValueError for other ranks and sizes.
 
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+        group_offset: not supported: cut `lhs` and `group_sizes` before the call.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> lax.ragged_dot(jnp.ones((3, 2)), jnp.ones((2, 2, 4)), jnp.array([1, 2])).shape
     (3, 4)
     """
@@ -71,10 +77,28 @@ def ragged_dot_general(
     group_offset: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """`dot_general` of groups along one dim of `lhs`, which the dimension numbers name.
+    """`dot_general` of groups of `lhs` and `rhs` along one dim of `lhs`, which `ragged_dot_dimension_numbers` names.
+    `group_sizes` are integers [g].
 
-    Where that dim is free, each group meets its own part of `rhs` (which has a dim over groups); where it is contracted, each
-    group gives its own result (along a new first dim); where it is a batch dim, groups make no difference.
+    Where that dim is free, each group meets its own part of `rhs` (which has a dim over groups); where it is
+    contracted, each group gives its own result (along a new first dim); where it is a batch dim, groups make no
+    difference.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+        group_offset: not supported: cut `lhs` and `group_sizes` before the call.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
+    Raises:
+        TypeError: shapes, sizes and dimension numbers do not fit. NotImplementedError: `group_offset` is given, or
+            `group_sizes` has batch dims.
+
+    >>> numbers = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), [0], [0])
+    >>> lax.ragged_dot_general(jnp.ones((3, 2)), jnp.arange(8.0).reshape(2, 2, 2), jnp.array([1, 2]), numbers)
+    Array([[ 2.,  4.],
+           [10., 12.],
+           [10., 12.]], dtype=float32)
     """
     if group_offset is not None:
         raise NotImplementedError("group_offset is not supported; cut lhs and group_sizes before the call.")

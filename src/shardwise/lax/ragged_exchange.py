@@ -42,12 +42,22 @@ def ragged_all_to_all(
     row `output_offsets[j]` on in the `output` of device j. `recv_sizes[j]` is the number of rows from device j; the senders determine it.
 
     Args:
-        operand: [rows, ...], the rows to send; output: [other rows, ...], of the same dtype: the result's initial rows.
+        operand: [rows, ...], the rows to send; output: [other rows, ...], of the same dtype: the result's initial
+            rows.
         input_offsets, send_sizes, output_offsets, recv_sizes: integers [n], or [k * n] for k runs per device.
+        axis_name: the mesh axis.
 
     Raises:
         ValueError: offsets and sizes are no integers of one length that n divides, or operand and output differ beyond dim 0.
         NotImplementedError: with `axis_index_groups`.
+
+    >>> mesh = jax.make_mesh((2,), ("i",))
+    >>> f = lambda x, o, a, n, b, m: lax.ragged_all_to_all(x, o, a, n, b, m, axis_name="i")
+    >>> x, o = jnp.arange(1, 5), jnp.zeros(4, int)  # device 0 has 1, 2; device 1 has 3, 4
+    >>> at, one = jnp.array([0, 1, 0, 1]), jnp.ones(4, int)  # each sends one row to each
+    >>> rows = jax.P("i")
+    >>> jax.shard_map(f, mesh=mesh, in_specs=rows, out_specs=rows)(x, o, at, one, jnp.array([0, 0, 1, 1]), one)
+    Array([1, 3, 2, 4], dtype=int32)
     """
     if axis_index_groups is not None:
         raise NotImplementedError("ragged_all_to_all takes no axis_index_groups; make a mesh axis of the groups.")

@@ -38,6 +38,10 @@ def scaled_dot(
         preferred_element_type: the result's dtype, bfloat16 by default.
 
     TypeError where ranks or sizes do not fit.
+
+    >>> a, scale = jnp.ones((2, 4), jnp.bfloat16), jnp.full((2, 1), 2.0, jnp.bfloat16)
+    >>> lax.scaled_dot(a, jnp.ones((4, 3), jnp.bfloat16), lhs_scale=scale).shape
+    (2, 3)
     """
     a, b = as_array(lhs), as_array(rhs)
     wanted = _BFLOAT16 if preferred_element_type is None else check_requested(preferred_element_type, "scaled_dot")

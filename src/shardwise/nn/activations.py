@@ -107,7 +107,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 
 @_fused
 def selu(x: Any) -> Array:
-    """`elu` scaled so that layers keep mean 0 and variance 1.
+    """`elu` of `x`, scaled so that layers keep mean 0 and variance 1.
 
     >>> jax.nn.selu(jnp.array([-2.0, 0.0, 3.0])).round(3)
     Array([-1.52 ,  0.   ,  3.152], dtype=float32)

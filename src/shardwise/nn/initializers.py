@@ -49,7 +49,8 @@ def _dtype(dtype: Any) -> Any:
 
 
 def zeros(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that returns zeros for any `key`.
+    """An initializer that returns zeros of `shape` and `dtype` for any `key`, split by `out_sharding` over Explicit
+    axes.
 
     >>> jax.nn.initializers.zeros(jax.random.key(0), (2,))
     Array([0., 0.], dtype=float32)
@@ -58,7 +59,8 @@ def zeros(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -
 
 
 def ones(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that returns ones for any `key`.
+    """An initializer that returns ones of `shape` and `dtype` for any `key`, split by `out_sharding` over Explicit
+    axes.
 
     >>> jax.nn.initializers.ones(jax.random.key(0), (2,))
     Array([1., 1.], dtype=float32)
@@ -84,7 +86,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """An initializer that gives values uniform between 0 and `scale`.
+    """An initializer that gives values uniform between 0 and `scale`. `dtype` is that of the values.
 
     >>> jax.nn.initializers.uniform()(jax.random.key(0), (3, 4)).shape
     (3, 4)
@@ -100,7 +102,8 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """An initializer that gives normal values with mean 0 and this standard deviation.
+    """An initializer that gives normal values with mean 0 and standard deviation `stddev`, by default of `dtype`
+    (default float).
 
     >>> jax.nn.initializers.normal()(jax.random.key(0), (3, 4)).shape
     (3, 4)
@@ -117,6 +120,8 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
     """An initializer that gives `stddev` times standard normal values between `lower` and `upper`.
+
+    `dtype` is that of the values.
 
     >>> jax.nn.initializers.truncated_normal()(jax.random.key(0), (3, 4)).shape
     (3, 4)
@@ -174,9 +179,11 @@ def variance_scaling(
     """An initializer whose values have mean 0 and variance ``scale / n``, n being a size of the layer.
 
     Args:
-        mode: the size to divide by: 'fan_in', 'fan_out', 'fan_avg' (their mean) or 'fan_geo_avg' (their geometric mean).
+        mode: the size to divide by: 'fan_in', 'fan_out', 'fan_avg' (their mean) or 'fan_geo_avg' (their geometric
+            mean).
         distribution: 'truncated_normal' (cut off at two standard deviations), 'normal' or 'uniform'.
         in_axis, out_axis, batch_axis: the weights' dims of inputs, of outputs, and of independent layers.
+        dtype: the dtype of the values, the default float by default.
 
     The initializer raises ValueError for another mode or distribution, and for weights without these dims.
 
@@ -250,6 +257,8 @@ def glorot_uniform(
 ) -> Initializer:
     """`variance_scaling` of 1 over the mean of both fans, uniform; Xavier's initializer.
 
+    `in_axis`, `out_axis`, `batch_axis` and `dtype` as there.
+
     >>> jax.nn.initializers.glorot_uniform()(jax.random.key(0), (3, 4)).shape
     (3, 4)
     """
@@ -260,6 +269,8 @@ def glorot_normal(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
     """`variance_scaling` of 1 over the mean of both fans, truncated normal; Xavier's initializer.
+
+    `in_axis`, `out_axis`, `batch_axis` and `dtype` as there.
 
     >>> jax.nn.initializers.glorot_normal()(jax.random.key(0), (3, 4)).shape
     (3, 4)
@@ -272,6 +283,8 @@ def lecun_uniform(
 ) -> Initializer:
     """`variance_scaling` of 1 over the number of inputs, uniform; LeCun's initializer.
 
+    `in_axis`, `out_axis`, `batch_axis` and `dtype` as there.
+
     >>> jax.nn.initializers.lecun_uniform()(jax.random.key(0), (3, 4)).shape
     (3, 4)
     """
@@ -282,6 +295,8 @@ def lecun_normal(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
     """`variance_scaling` of 1 over the number of inputs, truncated normal; LeCun's initializer.
+
+    `in_axis`, `out_axis`, `batch_axis` and `dtype` as there.
 
     >>> jax.nn.initializers.lecun_normal()(jax.random.key(0), (3, 4)).shape
     (3, 4)
@@ -294,6 +309,8 @@ def he_uniform(
 ) -> Initializer:
     """`variance_scaling` of 2 over the number of inputs, uniform; Kaiming He's initializer.
 
+    `in_axis`, `out_axis`, `batch_axis` and `dtype` as there.
+
     >>> jax.nn.initializers.he_uniform()(jax.random.key(0), (3, 4)).shape
     (3, 4)
     """
@@ -304,6 +321,8 @@ def he_normal(
     in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
 ) -> Initializer:
     """`variance_scaling` of 2 over the number of inputs, truncated normal; Kaiming He's initializer.
+
+    `in_axis`, `out_axis`, `batch_axis` and `dtype` as there.
 
     >>> jax.nn.initializers.he_normal()(jax.random.key(0), (3, 4)).shape
     (3, 4)
@@ -322,6 +341,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     """An initializer that gives `scale` times orthogonal matrices: dim `column_axis` by all others.
 
     Where there are more rows than columns the columns are orthonormal, else the rows. ValueError below two dims.
+    `dtype` is that of the values.
 
     >>> jax.nn.initializers.orthogonal()(jax.random.key(0), (3, 4)).shape
     (3, 4)
@@ -347,9 +367,11 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 
 
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """An initializer for convolutions of 1 to 3 spatial dims: an orthogonal matrix in the middle of the window, else 0.
+    """An initializer for convolutions of 1 to 3 spatial dims: `scale` times an orthogonal matrix in the middle of the
+    window, else 0.
 
-    ValueError unless the shape has 3 to 5 dims, the last two being inputs and at least as many outputs.
+    ValueError unless the shape has 3 to 5 dims, the last two being inputs and at least as many outputs. `column_axis`
+    and `dtype` as for `orthogonal`.
 
     >>> jax.nn.initializers.delta_orthogonal()(jax.random.key(0), (3, 4, 4)).shape
     (3, 4, 4)

@@ -101,7 +101,8 @@ def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
 
 
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
-    """The logarithm of `softmax`, exact also where that underflows; -inf where the mask is false.
+    """The logarithm of the `softmax` of `x` over `axis`, exact also where that underflows; -inf where the mask is
+    false.
 
     >>> jax.nn.log_softmax(jnp.array([-2.0, 0.0, 3.0])).round(3)
     Array([-5.055, -3.055, -0.055], dtype=float32)
@@ -153,7 +154,7 @@ def logsumexp(
 ) -> Any:
     """``log(sum(b * exp(a)))`` over `axis` without overflow; with `return_sign` also the sum's sign.
 
-    Without it, a negative sum of reals gives NaN. `where` masks elements out.
+    Without it, a negative sum of reals gives NaN. `where` masks elements out; `keepdims` keeps the dims, with size 1.
 
     >>> jax.nn.logsumexp(jnp.array([1000.0, 1000.0])).round(2)
     Array(1000.69, dtype=float32)
@@ -172,7 +173,8 @@ def _logmeanexp(x: Any, axis: Any, where: Any, keepdims: bool) -> Array:
 
 
 def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
-    """``log(mean(exp(x)))`` over `axis` without overflow.
+    """``log(mean(exp(x)))`` over `axis` without overflow. `where` masks elements out; `keepdims` keeps the dims, with
+    size 1.
 
     >>> jax.nn.logmeanexp(jnp.zeros(3)).round(3)
     Array(0., dtype=float32)
@@ -210,6 +212,7 @@ def standardize(
     """``(x - mean) / sqrt(variance + epsilon)``, with the mean and variance over `axis` unless given.
 
     algorithm: 'fast' finds both in one pass, 'stable' the variance from distances to the mean. ValueError for others.
+    `where` masks elements out of both. `where` masks elements out of both.
 
     >>> jax.nn.normalize(jnp.array([1.0, 3.0])).round(3)
     Array([-1.,  1.], dtype=float32)
@@ -227,9 +230,13 @@ normalize = standardize
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Array:
-    """For each integer of `x` a vector along a new dim `axis` with 1 at that position, else 0; all 0 if out of range.
+    """For each integer of `x` a vector of size `num_classes` along a new dim `axis` with 1 at that position, else 0;
+    all 0 if out of range.
 
     `axis` may name a mesh axis inside of `shard_map`: then each device has its own element of the vector.
+
+    Raises:
+        ValueError: `axis` names a mesh axis of another size than `num_classes`.
 
     >>> jax.nn.one_hot(jnp.array([0, 2]), 3)
     Array([[1., 0., 0.],

@@ -27,6 +27,11 @@ def scaled_matmul(
         preferred_element_type: the result's dtype.
 
     ValueError where ranks or sizes do not fit.
+
+    >>> ones = jnp.ones((1, 2, 32), jnp.bfloat16)
+    >>> jax.nn.scaled_matmul(ones, ones, jnp.ones((1, 2, 1), jnp.bfloat16), jnp.full((1, 2, 1), 2, jnp.bfloat16))
+    Array([[[64., 64.],
+            [64., 64.]]], dtype=float32)
     """
     a, b, a_scales, b_scales = (jnp.asarray(x) for x in (lhs, rhs, lhs_scales, rhs_scales))
     wanted = check_requested(preferred_element_type, "scaled_matmul")
@@ -72,7 +77,13 @@ class BlockScaleConfig:
 
 
 def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
-    """The quantization that a format stands for: 'nvfp4' or 'mxfp8'. ValueError for others."""
+    """The quantization that the format `mode` stands for: 'nvfp4' or 'mxfp8'. ValueError for others.
+
+    `global_scale`: a factor of all blocks, for 'nvfp4'.
+
+    >>> jax.nn.get_scaled_dot_general_config("mxfp8").mode
+    'mxfp8'
+    """
     if mode == "nvfp4":
         scale = jnp.ones((1,), np.float32) if global_scale is None else global_scale
         return BlockScaleConfig(mode, 16, as_dtype("float4_e2m1fn"), as_dtype("float8_e4m3fn"), scale, False)
@@ -89,9 +100,13 @@ def scaled_dot_general(
     configs: list[BlockScaleConfig] | None = None,
     implementation: str | None = None,
 ) -> Array:
-    """`lax.dot_general` of operands quantized in blocks; without `configs` of the operands as they are.
+    """``lax.dot_general(lhs, rhs, dimension_numbers)`` with a result of `preferred_element_type`, of operands
+    quantized in blocks; without `configs` of the operands as they are.
 
     NotImplementedError for `configs` and for an `implementation` such as 'cudnn', which are for GPUs.
+
+    >>> jax.nn.scaled_dot_general(jnp.ones((2, 4)), jnp.ones((4, 3)), (((1,), (0,)), ((), ()))).shape
+    (2, 3)
     """
     if implementation is not None:
         raise NotImplementedError(

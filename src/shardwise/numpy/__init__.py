@@ -28,6 +28,7 @@ from shardwise.numpy.manipulation import *  # noqa: F403
 from shardwise.numpy.means import *  # noqa: F403
 from shardwise.numpy.named_ufuncs import *  # noqa: F403
 from shardwise.numpy.namespace_info import *  # noqa: F403
+from shardwise.numpy.nan_reductions import *  # noqa: F403
 from shardwise.numpy.operators import install_operators as _install_operators
 from shardwise.numpy.operators import sign_methods as _sign_methods
 from shardwise.numpy.padding import *  # noqa: F403

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -60,3 +61,10 @@ def named(function: Callable[..., Any], name: str, doc: str, takes: str) -> Call
     function.__doc__ = f"{doc}\n\n{takes}\n\n>>> jnp.{name}{call}\n{shown}\n"
     function.__module__ = "shardwise.numpy"
     return function
+
+
+def as_ufunc(doc: str | None, operands: str) -> str:
+    """`doc` of a function with what its `ufunc` takes, in front of the example."""
+    before, example = inspect.cleandoc(doc or "").split(">>>", 1)
+    takes = f"A `ufunc`: `args` {operands}, by position; NotImplementedError for `out` and `where`, as arrays are immutable."
+    return f"{before}{takes}\n\n>>>{example}"

@@ -106,9 +106,10 @@ def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
     if not ellipses:
         entries.append(Ellipsis)
     items: list[Item] = []
-    dim = 0
+    dim = gap = 0
     for position, e in enumerate(entries):
         if e is Ellipsis:
+            gap = len(items)
             items += [Cut(d, 0, shape[d], 1) for d in range(dim, dim + len(shape) - used)]
             dim += len(shape) - used
         elif e is None:
@@ -132,7 +133,19 @@ def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
             dim += 1
     if any(isinstance(e, Slice) and e.stride > 1 for e in entries):
         _check_strided_start(items)
-    return items
+    return _gathered(items, gap) if used == len(shape) else items
+
+
+def _gathered(items: list[Item], gap: int) -> list[Item]:
+    """The items with index arrays and ints first, if an Ellipsis of no dims at `gap` keeps some of them from being side by side."""
+    if not any(isinstance(item, Lookup) and item.array.ndim for item in items):
+        return items
+    placed = [isinstance(item, (Pick, Lookup)) for item in items]
+    if not (any(placed[:gap]) and any(placed[gap:])):
+        return items
+    return [i for i, p in zip(items, placed, strict=True) if p] + [
+        i for i, p in zip(items, placed, strict=True) if not p
+    ]
 
 
 def _entry(e: Any) -> Any:

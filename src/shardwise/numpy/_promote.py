@@ -24,6 +24,7 @@ from shardwise.base.dtypes import (
     to_complex,
     to_inexact,
 )
+from shardwise.base.errors import about
 from shardwise.base.tracebacks import user_stacklevel
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import place_created
@@ -98,9 +99,12 @@ def value(name: str, x: Any, position: int = 0) -> Value:
     if isinstance(x, Array | Literal):
         return x
     if not isinstance(x, (np.ndarray, *_SCALARS)) and not hasattr(x, "__jax_array__"):
-        raise TypeError(
-            f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}. "
-            "Turn sequences into arrays with jnp.asarray."
+        raise about(
+            "argument-type",
+            TypeError(
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}. "
+                "Turn sequences into arrays with jnp.asarray."
+            ),
         )
     return as_value(x)
 
@@ -126,11 +130,11 @@ def sequence(name: str, xs: Any) -> list[Any]:
     """The items of a sequence of arrays, or the rows of one array; TypeError for a scalar."""
     if isinstance(xs, Array | np.ndarray):
         if not xs.ndim:
-            raise TypeError(f"{name} requires a sequence of arrays, got one without dims.")
+            raise about("argument-type", TypeError(f"{name} requires a sequence of arrays, got one without dims."))
         return list(xs)
     if isinstance(xs, Iterable) and not isinstance(xs, str):
         return list(xs)
-    raise TypeError(f"{name} requires a sequence of arrays, got {type(xs)}.")
+    raise about("argument-type", TypeError(f"{name} requires a sequence of arrays, got {type(xs)}."))
 
 
 def concrete(x: Any, what: str) -> np.ndarray[Any, Any]:

@@ -333,6 +333,8 @@ def _vectorized(func: Callable[..., Any]) -> Callable[..., Any]:
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
     """A ufunc of `func`, a traceable function of `nin` scalars with `nout` results.
 
+    `identity`: the result of its `reduce` for no elements.
+
     >>> minimum = jnp.frompyfunc(lambda x, y: jnp.where(x < y, x, y), 2, 1)
     >>> minimum.reduce(jnp.array([3, 1, 2]))
     Array(1, dtype=int32)

@@ -25,7 +25,7 @@ from shardwise.ops.elementwise.selection import select_n_p
 _FLOATING = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64, np.complex64, np.complex128))
 
 Promotion = Callable[..., Any]
-TWO_OPERANDS = "`x` and `y` are arrays or numbers whose shapes broadcast."
+TWO_OPERANDS = "`x` and `y` are arrays or numbers whose shapes broadcast; TypeError otherwise."
 _DTYPES = {
     promote: "The result has their common dtype.",
     promote_to_numeric: "The result has their common dtype; bools become integers.",
@@ -41,7 +41,9 @@ def unary(name: str, op: Op, doc: str) -> Callable[[Any], Array]:
             return bind(op, x)
         return bind(op, *promote_inexact(value(name, x)))
 
-    takes = "`x` is an array or a number; integers and bools become floats. The result has its shape."
+    takes = (
+        "`x` is an array or a number (TypeError otherwise); integers and bools become floats. The result has its shape."
+    )
     return named(function, name, doc, takes)
 
 

@@ -18,7 +18,7 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
-from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed
+from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed, about
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, is_eager
 from shardwise.lax import GatherScatterMode
@@ -436,9 +436,12 @@ def apply_index(
 
 def _not_in_place(name: str, inplace: bool) -> None:
     if inplace:
-        raise ValueError(
-            f"jax.numpy.{name} cannot modify arrays in-place, because JAX arrays are immutable. Pass inplace=False to "
-            "instead return an updated array."
+        raise about(
+            "immutable",
+            ValueError(
+                f"jax.numpy.{name} cannot modify arrays in-place, because JAX arrays are immutable. Pass inplace=False to "
+                "instead return an updated array."
+            ),
         )
 
 
@@ -478,6 +481,9 @@ def put_along_axis(
     """`arr` with the elements at `indices` along `axis` replaced by `values`, other dims running in step.
 
     ValueError unless inplace=False, and where ranks or shapes do not fit.
+
+    Args:
+        mode: what happens to indices out of bounds, as for `Array.at`.
 
     >>> jnp.put_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[0], [1]]), 9, axis=1, inplace=False)
     Array([[9, 2],

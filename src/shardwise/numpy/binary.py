@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
+from shardwise.base.errors import about
 from shardwise.base.renamed import renamed
 from shardwise.ir import Array, Literal, Op, Tracer, bind
 from shardwise.lax import adaptive as lax
@@ -51,7 +52,7 @@ nextafter = binary(
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Array:
-    """Elementwise quotient rounded down. TypeError for complex values.
+    """Elementwise quotient ``x1 / x2`` rounded down, in the common dtype. TypeError for complex values.
 
     >>> jnp.floor_divide(jnp.array([7, -7]), 2)
     Array([ 3, -4], dtype=int32)
@@ -82,7 +83,7 @@ def _is_positive(y: Value) -> bool:
 
 
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """Elementwise remainder with the sign of the divisor; 0 for integers divided by 0.
+    """Elementwise remainder of ``x1 / x2`` with the sign of `x2`; 0 for integers divided by 0.
 
     >>> jnp.mod(jnp.array([7, -7]), 3)
     Array([1, 2], dtype=int32)
@@ -113,7 +114,7 @@ mod = renamed(remainder, "mod")
 
 
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """Elementwise remainder with the sign of the dividend; 0 for integers divided by 0.
+    """Elementwise remainder of ``x1 / x2`` with the sign of `x1`; 0 for integers divided by 0.
 
     >>> jnp.fmod(jnp.array([7, -7]), 3)
     Array([ 1, -1], dtype=int32)
@@ -125,7 +126,7 @@ def fmod(x1: Any, x2: Any, /) -> Array:
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
-    """Elementwise (floor_divide, remainder).
+    """Elementwise (floor_divide, remainder) of `x1` and `x2`, whose shapes broadcast.
 
     >>> jnp.divmod(jnp.array([7, -7]), 3)
     (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
@@ -215,7 +216,7 @@ def float_power(x: Any, y: Any, /) -> Array:
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Array:
-    """Elementwise ``log(exp(x1) + exp(x2))`` without overflow.
+    """Elementwise ``log(exp(x1) + exp(x2))`` without overflow, as a float.
 
     >>> jnp.logaddexp(jnp.array([0.0, 100.0]), 0.0).round(3)
     Array([  0.693, 100.   ], dtype=float32)
@@ -257,7 +258,7 @@ _log_sum = define_along("logaddexp", _log_sum_body, *_log_sum_pushes(lax.exp))
 
 
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
-    """Elementwise ``log2(2**x1 + 2**x2)`` without overflow.
+    """Elementwise ``log2(2**x1 + 2**x2)`` without overflow, as a float.
 
     >>> jnp.logaddexp2(jnp.array([3.0, 1000.0]), 3.0).round(3)
     Array([   4., 1000.], dtype=float32)
@@ -308,7 +309,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 def fmin(x1: Any, x2: Any) -> Array:
-    """Elementwise minimum; of a number and NaN the number.
+    """Elementwise minimum of `x1` and `x2`, in the common dtype; of a number and NaN the number.
 
     >>> jnp.fmin(jnp.array([1.0, jnp.nan]), 0.0)
     Array([0., 0.], dtype=float32)
@@ -317,7 +318,7 @@ def fmin(x1: Any, x2: Any) -> Array:
 
 
 def fmax(x1: Any, x2: Any) -> Array:
-    """Elementwise maximum; of a number and NaN the number.
+    """Elementwise maximum of `x1` and `x2`, in the common dtype; of a number and NaN the number.
 
     >>> jnp.fmax(jnp.array([1.0, jnp.nan]), 0.0)
     Array([1., 0.], dtype=float32)
@@ -349,8 +350,11 @@ def clip(
     if not (a is a_min is a_max is None) and not config.dialect.functions.keeps_removed:
         for old, given, name in (("a", a, "arr"), ("a_min", a_min, "min"), ("a_max", a_max, "max")):
             if given is not None:
-                raise TypeError(
-                    f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now. {config.dialect.switch}"
+                raise about(
+                    "dialect",
+                    TypeError(
+                        f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now. {config.dialect.switch}"
+                    ),
                 )
     arr = a if arr is None else arr
     min = a_min if min is None else min

@@ -51,7 +51,8 @@ _gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu")
 
 
 def gcd(x1: Any, x2: Any) -> Array:
-    """Elementwise greatest common divisor of integers; gcd(0, x) is abs(x). ValueError unless both are integers.
+    """Elementwise greatest common divisor of the integers `x1` and `x2`, whose shapes broadcast; gcd(0, x) is abs(x).
+    ValueError unless both are integers.
 
     >>> jnp.gcd(jnp.array([12, 7]), 18)
     Array([6, 1], dtype=int32)
@@ -60,7 +61,8 @@ def gcd(x1: Any, x2: Any) -> Array:
 
 
 def lcm(x1: Any, x2: Any) -> Array:
-    """Elementwise least common multiple of integers; 0 if either is. ValueError unless both are integers.
+    """Elementwise least common multiple of the integers `x1` and `x2`, whose shapes broadcast; 0 if either is.
+    ValueError unless both are integers.
 
     >>> jnp.lcm(jnp.array([4, 6]), 10)
     Array([20, 30], dtype=int32)
@@ -80,7 +82,7 @@ def _two_integers(name: str, x1: Any, x2: Any) -> Any:
 
 
 def bitwise_count(x: Any, /) -> Array:
-    """Elementwise number of bits set in the absolute value, as uint8.
+    """Elementwise number of bits set in the absolute value of the integers `x`, as uint8.
 
     >>> jnp.bitwise_count(jnp.array([7, 8]))
     Array([3, 1], dtype=uint8)
@@ -92,7 +94,7 @@ def bitwise_count(x: Any, /) -> Array:
 
 
 def invert(x: Any, /) -> Array:
-    """Elementwise complement of the bits; logical not of bools.
+    """Elementwise complement of the bits of the integers `x`; logical not of bools.
 
     >>> jnp.bitwise_invert(jnp.array([0, 5]))
     Array([-1, -6], dtype=int32)

@@ -81,7 +81,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """The shape of an array-like.
+    """The shape of the array, number or nested sequence `a`.
 
     >>> jnp.shape([[1, 2, 3]])
     (1, 3)
@@ -90,7 +90,7 @@ def shape(a: Any) -> tuple[int, ...]:
 
 
 def ndim(a: Any) -> int:
-    """The number of dims of an array-like.
+    """The number of dims of the array, number or nested sequence `a`.
 
     >>> jnp.ndim(jnp.ones((2, 3)))
     2
@@ -99,7 +99,7 @@ def ndim(a: Any) -> int:
 
 
 def size(a: Any, axis: Any = None) -> int:
-    """The number of elements of an array-like, or the product of its sizes along `axis`.
+    """The number of elements of the array, number or nested sequence `a`, or the product of its sizes along `axis`.
 
     >>> jnp.size(jnp.ones((2, 3)), 1)
     3

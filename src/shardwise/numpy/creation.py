@@ -71,6 +71,7 @@ def array(
     Raises:
         TypeError: an item is no number. ValueError: an item is None, or sequences are ragged.
         OverflowError: an integer does not fit the dtype.
+        NotImplementedError: `order` is 'C', 'F' or 'A'.
 
     >>> jnp.array([[1, 2], [3, 4]], dtype=jnp.float32)
     Array([[1., 2.],
@@ -213,6 +214,11 @@ def asarray(
 ) -> Array:
     """`a` as an array; an array of the right dtype as it is, unless `copy` is true. See `array`.
 
+    Args:
+        order: only None and 'K'.
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.asarray([1.5, 2.5])
     Array([1.5, 2.5], dtype=float32)
     """
@@ -221,6 +227,9 @@ def asarray(
 
 def copy(a: Any, order: str | None = None) -> Array:
     """A copy of the array `a` with its sharding.
+
+    Args:
+        order: only None and 'K'.
 
     >>> jnp.copy(jnp.arange(3))
     Array([0, 1, 2], dtype=int32)
@@ -232,6 +241,10 @@ def copy(a: Any, order: str | None = None) -> Array:
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """`x` cast to `dtype` (None: the default float). Complex values lose their imaginary part with a UserWarning;
     as bools they tell whether either part is not zero.
+
+    Args:
+        copy: make a copy also where the dtype stays.
+        device: where the result lives: a Device or Sharding.
 
     >>> jnp.astype(jnp.array([1.7, -1.7]), jnp.int32)
     Array([ 1, -1], dtype=int32)
@@ -293,6 +306,10 @@ def on_its_mesh(x: Array, out_sharding: Any) -> Array:
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros of this shape and dtype (default float), placed or split as asked.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.zeros((2, 2))
     Array([[0., 0.],
            [0., 0.]], dtype=float32)
@@ -304,6 +321,10 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones of this shape and dtype (default float), placed or split as asked.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.ones((2, 2), dtype=jnp.int32)
     Array([[1, 1],
            [1, 1]], dtype=int32)
@@ -313,7 +334,14 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of this shape and dtype with any contents: here zeros.
+    """An array of this `shape` and `dtype` (default float) with any contents: here zeros.
+
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
+    Raises:
+        TypeError: a size is no concrete integer of at least 0.
 
     >>> jnp.empty((2, 2))
     Array([[0., 0.],
@@ -325,6 +353,10 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """`fill_value`, a scalar or an array to broadcast, in this shape; weakly typed if it is a Python number.
+
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
 
     >>> jnp.full((2, 2), 7)
     Array([[7, 7],
@@ -354,6 +386,10 @@ def full_like(
 ) -> Array:
     """`fill_value` with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.full_like(jnp.ones(2), 7)
     Array([7., 7.], dtype=float32)
     """
@@ -362,6 +398,10 @@ def full_like(
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given.
+
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
 
     >>> jnp.zeros_like(jnp.arange(2))
     Array([0, 0], dtype=int32)
@@ -372,6 +412,10 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.ones_like(jnp.arange(2))
     Array([1, 1], dtype=int32)
     """
@@ -379,7 +423,10 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
-    """An array like `prototype` with any contents: here zeros.
+    """An array like `prototype` with any contents: here zeros. `shape` and `dtype` replace the prototype's.
+
+    Args:
+        device: where the result lives: a Device or Sharding.
 
     >>> jnp.empty_like(jnp.arange(2))
     Array([0, 0], dtype=int32)

@@ -14,7 +14,8 @@ __all__ = ["cross"]
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """The cross products of vectors of size 2 or 3 along `axisa` and `axisb`, along `axisc`; other dims broadcast.
+    """The cross products of the vectors in `a` and `b`, of size 2 or 3 along `axisa` and `axisb`, along `axisc`;
+    other dims broadcast.
 
     `axis` stands for all three. Two vectors of size 2 give a number; else a missing third part is 0. ValueError for
     other sizes.

@@ -60,7 +60,11 @@ def _running(
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """The sums of the first 1, 2, ... elements along `axis` (None: of the flattened array).
+    """The sums of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array).
+
+    Args:
+        dtype: the result's; by default that of `a`, for bools the default integer.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.cumsum(jnp.array([[1, 2], [3, 4]]), axis=1)
     Array([[1, 3],
@@ -70,7 +74,11 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None)
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """The products of the first 1, 2, ... elements along `axis` (None: of the flattened array).
+    """The products of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array).
+
+    Args:
+        dtype: the result's; by default that of `a`, for bools the default integer.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.cumprod(jnp.array([1, 2, 3, 4]))
     Array([ 1,  2,  6, 24], dtype=int32)
@@ -79,7 +87,11 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """`cumsum` with NaN as 0.
+    """The sums of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array), with NaN as 0.
+
+    Args:
+        dtype: the result's.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.nancumsum(jnp.array([2.0, jnp.nan, 3.0]))
     Array([2., 2., 5.], dtype=float32)
@@ -88,7 +100,11 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """`cumprod` with NaN as 1.
+    """The products of the first 1, 2, ... elements of `a` along `axis` (None: of the flattened array), with NaN as 1.
+
+    Args:
+        dtype: the result's.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0]))
     Array([2., 2., 6.], dtype=float32)
@@ -148,6 +164,9 @@ def _cumulative(
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """The `n`-th differences of neighbours along `axis`; `prepend` and `append` are joined to `a` first.
 
+    Raises:
+        ValueError: `n` is negative, or `a` has no dims.
+
     >>> jnp.diff(jnp.array([1, 4, 9, 16]))
     Array([3, 5, 7], dtype=int32)
     """
@@ -178,7 +197,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """The differences of neighbours in the flattened array, with `to_begin` in front and `to_end` behind.
+    """The differences of neighbours in the flattened `ary`, with `to_begin` in front and `to_end` behind.
 
     >>> jnp.ediff1d(jnp.array([1, 4, 9]))
     Array([3, 5], dtype=int32)
@@ -196,9 +215,15 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
-    """Derivatives by central differences inside and one-sided ones at the ends: one array per axis (a list for several).
+    """Derivatives of the samples `f` by central differences inside and one-sided ones at the ends: one array per axis
+    of `axis` (a list for several).
 
     `varargs`: nothing for distance 1, one distance for all axes, or per axis a distance or the coordinates (1-d).
+
+    Raises:
+        TypeError: `varargs` has another number of items than there are axes.
+        ValueError: a dim is smaller than 2, or coordinates have another size than the dim.
+        NotImplementedError: `edge_order` is given.
 
     >>> jnp.gradient(jnp.array([0.0, 1.0, 4.0, 9.0]))
     Array([1., 2., 4., 5.], dtype=float32)
@@ -280,6 +305,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Array:
     """`p` with jumps of more than `discont` (default half a period) along `axis` taken out by adding whole periods.
+
+    Raises:
+        ValueError: `p` is complex.
 
     >>> jnp.unwrap(jnp.array([0.0, 3.0, 6.5]), period=6.0)
     Array([0. , 3. , 0.5], dtype=float32)

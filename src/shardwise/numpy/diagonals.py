@@ -71,6 +71,9 @@ def _diagonal_mask(n: int, m: int, k: Any) -> Array:
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """An N x M matrix (square unless `M` is given) with ones on the k-th diagonal and zeros elsewhere.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+
     >>> jnp.eye(2, 3, k=1)
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
@@ -151,6 +154,9 @@ def _matrices(name: str, m: Any) -> Array:
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """The powers 0 to N - 1 of the 1-d `x` as columns, the highest first unless `increasing`.
 
+    Raises:
+        ValueError: `x` has other than one dim, or `N` is negative.
+
     >>> jnp.vander(jnp.array([2, 3]), 3)
     Array([[4, 2, 1],
            [9, 3, 1]], dtype=int32)
@@ -172,7 +178,11 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonals of `a` in the plane of two axes, along a new last dim: [n, m, ...] -> [..., min(n, m)].
+    """The diagonals of `a` in the plane of `axis1` and `axis2`, along a new last dim: [n, m, ...] -> [..., min(n,
+    m)].
+
+    Args:
+        offset: how far the diagonal stands to the right of the main one, along `axis2`.
 
     >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
@@ -228,7 +238,12 @@ def diagflat(v: Any, k: int = 0) -> Array:
 
 
 def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
-    """The sums of the diagonals of `a` in the plane of two axes.
+    """The sums of the diagonals of `a` in the plane of `axis1` and `axis2`: [n, m, ...] -> [...].
+
+    Args:
+        offset: how far the diagonal stands to the right of the main one, along `axis2`.
+        dtype: the result's.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int32)
@@ -242,6 +257,9 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     """`a` with `val` (a scalar, or an array repeated as needed) on its main diagonal. Needs ``inplace=False``.
 
     ValueError below two dims, and for more dims of unequal sizes. `wrap`: in a tall matrix begin again below the square.
+
+    Raises:
+        NotImplementedError: `inplace` is true.
 
     >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 5.0, inplace=False)
     Array([[5., 0.],
@@ -303,7 +321,8 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """`tril_indices` for the shape of a matrix. ValueError unless it has two dims.
+    """`tril_indices` for the shape of the matrix `arr`, on and below the diagonal `k`. ValueError unless it has two
+    dims.
 
     >>> jnp.tril_indices_from(jnp.ones((2, 2)))
     (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
@@ -312,7 +331,8 @@ def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
-    """`triu_indices` for the shape of a matrix. ValueError unless it has two dims.
+    """`triu_indices` for the shape of the matrix `arr`, on and above the diagonal `k`. ValueError unless it has two
+    dims.
 
     >>> jnp.triu_indices_from(jnp.ones((2, 2)))
     (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
@@ -330,6 +350,9 @@ def _two_sizes(name: str, arr: Any, k: int) -> tuple[int, int, int]:
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """The indices of the main diagonal of an array with `ndim` dims of size `n`.
 
+    Raises:
+        ValueError: `n` or `ndim` is negative.
+
     >>> jnp.diag_indices(3)
     (Array([0, 1, 2], dtype=int32), Array([0, 1, 2], dtype=int32))
     """
@@ -340,7 +363,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
-    """`diag_indices` for an array. ValueError unless it has two or more dims of one size.
+    """`diag_indices` for the array `arr`. ValueError unless it has two or more dims of one size.
 
     >>> jnp.diag_indices_from(jnp.ones((2, 2)))
     (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
@@ -355,6 +378,9 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
     """The indices of the nonzero elements of ``mask_func(ones((n, n)), k)``, `mask_func` being for example `triu`.
+
+    Args:
+        size: the number of indices, needed under transformations.
 
     >>> jnp.mask_indices(2, jnp.triu)
     (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))

@@ -52,12 +52,13 @@ def einsum(
 ) -> Array:
     """Sum products of array elements over labelled dims: ``einsum('ij,jk->ik', a, b)`` is the matrix product.
 
-    Labels that the output lacks are summed over; ``...`` stands for dims that broadcast; without ``->`` the output has the
-    labels that occur once, sorted. ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` says the same with lists. Three and more operands
-    are contracted in the order that `optimize` finds ('auto', 'optimal', 'greedy', ..., True, a path; False: left to right).
-    The result has the operands' common type, or `preferred_element_type`.
+    Labels that the output lacks are summed over; ``...`` stands for dims that broadcast; without ``->`` the output
+    has the labels that occur once, sorted. ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` says the same with lists. Three
+    and more operands are contracted in the order that `optimize` finds ('auto', 'optimal', 'greedy', ..., True, a
+    path; False: left to right). The result has the operands' common type, or `preferred_element_type`.
 
-    Raises ValueError for subscripts that do not fit the operands, NotImplementedError for `out`.
+    Raises ValueError for subscripts that do not fit the operands, NotImplementedError for `out`. See `dot_general`
+    for `precision` and `out_sharding`.
 
     >>> a, b = jnp.ones((2, 3)), jnp.ones((3, 4))
     >>> jnp.einsum('ij,jk->ik', a, b).shape
@@ -101,7 +102,12 @@ def einsum(
 
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[list[tuple[int, ...]], Any]:
-    """The order in which `einsum` would contract, and a report of its cost (`opt_einsum`'s)."""
+    """The order in which `einsum` would contract `operands` by `subscripts`, and a report of its cost
+    (`opt_einsum`'s). `optimize`: how to look for it, as for `einsum`.
+
+    >>> jnp.einsum_path("ij,jk,kl->il", jnp.ones((9, 2)), jnp.ones((2, 8)), jnp.ones((8, 1)))[0]
+    [(1, 2), (0, 1)]
+    """
     import opt_einsum
 
     terms, arrays = _read(subscripts, operands)

@@ -86,7 +86,14 @@ def _scale(name: str, inverse: bool, norm: str | None, points: int) -> float:
 
 
 def fftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform over `axes` (default: the last ``len(s)``, or all), cut or padded to `s`.
+    """The transform of `a` over `axes` (default: the last ``len(s)``, or all), cut or padded to `s`.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
+
+    Raises:
+        ValueError: an axis occurs twice, `s` and `axes` differ in length, or a size is below 1.
 
     >>> jnp.fft.fftn(jnp.ones((2, 2)))
     Array([[4.+0.j, 0.+0.j],
@@ -96,7 +103,11 @@ def fftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm
 
 
 def ifftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse of `fftn`.
+    """The inverse of `fftn`: `a` transformed back over `axes` (default: all), cut or padded to `s`.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.ifftn(jnp.ones((2, 2)))
     Array([[1.+0.j, 0.+0.j],
@@ -106,7 +117,12 @@ def ifftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, nor
 
 
 def rfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform of real values: the last axis keeps ``n // 2 + 1`` points. ValueError for complex operands.
+    """The transform of the reals `a` over `axes` (default: all), cut or padded to `s`: the last axis keeps ``n // 2 +
+    1`` points. ValueError for complex operands.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.rfftn(jnp.ones((2, 2)))
     Array([[4.+0.j, 0.+0.j],
@@ -116,7 +132,12 @@ def rfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, nor
 
 
 def irfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse of `rfftn`; the last axis gets ``2 * (n - 1)`` points unless `s` says otherwise.
+    """The inverse of `rfftn` over `axes` (default: all) of `a`; the last axis gets ``2 * (n - 1)`` points unless `s`
+    says otherwise.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.irfftn(jnp.fft.rfftn(jnp.eye(2)))
     Array([[1., 0.],
@@ -137,7 +158,14 @@ def _along_one(name: str, kind: FftType, a: Any, n: int | None, axis: int | None
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform along one axis, cut or padded to `n` points: f32[m] -> c64[n].
+    """The transform of `a` along one axis, cut or padded to `n` points: f32[m] -> c64[n].
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
+
+    Raises:
+        ValueError: `axis` is a sequence or out of range, `n` is below 1, or `norm` is another word.
 
     >>> jnp.fft.fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
     Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
@@ -146,7 +174,11 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `fft`.
+    """The inverse of `fft`: `a` transformed back along `axis`, cut or padded to `n` points.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.ifft(jnp.array([4.0, 0.0, 0.0, 0.0]))
     Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
@@ -155,7 +187,11 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of real values: f32[m] -> c64[n // 2 + 1]. ValueError for complex operands.
+    """The transform of the reals `a` along `axis`: f32[m] -> c64[n // 2 + 1]. ValueError for complex operands.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
     Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
@@ -164,7 +200,11 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `rfft`: c64[m] -> f32[n], by default 2 * (m - 1) points.
+    """The inverse of `rfft` along `axis` for the half spectrum `a`: c64[m] -> f32[n], by default 2 * (m - 1) points.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0, 4.0])))
     Array([1., 2., 3., 4.], dtype=float32)
@@ -173,7 +213,15 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of values with Hermitian symmetry, given as their first half: c64[m] -> f32[n], default 2 * (m - 1).
+    """The transform along `axis` of values with Hermitian symmetry, given in `a` as their first half: c64[m] ->
+    f32[n], default 2 * (m - 1).
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
+
+    Raises:
+        ValueError: `axis` is a sequence, or `n` is below 1.
 
     >>> jnp.fft.hfft(jnp.array([1.0, 1.0, 1.0]))
     Array([4., 0., 0., 0.], dtype=float32)
@@ -187,7 +235,14 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `hfft`: f32[m] -> c64[n // 2 + 1].
+    """The inverse of `hfft` along `axis` for the reals `a`: f32[m] -> c64[n // 2 + 1].
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
+
+    Raises:
+        ValueError: `axis` is a sequence, `n` is below 1, or `a` is complex.
 
     >>> jnp.fft.ihfft(jnp.array([1.0, 0.0, 0.0, 0.0]))
     Array([0.25+0.j, 0.25+0.j, 0.25+0.j], dtype=complex64)
@@ -214,7 +269,11 @@ def _along_two(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence
 
 
 def fft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform over two axes.
+    """The transform of `a` over two `axes`, cut or padded to `s`.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.fft2(jnp.eye(2))
     Array([[2.+0.j, 0.+0.j],
@@ -224,7 +283,11 @@ def fft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: s
 
 
 def ifft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `fft2`.
+    """The inverse of `fft2`: `a` transformed back over two `axes`, cut or padded to `s`.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.ifft2(jnp.fft.fft2(jnp.eye(2)))
     Array([[1.+0.j, 0.+0.j],
@@ -234,7 +297,12 @@ def ifft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: 
 
 
 def rfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform of real values over two axes, of which the last keeps ``n // 2 + 1`` points.
+    """The transform of the reals `a` over two `axes`, cut or padded to `s`, of which the last keeps ``n // 2 + 1``
+    points.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.rfft2(jnp.eye(2))
     Array([[2.+0.j, 0.+0.j],
@@ -244,7 +312,11 @@ def rfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: 
 
 
 def irfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `rfft2`.
+    """The inverse of `rfft2`: `a` transformed back to reals over two `axes`, of which `s` gives the sizes.
+
+    Args:
+        norm: who divides by the number of points: 'backward' (the inverse, default), 'forward', or both by its root,
+            'ortho'.
 
     >>> jnp.fft.irfft2(jnp.fft.rfft2(jnp.eye(2)))
     Array([[1., 0.],
@@ -259,6 +331,9 @@ def irfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm:
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of `fft`'s points for samples `d` apart: 0, 1, ..., -2, -1 divided by ``d * n``.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+
     >>> jnp.fft.fftfreq(4)
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
@@ -269,6 +344,9 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of `rfft`'s points for samples `d` apart: 0, 1, ..., n // 2 divided by ``d * n``.
+
+    Args:
+        device: where the result lives: a Device or Sharding.
 
     >>> jnp.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
@@ -298,7 +376,7 @@ def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: 
 
 
 def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """Bring frequency 0 to the middle of `axes` (default: all).
+    """Bring frequency 0 to the middle of `x` along `axes` (default: all).
 
     >>> jnp.fft.fftshift(jnp.arange(4))
     Array([2, 3, 0, 1], dtype=int32)
@@ -307,7 +385,7 @@ def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
 
 
 def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """The inverse of `fftshift`.
+    """The inverse of `fftshift`: bring the middle of `x` along `axes` (default: all) to the front.
 
     >>> jnp.fft.ifftshift(jnp.fft.fftshift(jnp.arange(4)))
     Array([0, 1, 2, 3], dtype=int32)

@@ -33,7 +33,8 @@ from shardwise.ops.control.calls import define_along
 
 
 def signbit(x: Any, /) -> Array:
-    """Elementwise whether the sign bit is set: for negative numbers, -0.0 and some NaNs. ValueError for complex values.
+    """Elementwise whether the sign bit of `x` is set: for negative numbers, -0.0 and some NaNs. ValueError for
+    complex values.
 
     >>> jnp.signbit(jnp.array([-0.0, 0.0]))
     Array([ True, False], dtype=bool)
@@ -105,6 +106,9 @@ _mantissa = define_along(
 def frexp(x: Any, /) -> tuple[Array, Array]:
     """Elementwise (mantissa, exponent) with ``x == mantissa * 2**exponent`` and 0.5 <= abs(mantissa) < 1.
 
+    Raises:
+        TypeError: `x` is complex.
+
     >>> jnp.frexp(jnp.array([8.0, 0.3]))
     (Array([0.5, 0.6], dtype=float32), Array([ 4, -1], dtype=int32))
     """
@@ -134,6 +138,9 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
     """Elementwise (fraction, whole part), both with the sign of `x`.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.modf(jnp.array([1.5, -2.25]))
     (Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))

@@ -30,6 +30,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     later writes to x show; ValueError where that cannot be, as for 64-bit types without x64. TypeError for objects without
     `__dlpack__`, NotImplementedError for other memory.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+
     >>> import numpy as np
     >>> jnp.from_dlpack(np.arange(3, dtype=np.int32))
     Array([0, 1, 2], dtype=int32)
@@ -65,6 +68,10 @@ def _on_shared_memory(value: np.ndarray[Any, Any], device: Any) -> Array:
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
     """A 1-d array of the numbers of type `dtype` in a buffer.
 
+    Args:
+        count: how many numbers; -1 for all.
+        offset: the bytes to skip first.
+
     >>> jnp.frombuffer(bytes([1, 2]), dtype=jnp.uint8)
     Array([1, 2], dtype=uint8)
     """
@@ -72,7 +79,7 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    """A 1-d array of the numbers in a text, separated by `sep`.
+    """A 1-d array of the numbers in the text `string`, separated by `sep`. `count`: how many; -1 for all.
 
     >>> jnp.fromstring('1 2 3', dtype=int, sep=' ')
     Array([1, 2, 3], dtype=int32)
@@ -85,12 +92,28 @@ def _host_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def fromiter(*args: Any, **kwargs: Any) -> Array:
-    """Not offered: an iterator may give other values when a function is traced again."""
+    """Not offered: an iterator may give other values when a function is traced again.
+
+    NotImplementedError for any `args` and `kwargs`. Exhaust the iterator with NumPy instead:
+
+    >>> jnp.asarray(np.fromiter((i * i for i in range(3)), np.float32))
+    Array([0., 1., 4.], dtype=float32)
+    """
     raise NotImplementedError("fromiter is not pure and so unsafe while tracing. Use jnp.asarray(np.fromiter(...)).")
 
 
 def fromfile(*args: Any, **kwargs: Any) -> Array:
-    """Not offered: a file may change between tracing and running."""
+    """Not offered: a file may change between tracing and running.
+
+    NotImplementedError for any `args` and `kwargs`. Read the file with NumPy instead:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     np.arange(3, dtype=np.float32).tofile(file)
+    ...     _ = file.seek(0)
+    ...     print(jnp.asarray(np.fromfile(file, np.float32)))
+    [0. 1. 2.]
+    """
     raise NotImplementedError("fromfile is not pure and so unsafe while tracing. Use jnp.asarray(np.fromfile(...)).")
 
 
@@ -98,7 +121,18 @@ _BFLOAT16_IN_FILES = np.dtype("V2")  # NumPy's format has no name for it
 
 
 def load(file: IO[bytes] | str | os.PathLike[Any], *args: Any, **kwargs: Any) -> Any:
-    """The array in a ``.npy`` file; the arrays of a ``.npz`` file by name, as NumPy gives them."""
+    """The array in `file`, a path or file object in the ``.npy`` format; the arrays of a ``.npz`` file by name, as
+    NumPy gives them.
+
+    `args` and `kwargs` go to `numpy.load`.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> jnp.save(file, jnp.arange(3))
+    >>> _ = file.seek(0)
+    >>> jnp.load(file)
+    Array([0, 1, 2], dtype=int32)
+    """
     out = np.load(file, *args, **kwargs)
     if isinstance(out, np.ndarray) and out.dtype == _BFLOAT16_IN_FILES:
         out = out.view(BY_NAME["bfloat16"])
@@ -106,12 +140,30 @@ def load(file: IO[bytes] | str | os.PathLike[Any], *args: Any, **kwargs: Any) ->
 
 
 def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
-    """Write an array to a ``.npy`` file."""
+    """Write the array `arr` to `file`, a path or file object, in the ``.npy`` format.
+
+    `allow_pickle`: Python objects may be written.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> jnp.save(file, jnp.zeros(2))
+    >>> len(file.getvalue())
+    136
+    """
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
 def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Write several arrays to a ``.npz`` file. ValueError for Python objects without `allow_pickle`."""
+    """Write arrays to `file`, a path or file object, in the ``.npz`` format: `args` as arr_0, arr_1, ..., and `kwds`
+    under their names. ValueError for Python objects without `allow_pickle`.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> jnp.savez(file, jnp.zeros(2), scale=jnp.ones(()))
+    >>> _ = file.seek(0)
+    >>> list(jnp.load(file))
+    ['scale', 'arr_0']
+    """
     named: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
     arrays = [np.asarray(x) for x in args]
     if not allow_pickle and any(x.dtype == object for x in (*arrays, *named.values())):

@@ -164,7 +164,8 @@ def _checked(
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """`func1d` applied to all 1-d slices along `axis`; the dims of its results take the place of that axis.
+    """`func1d` applied to all 1-d slices of `arr` along `axis`, and to `args` and `kwargs`; the dims of its results
+    take the place of that axis.
 
     >>> jnp.apply_along_axis(lambda row: row / row.sum(), 1, jnp.array([[1.0, 3.0], [2.0, 2.0]]))
     Array([[0.25, 0.75],
@@ -184,7 +185,10 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Sequence[int]) -> Array:
-    """`func(a, axis)` applied over one axis after the other; an axis that it removes is restored with size 1.
+    """`func(a, axis)` applied over one of `axes` after the other; an axis that it removes is restored with size 1.
+
+    Raises:
+        ValueError: a result has neither as many dims as `a` nor one less.
 
     >>> jnp.apply_over_axes(jnp.sum, jnp.array([[1, 2], [3, 4]]), [0, 1])
     Array([[10]], dtype=int32)

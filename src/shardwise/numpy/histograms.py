@@ -58,6 +58,7 @@ def bincount(
     Raises:
         TypeError: `x` is not of integers. ValueError: it has other than one dim, or `weights` another shape.
         ConcretizationTypeError: `x` is traced without `length`.
+        ShardingTypeError: `out_sharding` splits the result.
 
     >>> jnp.bincount(jnp.array([0, 2, 2, 3]), length=4)
     Array([1, 0, 2, 1], dtype=int32)
@@ -141,6 +142,10 @@ def histogram(
 
     `density`: divided by the total and by the bins' widths. ValueError if `weights` has another shape than `a`.
 
+    Args:
+        bins: the number of bins of one width, or the ascending edges.
+        range: the ends (first, last) of the bins where `bins` is a number; by default those of the values.
+
     >>> jnp.histogram(jnp.array([0.0, 1.0, 1.0, 3.0]), bins=3)
     (Array([1., 2., 1.], dtype=float32), Array([0., 1., 2., 3.], dtype=float32))
     """
@@ -169,7 +174,12 @@ def histogram(
 def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array, Array]:
-    """`histogramdd` of two variables: the counts, and the edges along each.
+    """`histogramdd` of the variables `x` and `y`, both f[n]: the counts, and the edges along each.
+
+    Args:
+        range: the ends of the bins, a pair for each variable.
+        weights: f[n]: how much each point counts.
+        density: divide by the total and by the bins' areas.
 
     >>> jnp.histogram2d(jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0]), bins=2)[0]
     Array([[1, 0],

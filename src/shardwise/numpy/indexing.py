@@ -312,6 +312,10 @@ def take(
     an empty dim, ValueError for floats or a bad axis, NotImplementedError for mode 'raise', whose check would need
     values.
 
+    Args:
+        unique_indices: a promise that may be used, as `indices_are_sorted` is: no index occurs twice.
+        indices_are_sorted: the indices ascend.
+
     >>> jnp.take(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]), axis=0)
     Array([[3, 4],
            [3, 4]], dtype=int32)
@@ -386,6 +390,11 @@ def take_along_axis(
 
     Modes as for `take`, without 'wrap'. Other dims of size 1 broadcast. Raises TypeError for indices that are no
     integers, ValueError where ranks or shapes do not fit.
+
+    Args:
+        mode: what happens to indices out of bounds.
+        fill_value: the element for mode 'fill'.
+        wrap_negative_indices: negative indices count from the end.
 
     >>> jnp.take_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[1], [0]]), axis=1)
     Array([[2],

@@ -93,7 +93,7 @@ def _one_dtype(name: str, xs: Sequence[Array], dtype: Any) -> Sequence[Any]:
 
 
 def concatenate(arrays: Arrays, axis: int | None = 0, dtype: Any = None) -> Array:
-    """The arrays joined along a dim that they have (None: flattened), in their common dtype or in `dtype`.
+    """The arrays joined along their dim `axis` (None: flattened), in their common dtype or in `dtype`.
 
     Raises TypeError unless all other dims agree, ValueError for no arrays or arrays without dims.
 
@@ -111,7 +111,8 @@ def concatenate(arrays: Arrays, axis: int | None = 0, dtype: Any = None) -> Arra
 
 
 def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
-    """`concatenate` by the name of the array API.
+    """The sequence `arrays` joined along the dim `axis` (None: flattened): `concatenate` by the name of the array
+    API.
 
     >>> jnp.concat([jnp.array([1]), jnp.array([2, 3])])
     Array([1, 2, 3], dtype=int32)
@@ -120,7 +121,12 @@ def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
 
 
 def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
-    """Arrays of one shape joined along a new dim. ValueError for none, or where shapes differ.
+    """The sequence `arrays` of arrays of one shape, joined along the new dim `axis`: k times [n, m] -> [k, n, m].
+    ValueError for none, or where shapes differ.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        dtype: the result's; by default the common one.
 
     >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])], axis=1)
     Array([[1, 3],
@@ -139,7 +145,7 @@ def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) ->
 
 
 def vstack(tup: Arrays, dtype: Any = None) -> Array:
-    """The arrays joined along their first dim; those with fewer than two dims are rows.
+    """The arrays of the sequence `tup` joined along their first dim; those with fewer than two dims are rows.
 
     >>> jnp.vstack([jnp.array([1, 2]), jnp.array([3, 4])])
     Array([[1, 2],
@@ -149,7 +155,7 @@ def vstack(tup: Arrays, dtype: Any = None) -> Array:
 
 
 def hstack(tup: Arrays, dtype: Any = None) -> Array:
-    """The arrays joined along their second dim; those of one dim along that one.
+    """The arrays of the sequence `tup` joined along their second dim; those of one dim along that one.
 
     >>> jnp.hstack([jnp.array([1]), jnp.array([2, 3])])
     Array([1, 2, 3], dtype=int32)
@@ -159,7 +165,7 @@ def hstack(tup: Arrays, dtype: Any = None) -> Array:
 
 
 def dstack(tup: Arrays, dtype: Any = None) -> Array:
-    """The arrays joined along their third dim, after `atleast_3d`.
+    """The arrays of the sequence `tup` joined along their third dim, after `atleast_3d`.
 
     >>> jnp.dstack([jnp.array([1, 2]), jnp.array([3, 4])])
     Array([[[1, 3],
@@ -169,7 +175,7 @@ def dstack(tup: Arrays, dtype: Any = None) -> Array:
 
 
 def column_stack(tup: Arrays) -> Array:
-    """The arrays joined along their second dim; those of at most one dim are columns.
+    """The arrays of the sequence `tup` joined along their second dim; those of at most one dim are columns.
 
     >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([3, 4])])
     Array([[1, 3],
@@ -184,7 +190,8 @@ def column_stack(tup: Arrays) -> Array:
 
 
 def block(arrays: Any) -> Array:
-    """An array put together from nested lists of blocks: the innermost lists join along the last dim, and so on outwards.
+    """An array put together from `arrays`, nested lists of blocks: the innermost lists join along the last dim, and
+    so on outwards.
 
     ValueError for tuples, empty lists, and lists of different depths.
 
@@ -240,7 +247,8 @@ def _split(x: Array, sizes: list[int], d: int) -> list[Array]:
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """The parts of `ary` along `axis`: a number of equal ones, or those between the given positions.
+    """The parts of `ary` along `axis`: `indices_or_sections` is a number of equal ones, or the positions between
+    them.
 
     ValueError where the dim does not split evenly; see `array_split`.
 
@@ -251,7 +259,8 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """`split` into parts that may differ by one in size, the larger ones first.
+    """The parts of `ary` along `axis`, as by `split`; for a number `indices_or_sections` they may differ by one in
+    size, the larger ones first.
 
     >>> jnp.array_split(jnp.arange(5), 2)
     [Array([0, 1, 2], dtype=int32), Array([3, 4], dtype=int32)]
@@ -260,7 +269,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the first dim.
+    """The parts of `ary` along the first dim; `indices_or_sections` as for `split`.
 
     >>> jnp.vsplit(jnp.array([[1, 2], [3, 4]]), 2)
     [Array([[1, 2]], dtype=int32), Array([[3, 4]], dtype=int32)]
@@ -269,7 +278,7 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the second dim, or the only one.
+    """The parts of `ary` along the second dim, or the only one; `indices_or_sections` as for `split`.
 
     >>> jnp.hsplit(jnp.array([[1, 2], [3, 4]]), 2)
     [Array([[1],
@@ -281,7 +290,7 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the third dim.
+    """The parts of `ary` along the third dim; `indices_or_sections` as for `split`.
 
     >>> [part.shape for part in jnp.dsplit(jnp.ones((1, 2, 4)), 2)]
     [(1, 2, 2), (1, 2, 2)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from itertools import chain, pairwise
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -14,27 +12,26 @@ from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
-    align_ranks,
     array,
     broadcast_to_shape,
     canonical_axis,
     is_complex,
-    promote_dtypes,
     promote_inexact,
     strong,
 )
 from shardwise.numpy.diagonals import diagonal as _diagonal
 from shardwise.numpy.diagonals import eye
 from shardwise.numpy.diagonals import trace as _trace
-from shardwise.numpy.einsum import einsum
+from shardwise.numpy.matrix_products import cross as cross
+from shardwise.numpy.matrix_products import matmul as matmul
+from shardwise.numpy.matrix_products import multi_dot as multi_dot
+from shardwise.numpy.matrix_products import outer as outer
+from shardwise.numpy.matrix_products import tensordot as tensordot
+from shardwise.numpy.matrix_products import vecdot as vecdot
 from shardwise.numpy.norms import matrix_norm as matrix_norm
 from shardwise.numpy.norms import norm as norm
 from shardwise.numpy.norms import not_a_number
 from shardwise.numpy.norms import vector_norm as vector_norm
-from shardwise.numpy.products import last as _last
-from shardwise.numpy.products import matmul as _matmul
-from shardwise.numpy.products import tensordot as _tensordot
-from shardwise.numpy.products import vecdot as _vecdot
 from shardwise.numpy.reductions import sum as total
 from shardwise.numpy.singular_values import lstsq as lstsq
 from shardwise.numpy.singular_values import matrix_rank as matrix_rank
@@ -44,7 +41,6 @@ from shardwise.numpy.singular_values import svdvals as svdvals
 from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import spectral
 from shardwise.ops.linalg.reflectors import geqrf
-from shardwise.ops.rules.precision import PrecisionLike
 
 __all__ = ["cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
            "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",
@@ -96,7 +92,11 @@ def _matrices(name: str, a: Any) -> Array:
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The lower (or `upper`) triangular factor of Hermitian positive definite matrices; NaN where they are not definite.
+    """The lower (or `upper`) triangular factor of the Hermitian positive definite matrices `a`, [..., n, n]; NaN
+    where they are not definite.
+
+    With `symmetrize_input`, `a` is replaced by the mean of itself and its conjugate transpose first. ValueError
+    unless square.
 
     >>> jnp.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(3)
     Array([[2.   , 0.   ],
@@ -108,7 +108,8 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def eig(a: Any) -> EigResult:
-    """Eigenvalues and right eigenvectors of general matrices, complex.
+    """Eigenvalues and right eigenvectors of the general matrices `a`: [..., n, n] -> complex [..., n] and [..., n,
+    n]. ValueError unless square.
 
     >>> jnp.linalg.eig(jnp.array([[2.0, 0.0], [0.0, 3.0]])).eigenvalues
     Array([2.+0.j, 3.+0.j], dtype=complex64)
@@ -118,7 +119,7 @@ def eig(a: Any) -> EigResult:
 
 
 def eigvals(a: Any) -> Array:
-    """Eigenvalues of general matrices, complex.
+    """Eigenvalues of the general matrices `a`: [..., n, n] -> complex [..., n]. ValueError unless square.
 
     >>> jnp.linalg.eigvals(jnp.array([[0.0, -1.0], [1.0, 0.0]])).round(4)
     Array([0.+1.j, 0.-1.j], dtype=complex64)
@@ -128,9 +129,13 @@ def eigvals(a: Any) -> Array:
 
 
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
-    """Ascending eigenvalues and eigenvectors of Hermitian matrices.
+    """Ascending eigenvalues and eigenvectors of the Hermitian matrices `a`: [..., n, n] -> real [..., n] and [..., n,
+    n].
 
     Without `symmetrize_input` only the lower (`UPLO` 'L', the default) or upper ('U') triangle counts.
+
+    Raises:
+        ValueError: `a` is not square, or `UPLO` is another value.
 
     >>> jnp.linalg.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(4)
     Array([1., 3.], dtype=float32)
@@ -143,7 +148,8 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """Ascending eigenvalues of Hermitian matrices.
+    """Ascending eigenvalues of the Hermitian matrices `a`: [..., n, n] -> real [..., n]. `UPLO` and
+    `symmetrize_input` as for `eigh`.
 
     >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 1.0], [1.0, 2.0]])).round(4)
     Array([1., 3.], dtype=float32)
@@ -152,10 +158,11 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """q and r with a = q r: 'reduced' (q has min(m, n) columns), 'complete' (q is square), 'r' (r alone).
+    """q and r with a = q r, for `a` of [..., m, n], by `mode`: 'reduced' (q has min(m, n) columns), 'complete' (q is
+    square), 'r' (r alone).
 
-    'raw' returns the form that `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their reflectors, without
-    derivative. ValueError for other modes.
+    'raw' returns the form that `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their
+    reflectors, without derivative. ValueError for other modes.
 
     >>> q, r = jnp.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
     >>> jnp.allclose(q @ r, jnp.array([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
@@ -203,7 +210,7 @@ def solve(a: Any, b: Any) -> Array:
 
 
 def inv(a: Any) -> Array:
-    """The inverses of matrices; NaN where singular. ValueError unless square.
+    """The inverses of the matrices `a`, [..., n, n]; NaN where singular. ValueError unless square.
 
     >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
     Array([[0.5 , 0.  ],
@@ -234,6 +241,9 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
 
 def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
     """x with ``tensordot(a, x, x.ndim) == b``, the dims `axes` of `a` moved to its end first.
+
+    Raises:
+        ValueError: the shapes of `a` and `b` do not fit.
 
     >>> jnp.linalg.tensorsolve(jnp.eye(4).reshape(2, 2, 2, 2), jnp.ones((2, 2))).round(4)
     Array([[1., 1.],
@@ -266,7 +276,7 @@ def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
 
 
 def det(a: Any) -> Array:
-    """Determinants. ValueError unless square.
+    """The determinants of the matrices `a`: [..., n, n] -> [...]. ValueError unless square.
 
     >>> jnp.linalg.det(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(3)
     Array(8., dtype=float32)
@@ -275,7 +285,10 @@ def det(a: Any) -> Array:
 
 
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
-    """Sign and logarithm of the magnitude of determinants: 0 and -inf where singular. ValueError unless square.
+    """Sign and logarithm of the magnitude of the determinants of `a`, [..., n, n] -> [...] and [...]: 0 and -inf
+    where singular. ValueError unless square.
+
+    `method`: 'lu' (default) or 'qr', the factors that they are read from.
 
     >>> jnp.linalg.slogdet(jnp.array([[0.0, 1.0], [1.0, 0.0]]))
     SlogdetResult(sign=Array(-1., dtype=float32), logabsdet=Array(0., dtype=float32))
@@ -296,6 +309,9 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 
 def cond(x: Any, p: Any = None) -> Array:
     """The condition number: by default the largest singular value over the smallest; else norm(x, p) norm(inv(x), p).
+
+    Raises:
+        ValueError: `x` has fewer than two dims or no elements, or is not square where `p` needs an inverse.
 
     >>> jnp.linalg.cond(jnp.array([[10.0, 0.0], [0.0, 1.0]]))
     Array(10., dtype=float32)
@@ -322,7 +338,8 @@ def cond(x: Any, p: Any = None) -> Array:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """Sums over diagonals of the last two dims.
+    """The sums of the diagonals of `x` in its last two dims, `offset` to the right of the main one: [..., n, m] ->
+    [...].
 
     >>> jnp.linalg.trace(jnp.array([[4.0, 2.0], [2.0, 3.0]]))
     Array(7., dtype=float32)
@@ -331,7 +348,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
-    """Diagonals of the last two dims.
+    """The diagonals of `x` in its last two dims, `offset` to the right of the main one: [..., n, m] -> [..., k].
 
     >>> jnp.linalg.diagonal(jnp.array([[4.0, 2.0], [2.0, 3.0]]))
     Array([4., 3.], dtype=float32)
@@ -339,94 +356,11 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
 
-# -- products ------------------------------------------------------------------------------------------------------------------------
-
-
-def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """The matrix product; see `shardwise.numpy.matmul`.
-
-    >>> jnp.linalg.matmul(jnp.array([[4.0, 2.0], [2.0, 3.0]]), jnp.ones((2, 1)))
-    Array([[6.],
-           [5.]], dtype=float32)
-    """
-    return _matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
-
-
-def vecdot(
-    x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
-) -> Array:
-    """Sums of products along `axis`; see `shardwise.numpy.vecdot`.
-
-    >>> jnp.linalg.vecdot(jnp.array([1, 2]), jnp.array([3, 4]))
-    Array(11, dtype=int32)
-    """
-    return _vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
-
-
-def tensordot(
-    x1: Any,
-    x2: Any,
-    /,
-    *,
-    axes: Any = 2,
-    precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """Sums of products over several dims; see `shardwise.numpy.tensordot`.
-
-    >>> jnp.linalg.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), axes=1).shape
-    (2, 4)
-    """
-    return _tensordot(
-        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
-    )
-
-
-def outer(x1: Any, x2: Any, /) -> Array:
-    """All products of elements of two vectors: [n], [m] -> [n, m]. ValueError for other ranks.
-
-    >>> jnp.linalg.outer(jnp.array([1, 2]), jnp.array([10, 20]))
-    Array([[10, 20],
-           [20, 40]], dtype=int32)
-    """
-    x, y = array("jnp.linalg.outer", x1, 0), array("jnp.linalg.outer", x2, 1)
-    if x.ndim != 1 or y.ndim != 1:
-        raise ValueError(f"Input arrays must be one-dimensional, but they are x1.ndim={x.ndim} x2.ndim={y.ndim}")
-    return _tensordot(x, y, 0)
-
-
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """The cross product of 3-vectors along `axis`; the other dims broadcast. ValueError for other sizes.
-
-    >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
-    Array([0, 0, 1], dtype=int32)
-    """
-    x, y = array("jnp.linalg.cross", x1, 0), array("jnp.linalg.cross", x2, 1)
-    a, b = canonical_axis(axis, x.ndim), canonical_axis(axis, y.ndim)
-    if x.shape[a] != 3 or y.shape[b] != 3:
-        raise ValueError(
-            "Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
-            f"x1.shape[axis]={x.shape[a]} and x2.shape[axis]={y.shape[b]}"
-        )
-    x, y = map(strong, promote_dtypes(x, y))
-    x, y = align_ranks(_last(x, a), _last(y, b))  # type: ignore[assignment]
-    end = x.ndim - 1
-
-    def part(v: Any, i: int) -> Array:
-        return lax.slice_in_dim(v, i % 3, i % 3 + 1, axis=end)
-
-    parts = [
-        lax.sub(lax.mul(part(x, i + 1), part(y, i + 2)), lax.mul(part(x, i + 2), part(y, i + 1))) for i in range(3)
-    ]
-    out = lax.concatenate(parts, end)
-    to = canonical_axis(axis, out.ndim)
-    order = [*range(to), end, *range(to, end)]
-    return lax.transpose(out, order) if to != end else out
+# -- transposes and powers ---------------------------------------------------------------------------------------------------------
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two dims swapped. ValueError for fewer dims.
+    """`x` with its last two dims swapped. ValueError for fewer dims.
 
     >>> jnp.linalg.matrix_transpose(jnp.array([[1, 2], [3, 4]]))
     Array([[1, 3],
@@ -467,34 +401,6 @@ def matrix_power(a: Any, n: int) -> Array:
             power = matmul(power, power)
     assert result is not None
     return result
-
-
-def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:
-    """The product of a chain of matrices in the cheapest order; the first and the last may be vectors.
-
-    >>> jnp.linalg.multi_dot([jnp.ones((2, 3)), jnp.ones((3, 4)), jnp.ones((4, 5))]).shape
-    (2, 5)
-    """
-    xs = [array("jnp.linalg.multi_dot", x, i) for i, x in enumerate(arrays)]
-    shapes = [x.shape for x in xs]
-    if len(xs) < 2:
-        raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(xs)}")
-    if any(x.ndim != 2 for x in xs[1:-1]) or any(x.ndim not in (1, 2) for x in (xs[0], xs[-1])):
-        raise ValueError(
-            "multi_dot: input arrays must all be two-dimensional, except for the first and last array which may be 1 "
-            f"or 2 dimensional. Got array shapes {shapes}"
-        )
-    if any(a.shape[-1] != b.shape[0] for a, b in pairwise(xs)):
-        raise ValueError(
-            "multi_dot: last dimension of each array must match first dimension of following array. Got array shapes "
-            f"{shapes}"
-        )
-    labels = [[i, i + 1] for i in range(len(xs))]
-    if xs[0].ndim == 1:
-        labels[0] = labels[0][1:]
-    if xs[-1].ndim == 1:
-        labels[-1] = labels[-1][:1]
-    return einsum(*chain.from_iterable(zip(xs, labels, strict=True)), precision=precision)
 
 
 __dir__ = _listing(__name__)

@@ -37,8 +37,9 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import split_names
+from shardwise.numpy.nan_reductions import nansum
 from shardwise.numpy.predicates import isnan, to_bool
-from shardwise.numpy.reductions import WIDER, nansum, refuse_mask, sum
+from shardwise.numpy.reductions import WIDER, refuse_mask, sum
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
@@ -71,7 +72,13 @@ def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bo
 def mean(
     a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """The mean over `axis`; NaN of nothing.
+    """The mean of `a` over `axis`; NaN of nothing.
+
+    Args:
+        dtype: the dtype of the computation and of the result; by default that of `a`, or the default float.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.mean(jnp.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     Array([2., 3.], dtype=float32)
@@ -96,6 +103,12 @@ def mean(
 
 def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
     """The mean over `axis` weighted by `weights` (of the shape of `a`, or 1-d along one axis); with `returned` also their sum.
+
+    Args:
+        keepdims: keep the reduced dims, with size 1.
+
+    Raises:
+        ValueError: `weights` fit neither the shape of `a` nor one axis.
 
     >>> jnp.average(jnp.array([1.0, 2.0, 4.0]), weights=jnp.array([1.0, 1.0, 2.0]))
     Array(2.75, dtype=float32)
@@ -142,7 +155,14 @@ def var(
     mean: Any = None,
     correction: float | None = None,
 ) -> Array:
-    """The variance over `axis`: mean squared distance from the mean, dividing by the count less `correction` (or `ddof`).
+    """The variance of `a` over `axis`: mean squared distance from the mean, dividing by the count less `correction`
+    (or `ddof`). `mean`: the mean, where it is known.
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.var(jnp.array([1.0, 3.0]), correction=1)
     Array(2., dtype=float32)
@@ -211,7 +231,19 @@ def std(
     mean: Any = None,
     correction: float | None = None,
 ) -> Array:
-    """The standard deviation over `axis`: the square root of `var`.
+    """The standard deviation of `a` over `axis`: the square root of `var`.
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        ddof: what to take off the count.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
+        mean: the mean, where it is known.
+        correction: another name of `ddof`.
+
+    Raises:
+        ValueError: `dtype` is not of floats, or both `ddof` and `correction` are given.
 
     >>> jnp.std(jnp.array([1.0, 3.0]))
     Array(1., dtype=float32)
@@ -226,7 +258,13 @@ def std(
 def nanmean(
     a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """`mean` that skips NaN.
+    """The mean of `a` over `axis`, without NaNs.
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.nanmean(jnp.array([1.0, jnp.nan, 3.0]))
     Array(2., dtype=float32)
@@ -252,7 +290,14 @@ def nanvar(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """`var` that skips NaN; NaN where fewer than `ddof` + 1 elements are left.
+    """The variance of `a` over `axis`, without NaNs; NaN where fewer than `ddof` + 1 elements are left.
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
+        mean: the mean, where it is known.
 
     >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0]))
     Array(1., dtype=float32)
@@ -279,7 +324,15 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """`std` that skips NaN.
+    """The standard deviation of `a` over `axis`, without NaNs.
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        ddof: what to take off the count.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
+        mean: the mean, where it is known.
 
     >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
     Array(1., dtype=float32)

@@ -9,6 +9,7 @@ import numpy as np
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy import binary, bits, predicates, reductions, unary
+from shardwise.numpy._documented import as_ufunc
 from shardwise.numpy._promote import as_array, astype
 from shardwise.numpy._ufunc import frompyfunc as frompyfunc
 from shardwise.numpy._ufunc import ufunc as ufunc
@@ -29,6 +30,7 @@ def _cumulative(function: Any) -> Any:
 
 def _define(name: str, call: Any, identity: Any, **methods: Any) -> ufunc:
     call.__name__ = name
+    call.__doc__ = as_ufunc(call.__doc__, "are the two operands")
     return ufunc(call, 2, 1, name=name, nargs=2, identity=identity, call=call, **methods)
 
 
@@ -87,6 +89,7 @@ logical_or = _define("logical_or", predicates.logical_or, False, reduce=_all_red
 logical_xor = _define("logical_xor", predicates.logical_xor, False)
 logaddexp = _define("logaddexp", binary.logaddexp, -np.inf, accumulate=_cumulative(lax.cumlogsumexp))
 logaddexp2 = _define("logaddexp2", binary.logaddexp2, -np.inf)
+unary.negative.__doc__ = as_ufunc(unary.negative.__doc__, "is the operand")
 negative = ufunc(unary.negative, 1, 1, name="negative", nargs=1, call=unary.negative)
 
 __all__ = [

@@ -41,9 +41,13 @@ def _length(x: Array, axis: Axis, keepdims: bool) -> Array:
 
 
 def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Array:
-    """The norm of vectors along `axis` (default: of all elements): the `ord`-th root of summed powers of magnitudes.
+    """The norm of the vectors in `x` along `axis` (default: of all elements): the `ord`-th root of summed powers of
+    magnitudes.
 
     inf and -inf give the largest and smallest magnitude, 0 counts nonzero elements. ValueError for names.
+
+    Args:
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.linalg.vector_norm(jnp.array([3.0, 4.0]))
     Array(5., dtype=float32)
@@ -72,10 +76,14 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: An
 def norm(
     x: Any, ord: float | str | None = None, axis: tuple[int, ...] | int | None = None, keepdims: bool = False
 ) -> Array:
-    """The norm of a vector (one axis) or matrix (two axes); without `ord` and `axis` the length of all elements.
+    """The norm of `x` as a vector (one axis) or matrix (two axes); without `ord` and `axis` the length of the vector
+    of all elements.
 
-    Matrix norms: 'fro' (default), 'nuc', 1 and inf (largest column and row sums), 2 (largest singular value), and their
-    negatives for the smallest. ValueError for other orders and for more than two axes.
+    Matrix norms: 'fro' (default), 'nuc', 1 and inf (largest column and row sums), 2 (largest singular value), and
+    their negatives for the smallest. ValueError for other orders and for more than two axes.
+
+    Args:
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.linalg.norm(jnp.array([3.0, 4.0]))
     Array(5., dtype=float32)
@@ -120,7 +128,8 @@ def _matrix_norm(x: Array, ord: float | str | None, axes: tuple[int, ...], keepd
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str = "fro") -> Array:
-    """`norm` of the matrices in the last two dims.
+    """The norms of the matrices in the last two dims of `x`: [..., n, m] -> [...]. `ord` as for `norm`; `keepdims`
+    keeps the two dims, with size 1.
 
     >>> jnp.linalg.matrix_norm(jnp.array([[4.0, 2.0], [2.0, 3.0]])).round(4)
     Array(5.7446, dtype=float32)

@@ -96,7 +96,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 
 
 def polyadd(a1: Any, a2: Any) -> Array:
-    """The sum of two polynomials.
+    """The sum of the polynomials with the coefficients `a1` and `a2`, highest first.
 
     >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([3]))
     Array([1, 5], dtype=int32)
@@ -109,7 +109,7 @@ def polyadd(a1: Any, a2: Any) -> Array:
 
 
 def polysub(a1: Any, a2: Any) -> Array:
-    """The difference of two polynomials.
+    """The difference of the polynomials with the coefficients `a1` and `a2`, highest first.
 
     >>> jnp.polysub(jnp.array([1, 2]), jnp.array([3]))
     Array([ 1, -1], dtype=int32)
@@ -119,7 +119,8 @@ def polysub(a1: Any, a2: Any) -> Array:
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """The product of two polynomials; `trim_leading_zeros`, which needs concrete values, drops leading zeros.
+    """The product of the polynomials with the coefficients `a1` and `a2`, highest first; `trim_leading_zeros`, which
+    needs concrete values, drops leading zeros.
 
     >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
@@ -133,7 +134,8 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
 
 
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
-    """The quotient and the remainder of two polynomials; see `polymul` for `trim_leading_zeros` (of the remainder).
+    """The quotient and the remainder of the polynomials `u` and `v`; see `polymul` for `trim_leading_zeros` (of the
+    remainder).
 
     >>> jnp.polydiv(jnp.array([1.0, 3.0, 2.0]), jnp.array([1.0, 1.0]))
     (Array([1., 2.], dtype=float32), Array([0., 0., 0.], dtype=float32))
@@ -163,7 +165,8 @@ def _long_division(rest: Array, divisor: Array) -> tuple[Array, Array]:
 
 
 def polyder(p: Any, m: int = 1) -> Array:
-    """The derivative of order `m` of a polynomial. ValueError for a negative order.
+    """The derivative of order `m` of the polynomial with the coefficients `p`, highest first. ValueError for a
+    negative order.
 
     >>> jnp.polyder(jnp.array([1.0, 2.0, 3.0]))
     Array([2., 2.], dtype=float32)
@@ -184,7 +187,8 @@ def polyder(p: Any, m: int = 1) -> Array:
 
 
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
-    """The integral of order `m` of a polynomial, with the constants `k` (default 0), the first one integrated last.
+    """The integral of order `m` of the polynomial with the coefficients `p`, highest first, with the constants `k`
+    (default 0), the first one integrated last.
 
     ValueError for a negative order, and for another number of constants than 1 or `m`.
 
@@ -214,7 +218,8 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 
 
 def poly(seq_of_zeros: Any) -> Array:
-    """The polynomial with these roots, or the characteristic polynomial of a square matrix. ValueError for other shapes.
+    """The coefficients, highest first, of the polynomial with the roots `seq_of_zeros`: f[n] -> f[n + 1], or the
+    characteristic polynomial of a square matrix. ValueError for other shapes.
 
     >>> jnp.poly(jnp.array([1.0, 2.0]))
     Array([ 1., -3.,  2.], dtype=float32)

@@ -174,6 +174,9 @@ def isinf(x: Any, /) -> Array:
 def isposinf(x: Any, /, out: None = None) -> Array:
     """Elementwise whether `x` is +infinity. ValueError for complex values.
 
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+
     >>> jnp.isposinf(jnp.array([jnp.inf, -jnp.inf]))
     Array([ True, False], dtype=bool)
     """
@@ -182,6 +185,9 @@ def isposinf(x: Any, /, out: None = None) -> Array:
 
 def isneginf(x: Any, /, out: None = None) -> Array:
     """Elementwise whether `x` is -infinity. ValueError for complex values.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.isneginf(jnp.array([jnp.inf, -jnp.inf]))
     Array([False,  True], dtype=bool)
@@ -201,7 +207,7 @@ def _is_infinity(name: str, x: Any, infinity: float, out: None) -> Array:
 
 
 def isreal(x: Any) -> Array:
-    """Elementwise whether the imaginary part is 0.
+    """Elementwise whether the imaginary part of `x` is 0.
 
     >>> jnp.isreal(jnp.array([1 + 0j, 1j]))
     Array([ True, False], dtype=bool)
@@ -214,7 +220,7 @@ def isreal(x: Any) -> Array:
 
 
 def iscomplex(x: Any) -> Array:
-    """Elementwise whether the imaginary part is not 0.
+    """Elementwise whether the imaginary part of `x` is not 0.
 
     >>> jnp.iscomplex(jnp.array([1 + 0j, 1j]))
     Array([False,  True], dtype=bool)
@@ -297,7 +303,13 @@ def _tolerance(rtol: Value, atol: Value, size: Value) -> Array:
 
 @composed(2)
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Whether all elements are close; see `isclose`. A bool array without dims.
+    """Whether all elements of `a` and `b`, whose shapes broadcast, are close: ``abs(a - b) <= atol + rtol * abs(b)``.
+    A bool array without dims.
+
+    Args:
+        rtol: the tolerance relative to `b`.
+        atol: the absolute tolerance.
+        equal_nan: NaN is close to NaN.
 
     >>> jnp.allclose(jnp.array([1.0, 2.0]), jnp.array([1.0, 2.000001]))
     Array(True, dtype=bool)
@@ -311,7 +323,10 @@ def _all(x: Array) -> Array:
 
 @composed(2)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
-    """Whether two arrays (or nested sequences) have one shape and equal elements. A bool array without dims.
+    """Whether `a1` and `a2` (arrays or nested sequences) have one shape and equal elements. A bool array without
+    dims.
+
+    With `equal_nan` NaN equals NaN.
 
     >>> jnp.array_equal(jnp.array([1, 2]), jnp.array([1, 2, 3]))
     Array(False, dtype=bool)
@@ -326,7 +341,8 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: Any, a2: Any) -> Array:
-    """Whether two arrays (or nested sequences) broadcast to one shape with equal elements. A bool array without dims.
+    """Whether `a1` and `a2` (arrays or nested sequences) broadcast to one shape with equal elements. A bool array
+    without dims.
 
     >>> jnp.array_equiv(jnp.array([[1, 2], [1, 2]]), jnp.array([1, 2]))
     Array(True, dtype=bool)

@@ -49,6 +49,11 @@ def dot(
 
     Scalars multiply. TypeError unless the paired dims have one size.
 
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.dot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
     """
@@ -63,9 +68,15 @@ def dot(
 def matmul(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
-    """The matrix product: [..., n, k] x [..., k, m] -> [..., n, m], batch dims broadcasting; vectors are rows or columns.
+    """The matrix product of `a` and `b`: [..., n, k] x [..., k, m] -> [..., n, m], batch dims broadcasting; vectors
+    are rows or columns.
 
     Raises ValueError for scalars and for batch dims that do not broadcast, TypeError if the contracted sizes differ.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
 
     >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 2], [3, 4]]))
     Array([[ 7, 10],
@@ -124,7 +135,11 @@ def matmul(
 
 @composed(2)
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """The sum of products of all elements, those of `a` conjugated; TypeError unless the sizes agree.
+    """The sum of products of all elements of `a` and `b`, those of `a` conjugated; TypeError unless the sizes agree.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> jnp.vdot(jnp.array([1j]), jnp.array([2j]))
     Array(2.+0.j, dtype=complex64)
@@ -140,9 +155,13 @@ def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_t
 def vecdot(
     x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
 ) -> Array:
-    """Sums of products along `axis`, the first operand conjugated; the other dims broadcast.
+    """Sums of products of `x1` and `x2` along `axis`, `x1` conjugated; the other dims broadcast.
 
     ValueError if the sizes along `axis` differ.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 2], [3, 4]]))
     Array([ 5, 25], dtype=int32)
@@ -166,7 +185,8 @@ def last(x: Array, axis: int) -> Array:
 
 
 def matvec(x1: Any, x2: Any, /) -> Array:
-    """Matrices times vectors: [..., n, m] x [..., m] -> [..., n], batch dims broadcasting; ValueError if sizes differ.
+    """The matrices `x1` times the vectors `x2`: [..., n, m] x [..., m] -> [..., n], batch dims broadcasting;
+    ValueError if sizes differ.
 
     >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
@@ -179,7 +199,8 @@ def matvec(x1: Any, x2: Any, /) -> Array:
 
 
 def vecmat(x1: Any, x2: Any, /) -> Array:
-    """Conjugated vectors times matrices: [..., n] x [..., n, m] -> [..., m], batch dims broadcasting.
+    """The conjugated vectors `x1` times the matrices `x2`: [..., n] x [..., n, m] -> [..., m], batch dims
+    broadcasting.
 
     >>> jnp.vecmat(jnp.array([1, 1]), jnp.array([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
@@ -220,6 +241,11 @@ def tensordot(
 
     TypeError if the axes do not pair up or their sizes differ.
 
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5))).shape
     (2, 5)
     """
@@ -259,7 +285,11 @@ def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], t
 
 @composed(2)
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
-    """Sums of products over the last dims of both; scalars multiply.
+    """Sums of products over the last dims of `a` and `b`: [..., n] x [..., n]; scalars multiply.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> jnp.inner(jnp.array([1, 2]), jnp.array([3, 4]))
     Array(11, dtype=int32)
@@ -281,6 +311,9 @@ def _times(x: Any, y: Any) -> Array:
 @composed(2)
 def outer(a: Any, b: Any, out: None = None) -> Array:
     """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.outer(jnp.array([1, 2]), jnp.array([10, 20]))
     Array([[10, 20],

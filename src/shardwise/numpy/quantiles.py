@@ -47,10 +47,16 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """The quantiles `q` (0 to 1, a scalar or 1-d) of the elements over `axis`; NaN if one is NaN.
+    """The quantiles `q` (0 to 1, a scalar or 1-d) of the elements of `a` over `axis`; NaN if one is NaN.
 
-    `method` selects the result between two elements: 'linear', 'lower', 'higher', 'midpoint', 'nearest', 'inverted_cdf';
-    only the last one takes `weights`. ValueError for other methods and for complex values.
+    `method` selects the result between two elements: 'linear', 'lower', 'higher', 'midpoint', 'nearest',
+    'inverted_cdf'; only the last one takes `weights`. ValueError for other methods and for complex values.
+
+    Args:
+        out: only None, as arrays are immutable; ValueError otherwise.
+        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        weights: numbers that broadcast with `a`: how often each element counts.
 
     >>> jnp.quantile(jnp.array([1.0, 2.0, 4.0]), jnp.array([0.5, 0.75]))
     Array([2., 3.], dtype=float32)
@@ -69,7 +75,14 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`quantile` that skips NaN.
+    """The quantiles `q` (0 to 1) of `a` over `axis`, without NaNs.
+
+    Args:
+        out: only None, as arrays are immutable; ValueError otherwise.
+        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
+        method: as for `quantile`.
+        keepdims: keep the reduced dims, with size 1.
+        weights: numbers that broadcast with `a`: how much each element counts.
 
     >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), 0.5)
     Array(2., dtype=float32)
@@ -89,7 +102,15 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """`quantile` with `q` from 0 to 100.
+    """The percentiles `q` (0 to 100, a scalar or 1-d) of `a` over `axis`; see `quantile`.
+
+    Args:
+        out: only None, as arrays are immutable; ValueError otherwise.
+        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
+        method: as for `quantile`.
+        keepdims: keep the reduced dims, with size 1.
+        weights: numbers that broadcast with `a`: how much each element counts.
+        out_sharding: how the result is split over Explicit axes.
 
     >>> jnp.percentile(jnp.array([1.0, 2.0, 3.0]), 50)
     Array(2., dtype=float32)
@@ -114,7 +135,14 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`nanquantile` with `q` from 0 to 100.
+    """The percentiles `q` (0 to 100) of `a` over `axis`, without NaNs; see `nanquantile`.
+
+    Args:
+        out: only None, as arrays are immutable; ValueError otherwise.
+        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
+        method: as for `quantile`.
+        keepdims: keep the reduced dims, with size 1.
+        weights: numbers that broadcast with `a`: how much each element counts.
 
     >>> jnp.nanpercentile(jnp.array([1.0, jnp.nan, 3.0]), 50)
     Array(2., dtype=float32)
@@ -125,7 +153,12 @@ def nanpercentile(
 
 
 def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """The middle of the sorted elements over `axis`, the mean of the two middle ones for an even number.
+    """The middle of the sorted elements of `a` over `axis`, the mean of the two middle ones for an even number.
+
+    Args:
+        out: only None, as arrays are immutable; ValueError otherwise.
+        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.median(jnp.array([7.0, 1.0, 3.0, 5.0]))
     Array(4., dtype=float32)
@@ -136,7 +169,12 @@ def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = 
 def nanmedian(
     a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """`median` that skips NaN.
+    """The median of `a` over `axis`, without NaNs.
+
+    Args:
+        out: only None, as arrays are immutable; ValueError otherwise.
+        overwrite_input: only False, as arrays are immutable; ValueError otherwise.
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 3.0]))
     Array(2., dtype=float32)

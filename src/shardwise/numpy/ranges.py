@@ -49,6 +49,10 @@ def arange(
 
     Bounds must be known while tracing. ValueError for complex ones, TypeError for anything but numbers.
 
+    Args:
+        device: where the result lives: a Device or Sharding.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> jnp.arange(5)
     Array([0, 1, 2, 3, 4], dtype=int32)
     >>> jnp.arange(0.0, 1.0, 0.25)
@@ -112,6 +116,10 @@ def linspace(
 
     Integers are rounded down. With `retstep` also the distance. ValueError for a negative `num`.
 
+    Args:
+        endpoint: `stop` is the last number; else the one after the last.
+        device: where the result lives: a Device or Sharding.
+
     >>> jnp.linspace(0.0, 1.0, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
@@ -156,7 +164,7 @@ def _linspace(start: Any, stop: Any, wanted: Any, num: int, endpoint: bool, axis
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Array:
-    """`base` to powers at equal distances from `start` to `stop`; see `linspace`.
+    """`base` to `num` powers at equal distances from `start` to `stop`; `endpoint` and `axis` as for `linspace`.
 
     >>> jnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
@@ -176,7 +184,7 @@ def logspace(
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """`num` numbers with equal ratios from `start` to `stop`; see `linspace`.
+    """`num` numbers with equal ratios from `start` to `stop`; `endpoint` and `axis` as for `linspace`.
 
     >>> jnp.geomspace(1.0, 8.0, 4).round(3)
     Array([1., 2., 4., 8.], dtype=float32)
@@ -213,9 +221,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
-    """The coordinates of a grid from those along its sides, one array per side.
+    """The coordinates of a grid from those along its sides, the 1-d arrays `xi`, one array per side.
 
     ValueError for arrays that are not 1-d or an `indexing` other than 'xy' and 'ij', and for copy=False.
+
+    Args:
+        sparse: the result's arrays have size 1 along all sides but their own.
 
     >>> jnp.meshgrid(jnp.array([1, 2, 3]), jnp.array([10, 20]))
     [Array([[1, 2, 3],
@@ -244,7 +255,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
-    """For each dim of a grid of these sizes, the index of every point along it; sparse: a tuple of broadcastable arrays.
+    """For each dim of a grid of the sizes `dimensions`, the index of every point along it; sparse: a tuple of
+    broadcastable arrays.
 
     >>> jnp.indices((2, 2))
     Array([[[0, 0],
@@ -268,7 +280,8 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """`function` called once with the coordinates of a grid: one array per dim of `shape`, each of that shape.
+    """`function` called once with `kwargs` and the coordinates of a grid: one array per dim of `shape`, each of that
+    shape.
 
     >>> jnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
     Array([[ 0,  1,  2],
@@ -280,7 +293,10 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
 
 
 def ix_(*args: Any) -> tuple[Array, ...]:
-    """1-d arrays reshaped so that together they index a rectangle. NotImplementedError for bools.
+    """The 1-d arrays `args` reshaped so that together they index a rectangle. NotImplementedError for bools.
+
+    Raises:
+        ValueError: one has other than one dim.
 
     >>> jnp.ix_(jnp.array([0, 2]), jnp.array([1]))
     (Array([[0],

@@ -127,7 +127,10 @@ def tile(A: Any, reps: Any) -> Array:
 
 
 def resize(a: Any, new_shape: Any) -> Array:
-    """The elements of `a`, again and again or cut off, in a new shape; zeros if `a` is empty.
+    """The elements of `a`, again and again or cut off, in the shape `new_shape`; zeros if `a` is empty.
+
+    Raises:
+        ValueError: a size is negative.
 
     >>> jnp.resize(jnp.array([1, 2]), (3,))
     Array([1, 2, 1], dtype=int32)
@@ -231,7 +234,10 @@ def flipud(m: Any) -> Array:
 
 
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """`m` turned by `k` quarters in the plane of two dims, from the first towards the second.
+    """`m` turned by `k` quarters in the plane of the two dims `axes`, from the first towards the second.
+
+    Raises:
+        ValueError: `m` has fewer than two dims, or `axes` are the same dim.
 
     >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]))
     Array([[2, 4],
@@ -255,7 +261,8 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 def trim_zeros(filt: Any, trim: str = "fb", axis: int | Sequence[int] | None = None) -> Array:
     """`filt` without the zeros at its front ('f') and back ('b') along `axis` (None: all). Values must be known.
 
-    ConcretizationTypeError under jit, where the result's shape would depend on values.
+    ConcretizationTypeError under jit, where the result's shape would depend on values. `trim` says where: 'f', 'b' or
+    both.
 
     >>> jnp.trim_zeros(jnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int32)

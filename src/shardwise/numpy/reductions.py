@@ -33,9 +33,7 @@ from shardwise.numpy._promote import (
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
-    constant,
     is_bool,
-    is_inexact,
     no_out,
     promote_shapes,
     requested,
@@ -43,7 +41,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
-from shardwise.numpy.predicates import isnan, to_bool
+from shardwise.numpy.predicates import to_bool
 from shardwise.transforms.jit.composed import composed
 
 WIDER: dict[Any, np.dtype[Any]] = {
@@ -153,7 +151,15 @@ def sum(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The sum over `axis`. Bools and small integers are added as int32 (or uint32) unless told not to.
+    """The sum of `a` over `axis`. Bools and small integers are added as int32 (or uint32).
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a number that is combined with the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
+        promote_integers: False keeps the dtype of bools and small integers.
 
     >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([4, 6], dtype=int32)
@@ -176,7 +182,15 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The product over `axis`. Bools and small integers are multiplied as int32 (or uint32) unless told not to.
+    """The product of `a` over `axis`. Bools and small integers are multiplied as int32 (or uint32).
+
+    Args:
+        dtype: the dtype of the computation and of the result.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a number that is combined with the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out.
+        promote_integers: False keeps the dtype of bools and small integers.
 
     >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([3, 8], dtype=int32)
@@ -218,7 +232,14 @@ def _extremum(
 def max(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The greatest element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it.
+    """The greatest element of `a` over `axis`, NaN if one is. ValueError for none without `initial`, and `where`
+    without it.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: a lower bound of the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out. Needs `initial`.
 
     >>> jnp.max(jnp.array([[1, 5], [7, 0]]), axis=1)
     Array([5, 7], dtype=int32)
@@ -230,7 +251,14 @@ def max(
 def min(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The least element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it.
+    """The least element of `a` over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without
+    it.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        initial: an upper bound of the result, and the result for no elements.
+        where: bools that broadcast with `a`; elements where they are false are left out. Needs `initial`.
 
     >>> jnp.min(jnp.array([[1, 5], [7, 0]]), axis=1)
     Array([1, 0], dtype=int32)
@@ -242,7 +270,11 @@ amax, amin = renamed(max, "amax"), renamed(min, "amin")
 
 
 def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
-    """The distance from the least to the greatest element over `axis`.
+    """The distance from the least to the greatest element of `a` over `axis`.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.ptp(jnp.array([3, 9, 5]))
     Array(6, dtype=int32)
@@ -254,7 +286,13 @@ def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> 
 
 @composed(1)
 def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether all elements over `axis` are true (not 0).
+    """Whether all elements of `a` over `axis` are true (not 0). A bool array without the reduced dims.
+
+    Args:
+        axis: a dim or several; None means all.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.all(jnp.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
@@ -264,7 +302,13 @@ def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, 
 
 @composed(1)
 def any(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether some element over `axis` is true (not 0).
+    """Whether some element of `a` over `axis` is true (not 0). A bool array without the reduced dims.
+
+    Args:
+        axis: a dim or several; None means all.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the reduced dims, with size 1.
+        where: bools that broadcast with `a`; elements where they are false are left out.
 
     >>> jnp.any(jnp.array([[True, False], [False, False]]), axis=1)
     Array([ True, False], dtype=bool)
@@ -283,7 +327,10 @@ def _truth(
 
 
 def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The number of elements over `axis` that are not 0.
+    """The number of elements of `a` over `axis` that are not 0.
+
+    Args:
+        keepdims: keep the reduced dims, with size 1.
 
     >>> jnp.count_nonzero(jnp.array([[0, 7], [8, 9]]), axis=0)
     Array([1, 2], dtype=int32)
@@ -336,7 +383,14 @@ def _position(name: str, a: Any, axis: int | None, out: None, keepdims: bool | N
 
 @composed(1)
 def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the greatest element along `axis` (None: of the flattened array); the first of several, or of NaNs.
+    """The index of the greatest element of `a` along `axis` (None: of the flattened array); the first of several, or
+    of NaNs.
+
+    Integers of the default dtype.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the dim, with size 1.
 
     >>> jnp.argmax(jnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
     Array([1, 0], dtype=int32)
@@ -346,7 +400,14 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
 
 @composed(1)
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the least element along `axis` (None: of the flattened array); the first of several, or of NaNs.
+    """The index of the least element of `a` along `axis` (None: of the flattened array); the first of several, or of
+    NaNs.
+
+    Integers of the default dtype.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        keepdims: keep the dim, with size 1.
 
     >>> jnp.argmin(jnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
     Array([0, 1], dtype=int32)
@@ -354,116 +415,6 @@ def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
     return _position("argmin", a, axis, out, keepdims, lax.argmin)
 
 
-def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """`argmax` that skips NaN; -1 where all are NaN.
-
-    >>> jnp.nanargmax(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(2, dtype=int32)
-    """
-    return _nan_position("nanargmax", a, axis, out, keepdims, -np.inf, argmax)
-
-
-def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """`argmin` that skips NaN; -1 where all are NaN.
-
-    >>> jnp.nanargmin(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(0, dtype=int32)
-    """
-    return _nan_position("nanargmin", a, axis, out, keepdims, np.inf, argmin)
-
-
-def _nan_position(
-    name: str, a: Any, axis: int | None, out: None, keepdims: bool | None, least: float, find: Any
-) -> Array:
-    no_out(name, out)
-    x = array(name, a)
-    if not is_inexact(x.dtype):
-        return find(x, axis, keepdims=keepdims)
-    missing = isnan(x)
-    found = find(where_(missing, constant(x, least), x), axis, keepdims=keepdims)
-    nothing = all(missing, axis, keepdims=bool(keepdims))
-    return where_(nothing, literal(-1, found.dtype), found)
-
-
-# -- skipping NaN ----------------------------------------------------------------------------------------------
-
-
-def _without_nan(x: Array, replacement: Any) -> Array:
-    return where_(isnan(x), constant(x, replacement), x) if is_inexact(x.dtype) else x
-
-
-def nansum(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array:
-    """`sum` with NaN as 0.
-
-    >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(4., dtype=float32)
-    """
-    refuse_mask("nansum", where)
-    x = _without_nan(array("nansum", a), 0)
-    return sum(x, axis, dtype, out, keepdims, initial, where)
-
-
-def nanprod(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array:
-    """`prod` with NaN as 1.
-
-    >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
-    Array(6., dtype=float32)
-    """
-    refuse_mask("nanprod", where)
-    x = _without_nan(array("nanprod", a), 1)
-    return prod(x, axis, dtype, out, keepdims, initial, where)
-
-
-def nanmax(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array:
-    """`max` that skips NaN; NaN where all are.
-
-    >>> jnp.nanmax(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(3., dtype=float32)
-    """
-    return _nan_extremum("nanmax", a, axis, out, keepdims, initial, where, -np.inf, max)
-
-
-def nanmin(
-    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> Array:
-    """`min` that skips NaN; NaN where all are.
-
-    >>> jnp.nanmin(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(1., dtype=float32)
-    """
-    return _nan_extremum("nanmin", a, axis, out, keepdims, initial, where, np.inf, min)
-
-
-def _nan_extremum(
-    name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, least: float, extremum: Any
-) -> Array:
-    refuse_mask(name, where)
-    x = array(name, a)
-    result = extremum(_without_nan(x, least), axis, out, keepdims, initial, where)
-    if not is_inexact(x.dtype) or initial is not None:
-        return result
-    return where_(all(isnan(x), axis, keepdims=keepdims), constant(result, np.nan), result)
-
-
 __all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max", "min", "nanargmax",
-    "nanargmin", "nanmax", "nanmin", "nanprod", "nansum", "prod", "ptp", "sum", 
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max", "min", "prod", "ptp", "sum", 
 ]  # fmt: skip

@@ -53,6 +53,13 @@ from shardwise.transforms.jit.composed import composed
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """Elementwise `x` where `condition` is true (not 0), else `y`; with `condition` alone `nonzero` of it.
 
+    Args:
+        size: the number of results, needed under transformations; more are cut off.
+        fill_value: what fills the result where there are fewer than `size`.
+
+    Raises:
+        ValueError: `size` or `fill_value` is given with `x` and `y`.
+
     >>> x = jnp.array([-1.0, 2.0])
     >>> jnp.where(x > 0, x, 0.0)
     Array([0., 2.], dtype=float32)
@@ -71,7 +78,10 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """Elementwise the choice that belongs to the first condition that is true, else `default`.
+    """Elementwise the item of `choicelist` that belongs to the first true condition in `condlist`, else `default`.
+
+    Raises:
+        ValueError: the lists differ in length or are empty.
 
     >>> jnp.select([jnp.array([True, False])], [jnp.array([1, 2])], 9)
     Array([1, 9], dtype=int32)
@@ -122,10 +132,10 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
-    """Elementwise the value of the function that belongs to the last condition that is true.
+    """Elementwise the value of the function that belongs to the last condition of `condlist` that is true.
 
-    `funclist` holds functions of `x` (called with `args` and `kw`) and scalars, one for each condition and perhaps one
-    more for where none is true (default 0). ValueError for another number of them.
+    `funclist` holds functions of `x` (called with `args` and `kw`) and scalars, one for each condition and perhaps
+    one more for where none is true (default 0). ValueError for another number of them.
 
     >>> jnp.piecewise(jnp.array([-2.0, 3.0]), [jnp.array([True, False])], [lambda x: -x, lambda x: x])
     Array([2., 3.], dtype=float32)
@@ -212,7 +222,11 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The indices of the elements of the flattened array that are not 0; see `nonzero`.
+    """The indices of the elements of the flattened `a` that are not 0; see `nonzero`.
+
+    Args:
+        size: the number of results, needed under transformations; more are cut off.
+        fill_value: what fills the result where there are fewer than `size`.
 
     >>> jnp.flatnonzero(jnp.array([[0, 7], [8, 0]]))
     Array([1, 2], dtype=int32)
@@ -222,7 +236,11 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The indices of the elements that are not 0 as the rows of a matrix; see `nonzero`.
+    """The indices of the elements of `a` that are not 0 as the rows of a matrix; see `nonzero`.
+
+    Args:
+        size: the number of results, needed under transformations; more are cut off.
+        fill_value: what fills the result where there are fewer than `size`.
 
     >>> jnp.argwhere(jnp.array([[0, 7], [8, 0]]))
     Array([[0, 1],
@@ -238,9 +256,15 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
 ) -> Array:
-    """The slices along `axis` (None: elements of the flattened array) where the 1-d `condition` is true.
+    """The slices of `a` along `axis` (None: elements of the flattened array) where the 1-d `condition` is true.
 
     With `size` that many slices: more are cut off, missing ones filled with `fill_value`.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+
+    Raises:
+        ValueError: `condition` has other than one dim, or is true beyond the dim.
 
     >>> jnp.compress(jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([[3, 4]], dtype=int32)
@@ -267,7 +291,9 @@ def compress(
 
 
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """The elements of the flattened array where the flattened condition is true; see `compress`.
+    """The elements of the flattened `arr` where the flattened condition is true; see `compress`.
+
+    The result has `size` elements, filled up with `fill_value`.
 
     >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
     Array([1, 3], dtype=int32)
@@ -278,6 +304,9 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
 
 def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     """`arr` with its elements where `mask` is true replaced by those of `vals`, repeated as needed. Needs inplace=False.
+
+    Raises:
+        ValueError: `arr` and `mask` differ in size, `vals` is empty, or `inplace` is true.
 
     >>> jnp.place(jnp.arange(4), jnp.array([True, False, True, False]), jnp.array([9]), inplace=False)
     Array([9, 1, 9, 3], dtype=int32)
@@ -307,13 +336,17 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """The indices along each dim of `shape` for indices into the flattened array; out of range they are clipped.
 
+    Raises:
+        TypeError: `indices` is not of integers.
+
     >>> jnp.unravel_index(jnp.array([2, 4]), (2, 3))
     (Array([0, 1], dtype=int32), Array([2, 1], dtype=int32))
     """
     x = value("unravel_index", indices)
-    if isinstance(shape, Tracer) or (isinstance(shape, Sequence) and any(isinstance(n, Tracer) for n in shape)):
+    listed: Any = shape if hasattr(shape, "__iter__") else (shape,)
+    if isinstance(shape, Tracer) or any(isinstance(n, Tracer) for n in listed):
         return _unravelled(x, shape)
-    sizes = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
+    sizes = tuple(int(n) for n in listed)
     total = math.prod(sizes)
     if is_bool(x.dtype) or not is_integer(x.dtype):
         raise TypeError(f"unravel_index takes integers, got {x.dtype}.")
@@ -349,8 +382,16 @@ def _unravelled(x: Value, shape: Any) -> tuple[Array, ...]:
 def ravel_multi_index(
     multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *, dtype: Any = None
 ) -> Array:
-    """The indices into the flattened array for indices along each dim; those out of range raise, wrap, are clipped, or (`mode` 'ignore')
-    count as they are.
+    """The indices into a flattened array of the sizes `dims` for `multi_index`, arrays of integers, one for each dim.
+
+    Args:
+        mode: for indices out of range: 'raise' needs concrete ones, 'wrap' takes the remainder, 'clip' clamps, 'ignore' counts on.
+        order: 'C' or 'F': row-major or column-major.
+        dtype: the result's; by default the default integer.
+
+    Raises:
+        AssertionError: `multi_index` and `dims` differ in length.
+        ValueError: an index is no integer or, with mode 'raise', out of range.
 
     >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([2, 1])), (2, 3))
     Array([2, 4], dtype=int32)

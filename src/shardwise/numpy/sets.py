@@ -259,7 +259,10 @@ class _UniqueInverseResult(NamedTuple):
 
 
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueAllResult:
-    """The distinct elements, their first positions, the inverse, and their counts; each NaN is one. See `unique`.
+    """The distinct elements of `x`, their first positions, the inverse, and their counts; each NaN is one. See
+    `unique`.
+
+    `size` and `fill_value` as there.
 
     >>> jnp.unique_all(jnp.array([3, 1, 3])).inverse_indices
     Array([1, 0, 1], dtype=int32)
@@ -268,7 +271,7 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) ->
 
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueCountsResult:
-    """The distinct elements and their counts; each NaN is one. See `unique`.
+    """The distinct elements of `x` and their counts; each NaN is one. See `unique`. `size` and `fill_value` as there.
 
     >>> jnp.unique_counts(jnp.array([3, 1, 3])).counts
     Array([1, 2], dtype=int32)
@@ -277,7 +280,7 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueInverseResult:
-    """The distinct elements and the inverse; each NaN is one. See `unique`.
+    """The distinct elements of `x` and the inverse; each NaN is one. See `unique`. `size` and `fill_value` as there.
 
     >>> jnp.unique_inverse(jnp.array([3, 1, 3])).inverse_indices
     Array([1, 0, 1], dtype=int32)
@@ -286,7 +289,7 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
 
 
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The distinct elements; each NaN is one. See `unique`.
+    """The distinct elements of `x`; each NaN is one. See `unique`. `size` and `fill_value` as there.
 
     >>> jnp.unique_values(jnp.array([3, 1, 3]))
     Array([1, 3], dtype=int32)
@@ -328,7 +331,7 @@ def _isin(x: Array, tests: Array) -> Array:
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The elements of either array, sorted and distinct; `size` and `fill_value` as for `unique`.
+    """The elements of `ar1` or `ar2`, sorted and distinct; `size` and `fill_value` as for `unique`.
 
     >>> jnp.union1d(jnp.array([3, 1]), jnp.array([1, 2]))
     Array([1, 2, 3], dtype=int32)
@@ -399,7 +402,8 @@ def intersect1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """The elements that are in both arrays, sorted and distinct; with `return_indices` also their first positions in each.
+    """The elements that are in both `ar1` and `ar2`, sorted and distinct; with `return_indices` also their first
+    positions in each.
 
     `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
     stands `fill_value` (by default the least element), and as position the size of the array.
@@ -433,7 +437,7 @@ def intersect1d(
 def setxor1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The elements that are in exactly one of the arrays, sorted and distinct.
+    """The elements that are in exactly one of the arrays `ar1` and `ar2`, sorted and distinct.
 
     `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
     stands `fill_value`, by default the least element.

@@ -55,6 +55,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
 
     Raises:
         TypeError: the sizes do not multiply to that of `a`, or are no concrete ints. ValueError for another `order`.
+        NotImplementedError: `order` is 'A'.
 
     >>> jnp.reshape(jnp.arange(6), (2, -1))
     Array([[0, 1, 2],
@@ -116,6 +117,12 @@ def _reversed_spec(out_sharding: Any, ndim: int) -> Any:
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     """The elements of `a` as one dim, in row-major ('C') or column-major ('F') order.
 
+    Args:
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
+    Raises:
+        NotImplementedError: `order` is 'A' or 'K'.
+
     >>> jnp.ravel(jnp.array([[1, 2], [3, 4]]), order='F')
     Array([1, 3, 2, 4], dtype=int32)
     """
@@ -166,7 +173,7 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    """`a` with two dims exchanged.
+    """`a` with the dims `axis1` and `axis2` exchanged.
 
     >>> jnp.swapaxes(jnp.ones((2, 3, 4)), 0, 2).shape
     (4, 3, 2)
@@ -180,6 +187,10 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
 def moveaxis(a: Any, source: Axes, destination: Axes) -> Array:
     """`a` with the dims `source` moved to the positions `destination`, the others keeping their order.
+
+    Raises:
+        TypeError: a dim occurs twice. ValueError: `source` and `destination` differ in number, or a dim is out of
+            range.
 
     >>> jnp.moveaxis(jnp.ones((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
@@ -201,6 +212,9 @@ def moveaxis(a: Any, source: Axes, destination: Axes) -> Array:
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     """`a` with the dim `axis` moved to stand before the dim `start`. Prefer `moveaxis`.
+
+    Raises:
+        ValueError: `axis` or `start` is out of range.
 
     >>> jnp.rollaxis(jnp.ones((2, 3, 4)), 2).shape
     (4, 2, 3)
@@ -238,7 +252,7 @@ def expand_dims(a: Any, axis: Axes) -> Array:
 
 
 def atleast_1d(*arys: Any) -> Any:
-    """Each array with one dim if it has none; a list if there are several.
+    """Each of the arrays `arys` with one dim if it has none; a list if there are several.
 
     >>> jnp.atleast_1d(3.0)
     Array([3.], dtype=float32, weak_type=True)
@@ -247,7 +261,7 @@ def atleast_1d(*arys: Any) -> Any:
 
 
 def atleast_2d(*arys: Any) -> Any:
-    """Each array with new dims in front, to have at least two; a list if there are several.
+    """Each of the arrays `arys` with new dims in front, to have at least two; a list if there are several.
 
     >>> jnp.atleast_2d(jnp.arange(3))
     Array([[0, 1, 2]], dtype=int32)
@@ -256,7 +270,8 @@ def atleast_2d(*arys: Any) -> Any:
 
 
 def atleast_3d(*arys: Any) -> Any:
-    """Each array with at least three dims: shapes (), (n,), (n, m) become (1, 1, 1), (1, n, 1), (n, m, 1).
+    """Each of the arrays `arys` with at least three dims: shapes (), (n,), (n, m) become (1, 1, 1), (1, n, 1), (n, m,
+    1).
 
     >>> jnp.atleast_3d(jnp.arange(2)).shape
     (1, 2, 1)
@@ -285,7 +300,7 @@ def new_dims(ndim: int, rank: int) -> Sequence[int]:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape to which these broadcast together. ValueError if they do not.
+    """The shape to which `shapes` broadcast together. ValueError if they do not.
 
     >>> jnp.broadcast_shapes((3, 1), (4,))
     (3, 4)
@@ -312,7 +327,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
 
 
 def broadcast_arrays(*args: Any) -> list[Array]:
-    """All arguments repeated to the one shape to which they broadcast. ValueError if there is none.
+    """All arrays `args` repeated to the one shape to which they broadcast. ValueError if there is none.
 
     >>> jnp.broadcast_arrays(jnp.array([1, 2]), jnp.array([[3], [4]]))
     [Array([[1, 2],

@@ -57,8 +57,13 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
 
 
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """The convolution of two 1-d arrays: f[n], f[m] -> f[n + m - 1] ('full'), f[max(n, m)] ('same') or where they overlap
-    wholly ('valid'). ValueError for other ranks, modes and empty arrays.
+    """The convolution of the 1-d arrays `a` and `v`: f[n], f[m] -> f[n + m - 1] ('full'), f[max(n, m)] ('same') or
+    where they overlap wholly ('valid'). ValueError for other ranks, modes and empty arrays.
+
+    Args:
+        mode: 'full', 'same' or 'valid'.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> jnp.convolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0]))
     Array([1., 3., 5., 3.], dtype=float32)
@@ -70,7 +75,12 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """The correlation of two 1-d arrays, `v` conjugated; sizes as for `convolve`.
+    """The correlation of the 1-d arrays `a` and `v`, `v` conjugated; sizes as for `convolve`.
+
+    Args:
+        mode: 'full', 'same' or 'valid', as for `convolve`.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> jnp.correlate(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.0, 1.0]))
     Array([2., 3.], dtype=float32)
@@ -82,7 +92,14 @@ def correlate(
 
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Truth values packed into the bits of bytes along `axis` (None: of the flattened array), zeros filling the last one.
+    """The truth values of `a` packed into the bits of bytes along `axis` (None: of the flattened array), zeros
+    filling the last one.
+
+    Args:
+        bitorder: 'big' or 'little': whether the first one is the highest bit.
+
+    Raises:
+        TypeError: `a` is not of integers or bools.
 
     >>> jnp.packbits(jnp.array([0, 0, 0, 0, 0, 1, 0, 1]))
     Array([5], dtype=uint8)
@@ -102,7 +119,14 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
-    """The bits of bytes (uint8) along `axis` (None: of the flattened array), cut or filled with zeros to `count`.
+    """The bits of the bytes `a` (uint8) along `axis` (None: of the flattened array), cut or filled with zeros to
+    `count`.
+
+    Args:
+        bitorder: 'big' or 'little': whether the highest bit comes first.
+
+    Raises:
+        TypeError: `a` is not of uint8.
 
     >>> jnp.unpackbits(jnp.array([5], dtype=jnp.uint8))
     Array([0, 0, 0, 0, 0, 1, 0, 1], dtype=uint8)

@@ -46,6 +46,7 @@ def svd(
     """Singular values s (descending) and vectors: a = u s vh. Without `compute_uv` the values alone.
 
     `hermitian` uses the eigenvalues of Hermitian matrices. `subset_by_index` keeps a range of the values.
+    `full_matrices`: u and vh are square, else they have min(m, n) columns and rows.
 
     >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]])).S.round(4)
     Array([4., 3.], dtype=float32)
@@ -71,7 +72,7 @@ def _hermitian_svd(x: Array, compute_uv: bool, subset: tuple[int, int] | None) -
 
 
 def svdvals(x: Any, /) -> Array:
-    """The singular values, descending.
+    """The singular values of the matrices `x`, descending: [..., n, m] -> [..., min(n, m)].
 
     >>> jnp.linalg.svdvals(jnp.array([[3.0, 0.0], [0.0, 4.0]])).round(4)
     Array([4., 3.], dtype=float32)
@@ -81,7 +82,15 @@ def svdvals(x: Any, /) -> Array:
 
 @composed(1)
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
-    """The Moore-Penrose inverses; singular values up to `rtol` (default 10 max(m, n) eps) times the largest count as 0.
+    """The Moore-Penrose inverses of the matrices `a`: [..., n, m] -> [..., m, n]; singular values up to `rtol`
+    (default 10 max(m, n) eps) times the largest count as 0.
+
+    Args:
+        hermitian: the matrices are Hermitian, and eigenvalues serve.
+        rcond: an older name of `rtol`.
+
+    Raises:
+        ValueError: both `rtol` and `rcond` are given.
 
     >>> jnp.linalg.pinv(jnp.array([[2.0, 0.0], [0.0, 0.0]])).round(4)
     Array([[0.5, 0. ],
@@ -212,7 +221,14 @@ def _least_squares_jvp(primals: tuple[Array, Array, Array], tangents: tuple[Arra
 
 
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """How many singular values exceed `rtol` (default: the largest times max(m, n) eps).
+    """How many singular values of the matrices `M` exceed `rtol` (default: the largest times max(m, n) eps).
+
+    Args:
+        hermitian: the matrices are Hermitian, and eigenvalues serve.
+        tol: an older name of `rtol`.
+
+    Raises:
+        ValueError: both `rtol` and `tol` are given.
 
     >>> jnp.linalg.matrix_rank(jnp.ones((2, 2)))
     Array(1, dtype=int32)

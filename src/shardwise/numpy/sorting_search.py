@@ -61,6 +61,11 @@ def sort(
 ) -> Array:
     """`a` sorted along `axis` (None: flattened), by `descending` from the greatest on.
 
+    Args:
+        kind: only None, see `stable`.
+        order: only None, as there are no structured dtypes.
+        stable: equal elements keep their order.
+
     >>> jnp.sort(jnp.array([[3, 1, 2]]), descending=True)
     Array([[3, 2, 1]], dtype=int32)
     """
@@ -79,7 +84,14 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """The indices along `axis` (None: of the flattened array) that sort `a`; equal elements keep their order.
+    """The indices along `axis` (None: of the flattened array) that sort `a`, as integers of the dtype `dtype`
+    (default: the default one).
+
+    Args:
+        kind: only None, see `stable`.
+        order: only None, as there are no structured dtypes.
+        stable: equal elements keep their order.
+        descending: from the greatest on.
 
     >>> jnp.argsort(jnp.array([30, 10, 20]))
     Array([1, 2, 0], dtype=int32)
@@ -148,7 +160,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
 
 
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
-    """The indices along `axis` that partition `a`, those of greater elements in ascending order.
+    """The indices along `axis` that partition `a` at position `kth`, those of greater elements in ascending order.
 
     >>> jnp.argpartition(jnp.array([30, 10, 20]), 1)
     Array([1, 2, 0], dtype=int32)
@@ -188,6 +200,9 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     """The number of the bin of each element: i where ``bins[i-1] <= x < bins[i]`` (`right`: ``< x <=``).
 
     `bins` is 1-d, ascending or descending. ValueError for another rank.
+
+    Args:
+        method: how to search, as for `searchsorted`; without effect on the result.
 
     >>> jnp.digitize(jnp.array([0.5, 1.5, 9.0]), jnp.array([1.0, 2.0]))
     Array([0, 1, 2], dtype=int32)

@@ -117,6 +117,9 @@ def _weights(n: int, fweights: Any, aweights: Any) -> tuple[Array | None, Array 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """The correlations of the variables in `x` and `y`: covariances divided by both standard deviations. See `cov`.
 
+    Args:
+        rowvar: the rows are the variables, else the columns.
+
     >>> jnp.corrcoef(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
     Array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)

@@ -48,7 +48,7 @@ atan, atanh = renamed(arctan, "atan"), renamed(arctanh, "atanh")
 
 
 def log2(x: Any, /) -> Array:
-    """Elementwise logarithm to the base 2.
+    """Elementwise logarithm of `x` to the base 2, as a float.
 
     >>> jnp.log2(jnp.array([1.0, 8.0]))
     Array([0., 3.], dtype=float32)
@@ -59,7 +59,7 @@ def log2(x: Any, /) -> Array:
 
 
 def log10(x: Any, /) -> Array:
-    """Elementwise logarithm to the base 10.
+    """Elementwise logarithm of `x` to the base 10, as a float.
 
     >>> jnp.log10(jnp.array([1.0, 1000.0]))
     Array([0., 3.], dtype=float32)
@@ -77,7 +77,7 @@ def _by(x: Array, number: float) -> Array:
 
 
 def degrees(x: Any, /) -> Array:
-    """Elementwise radians to degrees.
+    """Elementwise `x` from radians to degrees, as floats.
 
     >>> jnp.degrees(jnp.pi / 2)
     Array(90., dtype=float32, weak_type=True)
@@ -87,7 +87,7 @@ def degrees(x: Any, /) -> Array:
 
 
 def radians(x: Any, /) -> Array:
-    """Elementwise degrees to radians.
+    """Elementwise `x` from degrees to radians, as floats.
 
     >>> jnp.radians(jnp.array([0.0, 180.0])).round(4)
     Array([0.    , 3.1416], dtype=float32)

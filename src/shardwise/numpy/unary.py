@@ -62,7 +62,11 @@ def sign(x: Any, /) -> Array:
 
 
 def absolute(x: Any, /) -> Array:
-    """Elementwise absolute value; the modulus of complex values.
+    """Elementwise absolute value of `x`, the modulus of complex values. The result has the shape of `x` and its
+    dtype, or the real one.
+
+    Raises:
+        TypeError: `x` is no array or number.
 
     >>> jnp.abs(jnp.array([-2.5, 3.0]))
     Array([2.5, 3. ], dtype=float32)
@@ -77,7 +81,7 @@ abs = renamed(absolute, "abs")
 
 
 def fabs(x: Any, /) -> Array:
-    """Elementwise absolute value as a float. TypeError for complex values.
+    """Elementwise absolute value of `x` as a float. TypeError for complex values.
 
     >>> jnp.fabs(jnp.array([-1, 2]))
     Array([1., 2.], dtype=float32)
@@ -145,6 +149,9 @@ def trunc(x: Any) -> Array:
 def fix(x: Any, out: None = None) -> Array:
     """Elementwise `x` without its fraction; the old name of `trunc`.
 
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+
     >>> jnp.fix(jnp.array([-1.5, 1.5]))
     Array([-1.,  1.], dtype=float32)
     """
@@ -153,7 +160,7 @@ def fix(x: Any, out: None = None) -> Array:
 
 
 def rint(x: Any, /) -> Array:
-    """Elementwise nearest integer, as a float; halves go to the even neighbour.
+    """Elementwise nearest integer of `x`, as a float; halves go to the even neighbour.
 
     >>> jnp.rint(jnp.array([0.5, 1.5]))
     Array([0., 2.], dtype=float32)
@@ -168,6 +175,10 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Elementwise `a` rounded to this number of decimals, halves to even.
 
     NotImplementedError for integers and negative `decimals`, ValueError for bools.
+
+    Args:
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
+        out: only None, as arrays are immutable; NotImplementedError otherwise.
 
     >>> jnp.round(jnp.array([1.25, 2.5]), 1)
     Array([1.2, 2.5], dtype=float32)
@@ -199,7 +210,8 @@ around = renamed(round, "around")
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """Elementwise `x` with NaN and the infinities replaced: by 0 and by the largest and least finite value, if not given.
+    """Elementwise `x` with NaN and the infinities replaced: by `nan`, `posinf` and `neginf`, of which the last two
+    are the largest and the least finite value if not given.
 
     `copy` changes nothing: arrays are immutable, and the result is a new one.
 
@@ -228,7 +240,7 @@ def _replace(x: Value, mask: Value, new: Any) -> Array:
 
 
 def real(val: Any, /) -> Array:
-    """Elementwise real part.
+    """Elementwise real part of `val`.
 
     >>> jnp.real(jnp.array([1 + 2j]))
     Array([1.], dtype=float32)
@@ -238,7 +250,7 @@ def real(val: Any, /) -> Array:
 
 
 def imag(val: Any, /) -> Array:
-    """Elementwise imaginary part; zeros for reals.
+    """Elementwise imaginary part of `val`; zeros for reals.
 
     >>> jnp.imag(jnp.array([1 + 2j]))
     Array([2.], dtype=float32)
@@ -252,7 +264,7 @@ def imag(val: Any, /) -> Array:
 
 
 def conjugate(x: Any, /) -> Array:
-    """Elementwise complex conjugate; reals stay.
+    """Elementwise complex conjugate of `x`; reals stay.
 
     >>> jnp.conj(jnp.array([1 + 2j]))
     Array([1.-2.j], dtype=complex64)
@@ -265,7 +277,7 @@ conj = renamed(conjugate, "conj")
 
 
 def angle(z: Any, deg: bool = False) -> Array:
-    """Elementwise angle of a complex value, in radians or degrees; 0 or pi for reals.
+    """Elementwise angle of the complex `z`, in radians or degrees; 0 or pi for reals.
 
     >>> jnp.angle(jnp.array([1j, -1]), deg=True)
     Array([ 90., 180.], dtype=float32)

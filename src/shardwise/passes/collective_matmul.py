@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ProgramMap, Var, literal, map_equations
+from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ProgramMap, Var, literal
 from shardwise.ir.op import Op
 from shardwise.ir.program import Source
 from shardwise.ir.types import Axes
@@ -62,7 +62,7 @@ class Ring:
 
 def collective_matmul(program: Program, pays: Callable[[Ring], bool] = lambda ring: True) -> Program:
     """The same program with rings where `pays` says so, in loop bodies and branches too."""
-    ringed = ProgramMap(lambda p: _ringed(map_equations(p, ringed), pays))
+    ringed = ProgramMap(lambda p: _ringed(ringed.inside(p), pays))
     return ringed.of(program)
 
 

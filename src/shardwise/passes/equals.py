@@ -35,7 +35,9 @@ class Equals:
             if params is None:
                 params = self.numbers.setdefault(frozenset(exact_items(eqn.params)), len(self.numbers))
                 self.number_of[id(eqn.params)] = params
-            found = self.first.setdefault((eqn.op, tuple([key_of(a) for a in inputs]), params, more), eqn)
+            found = self.first.setdefault(
+                (eqn.op, params, more, *[a if type(a) is Var else key_of(a) for a in inputs]), eqn
+            )
         except TypeError:  # params that do not hash
             return None
         return None if found is eqn else found
@@ -48,8 +50,8 @@ def merged(
     equals, left = Equals(), dict[Atom, Atom]()
     kept: list[Equation] = []
     for eqn in equations:
-        if left and any(a in left for a in eqn.inputs if isinstance(a, Var)):
-            inputs = tuple([left.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs])
+        if not left.keys().isdisjoint(eqn.inputs):
+            inputs = tuple([left.get(a, a) for a in eqn.inputs])
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         first = equals.of(eqn, eqn.inputs, *[placements.get(v) for v in eqn.outputs])
         if first is None:

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 def without_elements(region: Region, eqn: Equation) -> bool:
     """Record results that have no elements as fills. True if all are such, and the op does nothing besides."""
-    types = [v.aval for v in eqn.outputs]
-    moot = eqn.op.collective is None and not calls_user(eqn)
-    if not moot or not types or any(t.size or is_key_dtype(t.dtype) for t in types):
+    for var in eqn.outputs:
+        if var.aval.size or is_key_dtype(var.aval.dtype):
+            return False
+    if not eqn.outputs or eqn.op.collective is not None or calls_user(eqn):
         return False
     for var in eqn.outputs:
         region.views[var] = spread(Stored(literal(0, var.aval.dtype), (), ()), var.aval.shape, eqn)

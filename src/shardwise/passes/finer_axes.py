@@ -19,7 +19,7 @@ def finer_mesh(program: Program, layouts: Mapping[Var, DimAxes], grid: Grid) -> 
     """A mesh with each axis cut where a reshape of a value split by it needs a cut; None if none does."""
     sizes = grid.axis_sizes
     cuts: dict[str, int] = {}  # axis -> size of its major part
-    for eqn in _equations(program):
+    for eqn in _reshapes(program, set()):
         for axis, major in _cuts(eqn, layouts, sizes):
             cuts.setdefault(axis, major)
     if not cuts:
@@ -28,20 +28,26 @@ def finer_mesh(program: Program, layouts: Mapping[Var, DimAxes], grid: Grid) -> 
     return tuple(f"_{i}" for i in range(len(parts))), tuple(parts)
 
 
-def _equations(program: Program) -> Iterator[Equation]:
+def _reshapes(program: Program, plain: set[int]) -> Iterator[Equation]:
+    """The equations that give the elements of one operand another shape. `plain`: ids of params that hold no programs."""
     for eqn in program.equations:
-        yield eqn
-        for _, inner in subprograms(eqn.params):
-            yield from _equations(inner)
+        if len(eqn.inputs) == len(eqn.outputs) == 1 and eqn.op.rule is not None:
+            x, out = eqn.inputs[0].aval, eqn.outputs[0].aval
+            if x.size == out.size and x.shape != out.shape:
+                yield eqn
+        if id(eqn.params) in plain:
+            continue
+        inner = subprograms(eqn.params)
+        if not inner:
+            plain.add(id(eqn.params))
+        for _, p in inner:
+            yield from _reshapes(p, plain)
 
 
 def _cuts(eqn: Equation, layouts: Mapping[Var, DimAxes], sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The axes that split a dim made of several factors and that the first of these does not take whole."""
     atoms = (*eqn.inputs, *eqn.outputs)
-    if len(atoms) != 2 or len(eqn.inputs) != 1 or eqn.op.rule is None:
-        return
-    x, out = (a.aval for a in atoms)
-    if x.shape == out.shape or x.size != out.size or not any(any(_layout(a, layouts)) for a in atoms):
+    if not any([any(_layout(a, layouts)) for a in atoms]):
         return
     types = (eqn.inputs[0].aval,), tuple([v.aval for v in eqn.outputs])
     rule = eqn.op.sharding_rule(*types, ExactParams(eqn.params))

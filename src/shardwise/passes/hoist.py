@@ -28,7 +28,10 @@ def hoist(program: Program) -> Program:
 def _hoisted(program: Program) -> Program:
     equations: list[Equation] = []
     for eqn in program.equations:
-        equations += _ahead(eqn)
+        if eqn.op.region is None:
+            equations.append(eqn)
+        else:
+            equations += _ahead(eqn)
     return program if len(equations) == len(program.equations) else replace(program, equations=tuple(equations))
 
 

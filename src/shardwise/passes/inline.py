@@ -5,21 +5,25 @@ An op that has a simpler form for literal operands (`Op.static`) takes that form
 
 from __future__ import annotations
 
-from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, SharedParams, Var, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, SharedParams, Var, map_equations, subprograms
 
 
 def inline_calls(program: Program) -> Program:
-    """`program` without call equations; each inlined equation gets fresh variables."""
+    """`program` without call equations; each inlined equation gets fresh variables. Equal params become one object."""
     has_calls: dict[Program, bool] = {}
 
     def inlined(program: Program) -> Program:
         if not _has_calls(program, has_calls):
-            return program
+            return map_equations(program, with_shared_params)
         equations: list[Equation] = []
         names: dict[Var, Atom] = {}
         _splice(program, names, equations, bodies, shared)
         outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
+
+    def with_shared_params(eqn: Equation) -> Equation:
+        params = shared(eqn.params)
+        return eqn if params is eqn.params else Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
 
     bodies, shared = ProgramMap(inlined), SharedParams()
     return bodies.of(program)
@@ -40,13 +44,10 @@ def _has_calls(program: Program, known: dict[Program, bool]) -> bool:
 def _splice(
     program: Program, names: dict[Var, Atom], equations: list[Equation], bodies: ProgramMap, shared: SharedParams
 ) -> None:
-    def read(a: Atom) -> Atom:
-        return a if isinstance(a, Literal) else names.get(a, a)
-
     for eqn in program.equations:
-        inputs = tuple(read(a) for a in eqn.inputs)
+        inputs = tuple([names.get(a, a) for a in eqn.inputs])  # type: ignore[arg-type]
         if eqn.op.inline is None:
-            outputs = tuple(Var(v.aval) for v in eqn.outputs)
+            outputs = tuple([Var(v.aval) for v in eqn.outputs])
             names.update(zip(eqn.outputs, outputs, strict=True))
             renamed = bodies(Equation(eqn.op, inputs, outputs, shared(eqn.params), eqn.source))
             simpler = None if eqn.op.static is None else eqn.op.static(renamed)

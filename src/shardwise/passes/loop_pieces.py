@@ -5,41 +5,33 @@
 Comes in: a per-device program. Goes out: the program with such loops as `in_pieces`. A round of the whole would read and write memory;
 a piece stays in the cache. Under `vmap`, a `while_loop` whose elements stop at different times ends for each piece when that is done.
 
-Which dims of which values are cut follows from the sharding rules: a dim is followed through the loop, and each equation must say
-that it computes its parts apart from each other.
+Which dims of which values are cut is found by `loop_cuts`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from shardwise.ir import (
     ANY_GOES_ON,
-    Atom,
     Branches,
     Equation,
-    Literal,
     Loop,
     Program,
-    ShapedArray,
     Var,
     map_equations,
     map_programs,
     region_of,
     subprograms,
 )
-from shardwise.ops.control.scan import scan_p
-from shardwise.ops.shapes.pieces import slice_p
-from shardwise.ops.shapes.reshape import reshape_p
+from shardwise.passes.loop_cuts import Followed, alone, cut, localized, outermost, simple, swept
 from shardwise.passes.small import runs_small
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import available
 from shardwise.runtime.small import Pieces, in_pieces, small_cost, writable
-from shardwise.sharding.rule import Kind
 
 
 def with_loops_in_pieces(program: Program, env: Env) -> Program:
@@ -57,7 +49,7 @@ def _in_pieces(eqn: Equation, env: Env) -> Equation:
         own = map_programs(eqn, _of_each_device)
         pieces = _pieces(own) if _may_be_cut(region, math.prod(env.axis_sizes)) else None
         if pieces is not None:
-            program = _alone(own)
+            program = alone(own)
             return Equation(in_pieces, program.inputs, eqn.outputs, {"program": program, "pieces": pieces}, eqn.source)
     # Where devices take part at different times, a loop inside must know which do: an element that takes no part may never stop.
     asked = eqn.inputs[0].aval if isinstance(region, Branches) else region.test and region.test.outputs[0].aval
@@ -68,7 +60,7 @@ def _may_be_cut(loop: Loop, devices: int) -> bool:
     """Whether it goes round often enough, with large values, and all that it does is simple."""
     if (loop.length is not None and loop.length < costs.LOOP_FEWEST) or _size(loop) * devices <= costs.FUSED_FEWEST:
         return False
-    return all(_simple(_of_each_device(p)) for p in loop.programs)
+    return all(simple(_of_each_device(p)) for p in loop.programs)
 
 
 def _of_each_device(test: Program) -> Program:
@@ -85,44 +77,22 @@ def _of_each_device(test: Program) -> Program:
     return replace(test, equations=(*before, asked), outputs=(answer,))
 
 
-def _alone(eqn: Equation) -> Program:
-    """An equation as a program of its operands that have names."""
-    inputs = tuple(dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)))
-    return Program(inputs, (eqn,), eqn.outputs, 0, "pieces")
-
-
 def _size(loop: Loop) -> int:
     """The elements of the largest value that goes round."""
     first = loop.num_consts
     return max((v.aval.size for v in loop.body.inputs[first : first + loop.num_carry]), default=0)
 
 
-def _simple(program: Program) -> bool:
-    """Whether all equations are elementwise, reductions or moves, and know nothing of other devices."""
-    return all(_is_simple(e) for e in program.equations)
-
-
-def _is_simple(eqn: Equation) -> bool:
-    op = eqn.op
-    if op.has_effects(eqn.params) or op.collective is not None or op.product or op.place is not None:
-        return False
-    if any(eqn.params.get("sum_axes", ())):
-        return False
-    if region_of(eqn) is not None:
-        return all(_simple(p) for _, p in subprograms(eqn.params))
-    return op.emit is not None or op.fold is not None or op.view or op.boxes is not None
-
-
 def _pieces(eqn: Equation) -> Pieces | None:
-    program = _alone(eqn)
-    found = _cut(program)
-    if found is None or not _outermost(program, found.dims):
+    program = alone(eqn)
+    found = cut(program)
+    if found is None or not outermost(program, found.dims):
         return None
     n, dims = found.size, found.dims
     step = min(n, _step(found))
     if step == n or _work(program) < costs.LOOP_LEAST:
         return None
-    inner = _fitting(_localized(program, dims, step))
+    inner = _fitting(localized(program, dims, step))
     if inner is None:
         return None
     parts = min(n // step, max(1, int(_work(program) / costs.LOOP_PART)), costs.SMALL_PARTS)
@@ -132,21 +102,15 @@ def _pieces(eqn: Equation) -> Pieces | None:
     sizes = [whole] * parts + [size for size in (more, tail) if size]
     programs: dict[int, Program] = {}
     for size in dict.fromkeys(sizes):
-        piece = inner if size != tail else _fitting(_localized(program, dims, size))
+        piece = inner if size != tail else _fitting(localized(program, dims, size))
         if piece is None:
             return None
-        programs[size] = _swept(piece, size // step if size != tail else 1, program, dims)
+        programs[size] = swept(piece, size // step if size != tail else 1, program, dims)
     operands, results = tuple(map(dims.get, program.inputs)), tuple(map(dims.get, eqn.outputs))
     return Pieces(tuple(sizes), programs, operands, results)
 
 
-def _outermost(program: Program, dims: dict[Var, int]) -> bool:
-    """Whether entries along the cut dim follow each other in the memory of operands and results."""
-    ends = (*program.inputs, *program.equations[0].outputs)
-    return all(math.prod(v.aval.shape[: dims[v]]) == 1 for v in ends if v in dims)
-
-
-def _step(cut: _Followed) -> int:
+def _step(cut: Followed) -> int:
     """The number of entries that go through the loop at once."""
     row = max(v.aval.size // cut.size for v in cut.dims)
     if cut.stop_apart:
@@ -164,44 +128,15 @@ def _fitting(piece: Program) -> Program | None:
     """The program of a piece; where that is too large, as a sweep along a further dim. None if there is none, or no small program."""
     if max(v.aval.size for v in _values(piece)) <= costs.LOOP_PIECE_MOST:
         return piece if all(writable(e, 1) for e in piece.equations) else None
-    found = _cut(piece)
-    if found is None or not _outermost(piece, found.dims):
+    found = cut(piece)
+    if found is None or not outermost(piece, found.dims):
         return None
     n, dims, most = found.size, found.dims, min(found.size, _step(found))
     step = max(k for k in range(1, most + 1) if n % k == 0)
     if 4 * step < most:
         return None
-    inner = _fitting(_localized(piece, dims, step))
-    return None if inner is None else _swept(inner, n // step, piece, dims)
-
-
-def _swept(piece: Program, length: int, whole: Program, dims: dict[Var, int]) -> Program:
-    """`piece` for one entry after the other of its operands that `whole` has cut: these have a dim more in front, as have results."""
-    cut = [v in dims for v in whole.inputs]
-    inputs = tuple([Var(_more(v.aval, length) if c else v.aval) for v, c in zip(piece.inputs, cut, strict=True)])
-    consts, rows = ([i for i, c in enumerate(cut) if c is which] for which in (False, True))
-    order = [*consts, *rows]
-    body = replace(piece, inputs=tuple([piece.inputs[i] for i in order]))
-    stacked = tuple([Var(_more(a.aval, length)) for a in piece.outputs])
-    params = {"body": body, "num_consts": len(consts), "num_carry": 0, "length": length, "reverse": False, "unroll": 1}
-    equations = [Equation(scan_p, tuple([inputs[i] for i in order]), stacked, params)]
-    outputs: list[Var] = []
-    for var, atom, result in zip(stacked, piece.outputs, whole.outputs, strict=True):
-        if result in dims:
-            outputs.append(var)
-        else:  # the same for all
-            first, one = Var(_more(atom.aval, 1)), Var(atom.aval)
-            zero, shape = (0,) * var.aval.ndim, first.aval.shape
-            cutting = {"start_indices": zero, "limit_indices": shape, "strides": None}
-            equations.append(Equation(slice_p, (var,), (first,), cutting))
-            shaping = {"new_sizes": atom.aval.shape, "out_sharding": None}
-            equations.append(Equation(reshape_p, (first,), (one,), shaping))
-            outputs.append(one)
-    return Program(inputs, tuple(equations), tuple(outputs), 0, piece.name)
-
-
-def _more(aval: ShapedArray, length: int) -> ShapedArray:
-    return aval.update(shape=(length, *aval.shape))
+    inner = _fitting(localized(piece, dims, step))
+    return None if inner is None else swept(inner, n // step, piece, dims)
 
 
 def _values(program: Program) -> Iterator[Var]:
@@ -210,154 +145,3 @@ def _values(program: Program) -> Iterator[Var]:
         yield from eqn.outputs
         for _, inner in subprograms(eqn.params):
             yield from _values(inner)
-
-
-# -- which dims are cut --------------------------------------------------------------------------------------------------
-
-
-class _Whole(Exception):
-    """The dim is needed as a whole somewhere."""
-
-
-def _cut(program: Program) -> _Followed | None:
-    """Where a dim is in each value that has it: of the largest carry, the first dim that can be cut."""
-    (eqn,) = program.equations
-    loop = region_of(eqn)
-    assert isinstance(loop, Loop)
-    carries = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
-    seed = max(carries, key=lambda v: v.aval.size)
-    for d, n in enumerate(seed.aval.shape):
-        if n > 1:
-            try:
-                return _Followed(seed, d, n).through(program)
-            except _Whole:
-                continue
-    return None
-
-
-class _Followed:
-    """A dim, followed from one value to all that have it."""
-
-    def __init__(self, seed: Var, dim: int, size: int) -> None:
-        self.dims = {seed: dim}
-        self.size = size
-        self._apart: list[tuple[Var, ...]] = []  # the carries of loops that stop at different times
-
-    @property
-    def stop_apart(self) -> bool:
-        """Whether its elements stop at different times."""
-        return bool(self._apart)
-
-    def through(self, program: Program) -> _Followed:
-        """The dim in each value; `_Whole` where parts of it meet."""
-        known = 0
-        while known != len(self.dims):
-            known = len(self.dims)
-            self._program(program)
-        if any(v not in self.dims for carries in self._apart for v in carries):
-            raise _Whole  # it would go round more often for some pieces than for others
-        return self
-
-    def _program(self, program: Program, goes_on: Atom | None = None, carries: tuple[Var, ...] = ()) -> None:
-        """`goes_on`: whether any element does, in a loop with these carries."""
-        for eqn in program.equations:
-            region = region_of(eqn)
-            if isinstance(region, Loop):
-                self._loop(eqn, region)
-            elif isinstance(region, Branches):
-                for p in region.programs:
-                    self._same(zip(eqn.inputs[1:], p.inputs, strict=True))
-                    self._same(zip(eqn.outputs, p.outputs, strict=True))
-                    self._program(p)
-            else:
-                reduces = eqn.outputs[0] is goes_on and any(a in self.dims for a in eqn.inputs if isinstance(a, Var))
-                if reduces:
-                    self._apart.append(carries)
-                self._equation(eqn, reduces)
-
-    def _loop(self, eqn: Equation, loop: Loop) -> None:
-        body, n, k = loop.body, loop.num_consts, loop.num_carry
-        self._same(zip(eqn.inputs[loop.consts], body.inputs[:n], strict=True))
-        for group in zip(
-            eqn.inputs[loop.carry], body.inputs[n : n + k], body.outputs[:k], eqn.outputs[:k], strict=True
-        ):
-            self._same(itertools.pairwise(group))
-        for rows, row in (
-            *zip(eqn.inputs[loop.rows], body.inputs[n + k :], strict=True),
-            *zip(eqn.outputs[k:], body.outputs[k:], strict=True),
-        ):
-            self._row(rows, row)
-        self._program(body)
-        if loop.test is not None:
-            test, first = loop.test, loop.test_consts.stop - loop.test_consts.start
-            self._same(zip(eqn.inputs[loop.test_consts], test.inputs[:first], strict=True))
-            self._same(zip(body.inputs[n : n + k], test.inputs[first:], strict=True))
-            self._program(test, test.outputs[0] if test.name == ANY_GOES_ON else None, test.inputs[first:])
-
-    def _equation(self, eqn: Equation, reduces: bool) -> None:
-        """`reduces`: it may combine the parts, because each part of the loop asks only for its own."""
-        atoms = (*eqn.inputs, *eqn.outputs)
-        if not any(isinstance(a, Var) and a in self.dims for a in atoms):
-            return
-        in_types, out_types = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
-        rule = eqn.op.sharding_rule(in_types, out_types, eqn.params)
-        factors = {rule.tensors[t][self.dims[a]] for t, a in enumerate(atoms) if isinstance(a, Var) and a in self.dims}
-        (dim, *others) = factors
-        if others or len(dim) != 1 or rule.kinds[dim[0]] is not (Kind.REDUCE if reduces else Kind.PASS):
-            raise _Whole
-        for tensor, atom in zip(rule.tensors, atoms, strict=True):
-            places = [d for d, fs in enumerate(tensor) if dim[0] in fs]
-            if len(places) > 1 or any(tensor[d] != dim for d in places):
-                raise _Whole
-            if places:
-                self._set(atom, places[0])
-            elif isinstance(atom, Var) and atom in self.dims:
-                raise _Whole
-
-    def _same(self, pairs: object) -> None:
-        for a, b in pairs:  # type: ignore[attr-defined]
-            self._link(a, b, 0)
-
-    def _row(self, rows: Atom, row: Atom) -> None:
-        self._link(rows, row, 1)
-
-    def _link(self, a: Atom, b: Atom, more: int) -> None:
-        """Value `a` has the dim `more` places further back than `b`."""
-        if isinstance(a, Var) and a in self.dims:
-            self._set(b, self.dims[a] - more)
-        if isinstance(b, Var) and b in self.dims:
-            self._set(a, self.dims[b] + more)
-
-    def _set(self, atom: Atom, dim: int) -> None:
-        if isinstance(atom, Literal) or dim < 0 or self.dims.setdefault(atom, dim) != dim:
-            raise _Whole
-
-
-# -- the program of a piece ----------------------------------------------------------------------------------------------
-
-
-def _localized(program: Program, dims: dict[Var, int], size: int) -> Program:
-    """`program` for parts of `size` elements along these dims."""
-    renamed: dict[Var, Var] = {}
-
-    def var(v: Var) -> Var:
-        if v not in renamed:
-            d, shape = dims.get(v), v.aval.shape
-            renamed[v] = Var(v.aval if d is None else v.aval.update(shape=(*shape[:d], size, *shape[d + 1 :])))
-        return renamed[v]
-
-    def atoms(given: Sequence[Atom]) -> tuple[Atom, ...]:
-        return tuple([a if isinstance(a, Literal) else var(a) for a in given])
-
-    def of(p: Program) -> Program:
-        equations = tuple(map(equation, p.equations))
-        return replace(p, inputs=tuple(map(var, p.inputs)), equations=equations, outputs=atoms(p.outputs))
-
-    def equation(e: Equation) -> Equation:
-        inputs, outputs = atoms(e.inputs), tuple(map(var, e.outputs))
-        params = map_programs(e, of).params
-        if e.op.localize is not None and any(a in dims for a in (*e.inputs, *e.outputs)):
-            params = dict(e.op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
-        return Equation(e.op, inputs, outputs, params, e.source)
-
-    return of(program)

@@ -7,7 +7,7 @@ global shape: ops that treat the rows of one device as a whole move the same ato
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise.ir import Atom, ShapedArray
 from shardwise.ops.devices.all_gather import all_gather_op
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from shardwise.passes.partition import Region
 
 
+class Copy(NamedTuple):
+    """A local value in another layout, as a value of this global shape."""
+
+    dims: DimAxes
+    shape: tuple[int, ...]
+    atom: Atom
+
+
 def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
     """`atom`, of global type `aval`, in layout `want`, which is not the one that it has."""
     sizes = region.grid.axis_sizes
@@ -32,8 +40,9 @@ def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: Sh
         source, before = region.sliced[atom, aval.shape]
         if resharding_bytes(before, want, aval.shape, aval.itemsize, sizes) < sent:
             return region.reshard(source, before, want, aval)
-    if sent and (atom, want, aval.shape) in region.moves:
-        return region.moves[atom, want, aval.shape]
+    known = copy_of(region, atom, want, aval.shape) if sent else None
+    if known is not None:
+        return known
     direct = sends_blocks_twice(steps) and device_bytes(have, want, aval.shape, aval.itemsize, sizes) < sent
     across = region.across
     direct = direct or (across is not None and takes_detours(steps, across[1]))
@@ -45,11 +54,21 @@ def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: Sh
         moved = atom
         for step in steps:
             moved = _step(region, moved, step, aval)
+    region.known.remembered += 1
     if sent:
-        region.moves[atom, want, aval.shape] = moved
+        region.moves[atom] = (*region.moves.get(atom, ()), Copy(want, aval.shape, moved))
     else:
         region.sliced[moved, aval.shape] = atom, have
+        region.known.parts.add(moved)
     return moved
+
+
+def copy_of(region: Region, atom: Atom, dims: DimAxes, shape: tuple[int, ...]) -> Atom | None:
+    """The local value that `atom` became when it was brought into these dims; None if it was not."""
+    for known in region.moves.get(atom, ()):
+        if known.dims == dims and known.shape == shape:
+            return known.atom
+    return None
 
 
 def _step(region: Region, atom: Atom, step: Step, aval: ShapedArray) -> Atom:

@@ -24,7 +24,7 @@ from shardwise.passes.equals import merged
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
-from shardwise.passes.moves import resharded
+from shardwise.passes.moves import Copy, resharded
 from shardwise.passes.positions import Positions, positions_of
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.remade import remade
@@ -75,7 +75,7 @@ class Region:
     steady: set[Atom] = field(default_factory=set)
     # By slice of a local value, and the global shape: that value and its layout. Then: local values in other layouts.
     sliced: dict[tuple[Atom, Shape], tuple[Atom, DimAxes]] = field(default_factory=dict)
-    moves: dict[tuple[Atom, DimAxes, Shape], Atom] = field(default_factory=dict)
+    moves: dict[Atom, tuple[Copy, ...]] = field(default_factory=dict)
     windows: dict[Any, tuple[Atom, Atom]] = field(default_factory=dict)  # exchanged ones and their fill values
     # By window with another fill value: the one that it was made of.
     refills: dict[Atom, Any] = field(default_factory=dict)
@@ -266,6 +266,7 @@ class Region:
         self.known.moves += 1
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
+            self.known.windowed += 1
             return Assembler(self, atom.aval).assemble(view, want)
         if (
             isinstance(atom, Var)
@@ -274,6 +275,7 @@ class Region:
             and self._sends(atom, have, want)
         ):
             made = remade(self, atom, want)
+            self.known.asked.append((atom, want, made is not None))
             if made is not None:
                 return made
         return self.reshard(local, have, want, atom.aval)
@@ -289,10 +291,11 @@ class Region:
         """Partition every equation of `program`; its inputs must be defined."""
         self.partitioned, left = merged(program.equations, self.placements)
         self.given = frozenset([left.get(a, a) for a in program.outputs if isinstance(a, Var)])
+        outer = self.current
         for eqn in self.partitioned:
-            outer, self.current = self.current, eqn
+            self.current = eqn
             self.equation(eqn)
-            self.current = outer
+        self.current = outer
         for atom in program.outputs:
             if isinstance(atom, Var) and atom in left:
                 self._copy(left[atom], atom)
@@ -307,7 +310,7 @@ class Region:
 
     def equation(self, eqn: Equation) -> None:
         """Partition an equation as its op requires."""
-        if without_elements(self, eqn):
+        if eqn.outputs and not eqn.outputs[0].aval.size and without_elements(self, eqn):
             return
         if eqn.op.partition is not None:
             eqn.op.partition(self, eqn)
@@ -337,6 +340,7 @@ class Region:
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
             return moved_fills(self, eqn, boxes, operands)
+        self.known.windowed += 1  # readers decide whether a view is laid out
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view
@@ -393,7 +397,9 @@ class Region:
 
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, reshard the operands, compute, reduce."""
-        if not self.framed(eqn) and not with_windows(self, eqn):
+        if self.framed(eqn) or with_windows(self, eqn):
+            self.known.windowed += 1
+        else:
             self._split(eqn, self.placed(eqn))
 
     def _split(self, eqn: Equation, out_dims: tuple[DimAxes, ...]) -> None:
@@ -500,7 +506,8 @@ class Region:
         outs = local_results(op, types, ExactParams(params), varying, context_token())
         for out, aval, dims in zip(outs, out_types, out_dims, strict=True):
             expected = shape_of(aval.shape, dims, self.sizes)
-            assert out.shape == expected, f"{eqn}: local result {out} should have shape {expected}"
+            fits = out.shape == expected and not any(out.spec)
+            assert fits, f"{eqn}: local result {out} should have shape {expected}, split over no mesh"
         return params, outs, need
 
     def _on_grid(self, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:

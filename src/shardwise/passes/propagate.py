@@ -150,10 +150,15 @@ class _Graph:
             i = None if isinstance(atom, Literal) else self.ids.get(atom)
             if i is not None and self._dividing(atom.aval.shape, self.dims[i]) != self.dims[i]:
                 divided[i] = ((),) * atom.aval.ndim
+        known: dict[tuple[tuple[int, ...], DimAxes], DimAxes] = {}
         for var, i in self.ids.items():
             dims = divided.get(i)
             if dims is None:
-                dims = divided[i] = self._dividing(var.aval.shape, self.dims[i])
+                key = var.aval.shape, self.dims[i]
+                dims = known.get(key)
+                if dims is None:
+                    dims = known[key] = self._dividing(*key)
+                divided[i] = dims
             out[var] = dims
         return out
 
@@ -219,9 +224,12 @@ class _Graph:
 
     def _node(self, flow: Flow, ids: tuple[int, ...]) -> int:
         n = len(self.nodes)
+        users, nothing = self.users, self.nothing
         for i in ids:
-            if i != self.nothing and (not self.users[i] or self.users[i][-1] != n):
-                self.users[i].append(n)
+            if i != nothing:
+                its = users[i]
+                if not its or its[-1] != n:
+                    its.append(n)
         self.nodes.append((flow, ids))
         return n
 
@@ -246,7 +254,8 @@ class _Graph:
             else:
                 self._equation(eqn)
             for var in eqn.outputs:
-                self.id_of(var)
+                if var not in self.ids:
+                    self.id_of(var)
         self._pull(constrained)
 
     def _early(self, atoms: Sequence[Atom]) -> int:
@@ -264,8 +273,9 @@ class _Graph:
         if flow is None:
             flow = self.flows[key] = equation_flow(eqn, early)
         if flow.turns:
-            id_of = self.id_of
-            self._node(flow, tuple([id_of(a) for a in atoms]))
+            ids, id_of = self.ids, self.id_of
+            found = [ids.get(a) for a in atoms]  # type: ignore[arg-type]
+            self._node(flow, tuple([id_of(a) if i is None else i for a, i in zip(atoms, found, strict=True)]))
 
     def _edges(self, eqn: Equation) -> None:
         for sources, targets in self.edges[eqn]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from shardwise.ir import Atom, Equation, Literal, Var, calls_user, subprograms
 from shardwise.passes.grid import DimAxes
+from shardwise.passes.moves import copy_of
 from shardwise.sharding.rule import Kind
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ MOST_EQUATIONS = 32
 
 def remade(region: Region, var: Var, want: DimAxes) -> Atom | None:
     """`var` in layout `want`, computed from values that each device holds whole; None if other values are needed."""
-    needed: dict[Equation, None] = {}
-    held: dict[Atom, Atom] = {}  # by split value: the local atom that is all of it
-    if not _collect(region, var, var.aval.size, needed, held, whole=not any(want)):
+    found = _needed(region, var, want)
+    if found is None:
         return None
+    needed, held = found
     copies: dict[Atom, Var] = {v: Var(v.aval) for v in (*held, *[v for eqn in needed for v in eqn.outputs])}
     inner = region.placing({new: want for old, new in copies.items() if old.aval.shape == var.aval.shape})
     for old, atom in held.items():
@@ -43,6 +44,18 @@ def remade(region: Region, var: Var, want: DimAxes) -> Atom | None:
         inner.current = outer
     local, have = inner.read(copies[var])
     return inner.reshard(local, have, want, var.aval)
+
+
+def is_remade(region: Region, var: Var, want: DimAxes) -> bool:
+    """Whether `remade` makes anything of a value."""
+    return _needed(region, var, want) is not None
+
+
+def _needed(region: Region, var: Var, want: DimAxes) -> tuple[dict[Equation, None], dict[Atom, Atom]] | None:
+    """The equations that make `var` from whole values, and by split value the local atom that is all of it."""
+    needed: dict[Equation, None] = {}
+    held: dict[Atom, Atom] = {}
+    return (needed, held) if _collect(region, var, var.aval.size, needed, held, whole=not any(want)) else None
 
 
 def _collect(
@@ -63,7 +76,7 @@ def _collect(
     eqn = region.makers.get(atom)
     if eqn is None or eqn in needed:
         return eqn is not None
-    if not _makes_anywhere(eqn, whole) or len(needed) >= MOST_EQUATIONS:
+    if len(needed) >= MOST_EQUATIONS or not _is_made_anywhere(region, eqn, whole):
         return False
     if not all([_collect(region, a, size, needed, held, whole) for a in eqn.inputs]):
         return False
@@ -78,11 +91,21 @@ def _whole_copy(region: Region, atom: Atom) -> Atom | None:
 
 def whole_copy(region: Region, local: Atom, shape: tuple[int, ...]) -> Atom | None:
     """The local atom that is all of a value: gathered for another reader, or what the part was cut from; None if there is none."""
-    moved = region.moves.get((local, ((),) * len(shape), shape))
+    moved = copy_of(region, local, ((),) * len(shape), shape)
     if moved is not None:
         return moved
     source, dims = region.sliced.get((local, shape), (None, ()))
     return None if any(dims) else source
+
+
+def _is_made_anywhere(region: Region, eqn: Equation, whole: bool) -> bool:
+    """`_makes_anywhere`, asked once for equal equations."""
+    key = eqn.op, id(eqn.params), whole, tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
+    known = region.known.anywhere
+    found = known.get(key)
+    if found is None:
+        found = known[key] = eqn.params, _makes_anywhere(eqn, whole)
+    return found[1]
 
 
 def _makes_anywhere(eqn: Equation, whole: bool) -> bool:

@@ -35,6 +35,7 @@ def exchanged_windows(
 ) -> Atom:
     """The devices' windows of `sources`, values of global type `aval`; positions outside of these hold `fill`."""
     region.known.moves += 1
+    region.known.windowed += 1
     ends = _ends(params)
     key = tuple(sources), axes, tuple(params.items())
     if ends is not None and key in region.windows:

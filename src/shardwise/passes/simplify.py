@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import is_not
 from typing import Any
 
 from shardwise.ir import (
@@ -14,7 +13,6 @@ from shardwise.ir import (
     Program,
     ProgramMap,
     Var,
-    map_equations,
     region_of,
 )
 from shardwise.passes.equals import Equals, key_of
@@ -24,7 +22,7 @@ from shardwise.passes.live_results import LiveResults
 def simplify(program: Program) -> Program:
     """The same program simplified, loop bodies and branches included."""
     live = LiveResults()
-    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(map_equations(p, simplified)))))
+    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(simplified.inside(p)))))
     return simplified.of(program)
 
 
@@ -41,7 +39,7 @@ def cheaper_forms(program: Program) -> Program:
         return a if isinstance(a, Literal) else names.get(a, a)
 
     for eqn in program.equations:
-        if names:
+        if not names.keys().isdisjoint(eqn.inputs):
             eqn = Equation(eqn.op, tuple(map(read, eqn.inputs)), eqn.outputs, eqn.params, eqn.source)
         if eqn.op.rewrite is None:
             equations.append(eqn)
@@ -70,8 +68,9 @@ def common_subexpressions(program: Program) -> Program:
         return a if isinstance(a, Literal) else replaced.get(a, a)
 
     for eqn in program.equations:
-        inputs = tuple([read(a) for a in eqn.inputs]) if replaced else eqn.inputs
-        if any(map(is_not, inputs, eqn.inputs)):
+        inputs = eqn.inputs
+        if not replaced.keys().isdisjoint(inputs):
+            inputs = tuple(map(read, inputs))
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         first = equals.of(eqn, inputs)
         if first is not None:

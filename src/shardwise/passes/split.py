@@ -14,7 +14,7 @@ from typing import Any
 
 from shardwise.base.caches import recent
 from shardwise.base.config import Token
-from shardwise.ir import ExactParams, Need, Program, ShapedArray
+from shardwise.ir import Atom, ExactParams, Need, Program, ShapedArray
 from shardwise.ir.op import Op, Types
 from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_choices, with_idle_axes
 from shardwise.passes.grid import Axes, DimAxes
@@ -56,6 +56,11 @@ class Known:
         takes_seconds: whether it is taken then.
         templates: the local equations per op, params, types and layouts.
         moves: how often a value was brought into another layout, or windows exchanged: what then happens follows from earlier moves.
+        remembered: how many values in other layouts regions remember.
+        parts: local values that were cut from others that are there.
+        anywhere: by op, params and types of an equation, whether any device can compute any part of its results.
+        asked: the values that might have been computed again in the layout that they were brought into, that layout, and whether they were.
+        windowed: how often an equation was partitioned by windows, frames, fills or views, which depend on its neighbours.
         weighed: how often the number of readers decided how an equation is split.
         positions: per program, by the id of its equations: where its uneven values lie in their frames.
     """
@@ -67,6 +72,11 @@ class Known:
     takes_seconds: bool = False
     templates: dict[Any, Template] = field(default_factory=dict)
     moves: int = 0
+    remembered: int = 0
+    anywhere: dict[Any, tuple[Any, bool]] = field(default_factory=dict)
+    parts: set[Atom] = field(default_factory=set["Atom"])
+    asked: list[tuple[Atom, DimAxes, bool]] = field(default_factory=list["tuple[Atom, DimAxes, bool]"])
+    windowed: int = 0
     weighed: int = 0
     positions: dict[int, tuple[Any, Positions]] = field(default_factory=dict)
 
@@ -298,7 +308,10 @@ def local_params(
 ) -> dict[str, Any]:
     """The params of an op on local operands of these types; its results have the layouts `out_dims` of their global types."""
     given: Any = dict(params)
-    if op.localize is not None and any(map(any, (*in_dims, *out_dims))):
+    typed = any(
+        t.mesh is not None for t in out_types
+    )  # by params: local types have no mesh, also where its axes are of size 1
+    if op.localize is not None and (typed or any(map(any, (*in_dims, *out_dims)))):
         known = dict(scope)
         outs = tuple(local_type(t, d, dict(sizes), known) for t, d in zip(out_types, out_dims, strict=True))
         given = dict(op.localize(given, types, outs))

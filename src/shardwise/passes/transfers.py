@@ -75,11 +75,17 @@ class Transfer:
 
 def transfers_of(program: Program, sizes: Mapping[str, int]) -> tuple[Transfer, ...]:
     """Every collective of a device program over axes of these sizes, inner programs included."""
-    return tuple(_transfers(program, sizes, 1, False))
+    return tuple(_transfers(program, sizes, 1, False, set()))
 
 
-def _transfers(program: Program, sizes: Mapping[str, int], trips: int, endless: bool) -> Iterator[Transfer]:
+def _transfers(
+    program: Program, sizes: Mapping[str, int], trips: int, endless: bool, quiet: set[tuple[Op, int]]
+) -> Iterator[Transfer]:
+    """Those of a program that runs so many times. `quiet`: ops with ids of their params that send nothing and hold no programs."""
     for eqn in program.equations:
+        key = eqn.op, id(eqn.params)
+        if key in quiet:
+            continue
         op, params, _ = unwrapped(eqn.op, eqn.params)
         if op.collective is not None:
             if op.collective.counted:
@@ -89,9 +95,12 @@ def _transfers(program: Program, sizes: Mapping[str, int], trips: int, endless: 
             continue
         region = region_of(eqn)
         bodies = region.programs if region is not None else [p for _, p in subprograms(eqn.params)]
+        if not bodies:
+            quiet.add(key)
         length = region.length if isinstance(region, Loop) else None
         for body in bodies:
-            yield from _transfers(body, sizes, trips * (1 if length is None else length), endless or length is None)
+            rounds = trips * (1 if length is None else length)
+            yield from _transfers(body, sizes, rounds, endless or length is None, quiet)
 
 
 def _transfer(eqn: Equation, op: Op, params: Params, sizes: Mapping[str, int], trips: int, endless: bool) -> Transfer:

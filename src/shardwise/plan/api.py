@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.collector import uncollected
 from shardwise.base.tree import tree_map
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -31,6 +32,11 @@ def plan(f: Callable[..., Any], *args: Any, on: str | Machine, **kwargs: Any) ->
 
     Raises:
         ValueError: there is no such machine, or the mesh does not fit it.
+
+    >>> x = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
+    >>> plan = jax.plan.plan(lambda x: x @ x, x, on="v5e-1")
+    >>> plan.fits, plan.flops == 2 * 1024**3
+    (True, True)
     """
     return _planned(f, args, kwargs, on)
 
@@ -40,10 +46,17 @@ def advise(
 ) -> tuple[Advice, ...]:
     """What to change of ``f(*args, **kwargs)`` for the machine `on`: the advice of its plan, and the policies of `checkpoint` and the
     batches that are worth trying, also if the step fits as it is.
+
+    >>> step = lambda x, w: jnp.tanh(x @ w).sum()
+    >>> args = jax.ShapeDtypeStruct((64, 256), jnp.float32), jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    >>> for advice in jax.plan.advise(step, args, on="v5e-1"):
+    ...     print(advice.change)
+    Take a batch of 1,024 in place of 64
     """
     return _planned(f, args, kwargs or {}, on, thorough=True).advice
 
 
+@uncollected
 def _planned(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], on: str | Machine, thorough: bool = False
 ) -> Plan:

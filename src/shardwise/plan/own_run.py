@@ -88,7 +88,13 @@ class OwnRun:
 
 @contextmanager
 def watched_run(measure: bool = False) -> Generator[OwnRun]:
-    """Watch what runs inside; what was compiled before is not seen."""
+    """Watch what runs inside; what was compiled before is not seen. With `measure` also measured.
+
+    >>> with jax.plan.watched_run() as run:
+    ...     _ = jax.jit(lambda x: x + 1)(jnp.arange(3))
+    >>> len(run.plans())
+    1
+    """
     run = OwnRun(measure)
     with observed(run.watch):
         yield run

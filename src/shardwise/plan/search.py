@@ -114,6 +114,14 @@ def search(
 
     Raises:
         ValueError: there is no such machine, policy or mesh axis, a size or a batch is not positive, or the mesh of `args` does not fit.
+
+    >>> mesh = jax.sharding.AbstractMesh((4,), ("data",))
+    >>> at = lambda *spec: jax.NamedSharding(mesh, jax.P(*spec))
+    >>> x = jax.ShapeDtypeStruct((64, 256), jnp.float32, sharding=at("data"))
+    >>> w = jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=at())
+    >>> found = jax.plan.search(lambda x, w: jnp.tanh(x @ w).sum(), (x, w), on="v5e-4", layouts=4, processes=1)
+    >>> len(found.front) > 0
+    True
     """
     choices = Choices(meshes, specs, remat, batch, machines, layouts, processes)
     with planned_run(on) as run:

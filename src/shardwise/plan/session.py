@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import install_recorder, recorder
-from shardwise.ir import calls_user, source_text
+from shardwise.ir import Op, calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.sources import user_source
 from shardwise.planner import Machine, Plan, client_of, device_program_of, for_chip, make_plan, product_flops_of
@@ -83,9 +83,15 @@ class Run:
 
     def compiled(self, executable: DataFree) -> None:
         """Note a program of the user's, and what of it nobody will run."""
+        silent: set[tuple[Op, int]] = set()  # ops with the ids of their params
         for eqn in executable.program.equations:
+            key = (eqn.op, id(eqn.params))
+            if key in silent:
+                continue
             if calls_user(eqn):
                 self._note(eqn.source, "a callback is not called: its results are zeros")
+            else:
+                silent.add(key)
         if not executable.jitted:
             return
         program = executable.program
@@ -170,6 +176,10 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
 
     Raises:
         ValueError: there is no such machine, or another argument is out of range.
+
+    >>> with jax.plan.on("v5p-8") as run:
+    ...     print(len(jax.devices()), jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).shape)
+    4 (64, 64)
     """
     found = find(machine) if isinstance(machine, str) else machine
     run = Run(found, read, steps)

@@ -135,15 +135,16 @@ class _Clock:
 
     def _timed(self, groups: Sequence[Group], carry: frozenset[Var]) -> tuple[list[_Timed], dict[Atom, int]]:
         makers: dict[Atom, int] = {v: i for i, g in enumerate(groups) for v in g.writes}
-        near = {v for g in groups for v in g.writes if stays_near(v.aval.nbytes, self.machine.chip)}
-        near |= {v for v in carry if stays_near(v.aval.nbytes, self.machine.chip)}
+        chip = self.machine.chip
+        near = {v for g in groups for v in g.writes if stays_near(v.aval.nbytes, chip)}
+        near |= {v for v in carry if stays_near(v.aval.nbytes, chip)}
         timed: list[_Timed] = []
         known: dict[object, _Timed] = {}  # layers of an unrolled model repeat the same groups
         for i, group in enumerate(groups):
             key = _likeness(group, near)
-            if key not in known:
-                known[key] = self._time(group, near)
-            like = known[key]
+            like = known.get(key)
+            if like is None:
+                like = known[key] = self._time(group, near)
             waits_for = {at for v in group.reads if (at := makers.get(v, i)) != i}
             timed.append(_Timed(like.task, like.streams, like.slower, waits_for))
         return timed + self._fetches(groups, timed, makers), makers
@@ -290,16 +291,21 @@ class _Clock:
 def _likeness(group: Group, near: set[Var]) -> object:
     """Equal for groups that compute the same from values of the same types, on behalf of the same line."""
     numbers: dict[Atom, int] = {}
-
-    def of(atom: Atom) -> tuple[object, ...]:
-        return numbers.setdefault(atom, len(numbers)), atom.aval, atom in near
-
-    equations = [
-        (e.op, id(e.params), e.source, *[of(a) for a in e.inputs], None, *[of(v) for v in e.outputs])
-        for e in group.equations
-    ]
-    memory = [*[of(a) for a in group.reads], None, *[of(v) for v in group.writes]]
-    return group.kind, group.overlaps, group.rings, group.trips, id(group.body), *equations, *memory
+    key: list[object] = [group.kind, group.overlaps, group.rings, group.trips, id(group.body)]
+    lists: list[tuple[Atom, ...]] = []
+    for e in group.equations:
+        key += (e.op, id(e.params), e.source)
+        lists += (e.inputs, e.outputs)
+    for atoms in (*lists, group.reads, group.writes):
+        for atom in atoms:
+            at = numbers.get(atom)
+            if at is None:
+                at = numbers[atom] = len(numbers)
+                key += (at, atom.aval, atom in near)
+            else:
+                key.append(at)
+        key.append(None)
+    return tuple(key)
 
 
 def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[Var]) -> set[int]:
@@ -335,7 +341,11 @@ def _shared(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) 
 def _started(timed: _Timed, place: int, start: float, critical: bool) -> Task:
     """The task of the group at a place, which starts then."""
     place = place if timed.place is None else timed.place
-    return replace(timed.task, start=start, seconds=timed.seconds, critical=critical, place=place)
+    t = timed.task
+    return Task(
+        t.name, t.kind, t.stream, start, timed.seconds, t.flops, t.hbm_bytes, t.sent_bytes, t.axes, t.bound, t.value, t.cause, t.source,
+        t.backward, t.trips, t.body, critical, place,
+    )  # fmt: skip  # as `replace`, which takes twice as long, and there is a task for every kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +372,8 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
         for j in t.waits_for:
             readers[j].append(i)
     ready: dict[tuple[str, ...], list[int]] = {}
-    busy_until: dict[str, float] = {}
+    free_at = dict.fromkeys(streams_of, 0.0)
+    meeting = {one: [other for other in free_at if not set(one).isdisjoint(other)] for one in free_at}
     last_on: dict[str, int] = {}
     starts = [0.0] * len(timed)
     cause = [-1] * len(timed)
@@ -379,22 +390,24 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
     while True:
         # The task that comes first in the program among those that can start; then the next one.
         while True:
-            able = [
-                (heap[0], streams)
-                for streams, heap in ready.items()
-                if heap and all(busy_until.get(s, 0.0) <= now for s in streams)
-            ]
-            if not able:
+            i, streams, waiting = len(timed), (), []
+            for able, heap in ready.items():
+                if heap and heap[0] < i and free_at[able] <= now:
+                    i, streams, waiting = heap[0], able, heap
+            if not waiting:
                 break
-            i, streams = min(able)
-            heapq.heappop(ready[streams])
+            heapq.heappop(waiting)
             starts[i] = now
             end = now + seconds[i]
-            before = [last_on[s] for s in streams if s in last_on]
-            freed_by[i] = max(before, key=lambda j: starts[j] + seconds[j], default=-1)
+            if len(streams) == 1:
+                freed_by[i] = last_on.get(streams[0], -1)
+            else:
+                before = [last_on[s] for s in streams if s in last_on]
+                freed_by[i] = max(before, key=lambda j: starts[j] + seconds[j], default=-1)
             for s in streams:
-                busy_until[s] = end
                 last_on[s] = i
+            for others in meeting[streams]:
+                free_at[others] = max(free_at[others], end)
             heapq.heappush(events, (end, i))
         if not events:
             break
@@ -430,8 +443,10 @@ def _critical(
     at = last
     while at >= 0 and at not in found:
         found.add(at)
-        before = [j for j in (cause[at], freed_by[at]) if j >= 0]
-        at = max(before, key=lambda j: min(ends[j], starts[at]), default=-1) if starts[at] > 0 else -1
+        start, maker, busy = starts[at], cause[at], freed_by[at]
+        if start <= 0:
+            break
+        at = maker if busy < 0 or (maker >= 0 and min(ends[maker], start) >= min(ends[busy], start)) else busy
     return found
 
 

@@ -188,12 +188,16 @@ def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
     """
     readers: dict[Var, set[int]] = {}
     for i, eqn in enumerate(values.program.equations):
+        if values.roles[i] is Role.PRODUCT and eqn.outputs and eqn.outputs[0] not in values.stored:
+            readers[eqn.outputs[0]] = set()
+    for i, eqn in enumerate(values.program.equations):
         role = values.roles[i]
         if role in (Role.VIEW, Role.BARRIER) or (role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs)):
             continue
         for var in values.reads[i]:
             for leaf in (var,) if var in chosen.stored else chosen.leaves.get(var, ()):
-                readers.setdefault(leaf, set()).add(i)
+                if leaf in readers:
+                    readers[leaf].add(i)
     found: dict[int, tuple[int, ...]] = {}
     for i, eqn in enumerate(values.program.equations):
         out = eqn.outputs[0] if eqn.outputs else None

@@ -46,7 +46,10 @@ def _within(group: Group, outer: Values, target: Target) -> int:
 def _offloads(program: Program, known: dict[Program, bool]) -> bool:
     """Whether a program, or one that it runs, copies values to the host's memory."""
     if program not in known:
-        known[program] = any(role_of(e) is Role.OFFLOAD for e in program.equations) or any(
+        unlike = {
+            (e.op, id(e.params)): e for e in program.equations
+        }.values()  # where a value is copied to stands in the params
+        known[program] = any(role_of(e) is Role.OFFLOAD for e in unlike) or any(
             _offloads(p, known)
             for e in program.equations
             if e.op.region is not None and (region := region_of(e)) is not None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from shardwise.ir import Atom, Branches, Loop, Var, region_of
+from shardwise.ir import Atom, Branches, Loop, ShapedArray, Var, region_of
 from shardwise.planner.buffers import (
     HostMemory,
     Memory,
@@ -45,12 +45,16 @@ class Frame:
         fixed: values that lie in memory given from outside: arguments, constants and carries of a loop.
         homes: results to the input whose memory they take, None where they have memory of their own from the start.
         entries: results of a loop's body that are written into stacked arrays.
+        spans: the temporaries of orders of its groups, by identity of these.
     """
 
     values: Values
     fixed: set[Var]
     homes: dict[Var, Var | None] = field(default_factory=dict[Var, Var | None])
     entries: set[Var] = field(default_factory=set[Var])
+    spans: dict[int, tuple[Sequence[Group], list[Span]]] = field(
+        default_factory=dict[int, tuple[Sequence[Group], list[Span]]]
+    )
 
 
 def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target, frame: Frame | None = None) -> Memory:
@@ -144,37 +148,52 @@ def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var 
 
 
 def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
-    """The temporaries of one program."""
+    """The temporaries of one program; asked for one order several times they are found once."""
+    known = frame.spans.get(id(groups))
+    if known is None:
+        known = frame.spans[id(groups)] = groups, _found_spans(frame, groups, target)
+    return known[1]
+
+
+def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
     first, last = _readers(groups)
     starts = _asynchronous(groups, first, last)
     spans: list[Span] = []
     open_spans: dict[Var, Span] = {}
-    for var in frame.values.rows:
-        if var in frame.values.stored and var in last:
+    for var in frame.values.program.inputs if frame.values.rows else ():
+        if var in frame.values.rows and var in frame.values.stored and var in last:
             spans.append(Span(first[var], last[var], stored_bytes(var.aval, target), var))
+    homes, entries, host = frame.homes, frame.entries, frame.values.host
+    held: dict[ShapedArray, int] = {}
     for g, group in enumerate(groups):
         taken: set[Var] = set()
         before = len(spans)
         for var in group.writes:
-            if _needs_no_buffer(var, g, group, frame, last):
+            kept = var in homes or var in entries
+            if (kept or var in host) and _needs_no_buffer(var, g, group, frame, last):
                 continue
-            span = Span(starts.get(g, g), last.get(var, g), stored_bytes(var.aval, target), var, kind_of(group, var))
-            if var in frame.homes or var in frame.entries:
-                span.last = max(span.last, last.get(frame.homes.get(var) or var, g))
+            kind = kind_of(group, var) if group.kind == "loop" else "temporary"
+            nbytes = held.get(var.aval)
+            if nbytes is None:
+                nbytes = held[var.aval] = stored_bytes(var.aval, target)
+            span = Span(starts.get(g, g), last.get(var, g), nbytes, var, kind)
+            if kept:
+                span.last = max(span.last, last.get(homes.get(var) or var, g))
             source = _overwritten(group, var, g, last, open_spans, taken)
             if source is not None:
                 taken.add(source)
                 open_spans.pop(source).last = g - 1
             spans.append(span)
             open_spans[var] = span
-        scratch = group.scratch + _fetched_bytes(group, frame)
+        scratch = group.scratch + (_fetched_bytes(group, frame) if host else 0)
         if target.exchange_copies and group.kind == "collective":
             scratch += _copies(group, g, last, open_spans, len(spans) - before)
         if scratch:
             spans.append(Span(g, g, scratch, None))
     end = len(groups) - 1
     for span in spans:
-        span.last = min(span.last, end)
+        if span.last > end:
+            span.last = end
     return far_from_chip(spans, groups, target) if target.near_bytes else spans
 
 
@@ -185,8 +204,9 @@ def _readers(groups: Sequence[Group]) -> tuple[dict[Var, int], dict[Var, int]]:
     for g, group in enumerate(groups):
         for var in group.reads:
             if isinstance(var, Var):
-                first.setdefault(var, g)
                 last[var] = g
+                if var not in first:
+                    first[var] = g
     return first, last
 
 
@@ -253,13 +273,14 @@ def _overwritten(
     group: Group, var: Var, g: int, last: dict[Var, int], open_spans: dict[Var, Span], taken: set[Var]
 ) -> Var | None:
     """The operand that dies here and whose buffer `var` takes."""
+    nbytes = var.aval.nbytes
     for read in group.reads:
         if (
-            isinstance(read, Var)
+            read.aval.nbytes == nbytes
+            and isinstance(read, Var)
             and last.get(read) == g
             and read not in taken
             and read in open_spans
-            and read.aval.nbytes == var.aval.nbytes
             and _writes_in_place(group, read, var)
         ):
             return read

@@ -11,7 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from shardwise.ir import Var
+from shardwise.ir import Atom
 from shardwise.planner.work import Group
 
 Needs = Callable[[Sequence[Group]], int]
@@ -25,6 +25,8 @@ def ordered(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
     least = needs(best)
     late = postponed(best)
     for order in (late, freeing_first(late)):
+        if order == best:
+            continue
         found = needs(order)
         if found < least:
             best, least = order, found
@@ -34,12 +36,12 @@ def ordered(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
 def postponed(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Groups that write more bytes than die with them run right before their first reader."""
     position = list(range(len(groups)))
-    first: dict[Var, int] = {}
-    last: dict[Var, int] = {}
-    made = {v for group in groups for v in group.writes}
+    first: dict[Atom, int] = {}
+    last: dict[Atom, int] = {}
+    made: set[Atom] = {v for group in groups for v in group.writes}
     for g, group in enumerate(groups):
         for var in group.reads:
-            if isinstance(var, Var) and var in made:
+            if var in made:
                 first.setdefault(var, g)
                 last[var] = g
     key: list[tuple[float, int]] = [(float(g), 0) for g in position]
@@ -48,12 +50,12 @@ def postponed(groups: Sequence[Group]) -> tuple[Group, ...]:
         readers = [first[v] for v in group.writes if v in first]
         if len(readers) != len(group.writes) or not readers or group.kind == "loop":
             continue
-        written = sum(v.aval.nbytes for v in group.writes)
-        freed = sum(v.aval.nbytes for v in group.reads if isinstance(v, Var) and last.get(v) == g)
+        written = sum([v.aval.nbytes for v in group.writes])
+        freed = sum([v.aval.nbytes for v in group.reads if last.get(v) == g])
         if written > freed:
-            at = min(key[r] for r in readers)
+            at = min([key[r] for r in readers])
             key[g] = (at[0], at[1] - 1)
-    return tuple(groups[g] for g in sorted(position, key=lambda g: (key[g], g)))
+    return tuple([groups[g] for g in sorted(position, key=key.__getitem__)])  # groups with one key keep their order
 
 
 def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
@@ -71,16 +73,23 @@ def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(order)
 
 
-def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Var, set[int]]]:
+def dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Atom, set[int]]]:
     """How many groups each group waits for, and per value the groups that read it."""
-    makers = {v: g for g, group in enumerate(groups) for v in group.writes}
-    readers: dict[Var, set[int]] = {}
+    makers: dict[Atom, int] = {v: g for g, group in enumerate(groups) for v in group.writes}
+    readers: dict[Atom, set[int]] = {}
     waits: list[int] = []
     for g, group in enumerate(groups):
-        reads = [v for v in group.reads if isinstance(v, Var) and v in makers]
-        for var in reads:
-            readers.setdefault(var, set()).add(g)
-        waits.append(len({makers[v] for v in reads}))
+        found: set[int] = set()
+        for var in group.reads:
+            maker = makers.get(var)
+            if maker is not None:
+                found.add(maker)
+                at = readers.get(var)
+                if at is None:
+                    readers[var] = {g}
+                else:
+                    at.add(g)
+        waits.append(len(found))
     return waits, readers
 
 
@@ -88,7 +97,7 @@ def freeing_first(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Of the groups whose operands are there, always the one that frees most bytes less those that it writes."""
     waits, readers = dependences(groups)
     left = {v: len(r) for v, r in readers.items()}
-    gain = [-sum(v.aval.nbytes for v in group.writes if v in readers) for group in groups]
+    gain = [-sum([v.aval.nbytes for v in group.writes if v in readers]) for group in groups]
     for v, count in left.items():
         if count == 1:
             (only,) = readers[v]
@@ -104,11 +113,12 @@ def freeing_first(groups: Sequence[Group]) -> tuple[Group, ...]:
         done[g] = True
         order.append(groups[g])
         for var in groups[g].reads:
-            if not isinstance(var, Var) or var not in left:
+            count = left.get(var)
+            if count is None:
                 continue
-            left[var] -= 1
+            left[var] = count - 1
             readers[var].discard(g)
-            if left[var] == 1:
+            if count == 2:
                 (only,) = readers[var]
                 gain[only] += var.aval.nbytes
                 if waits[only] == 0:

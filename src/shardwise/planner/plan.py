@@ -17,7 +17,7 @@ from shardwise.planner.advice import advise
 from shardwise.planner.axes import MeshPlacement, place_axes
 from shardwise.planner.clock import interval, schedule, shares
 from shardwise.planner.course import times_by_place
-from shardwise.planner.flops import product_of
+from shardwise.planner.flops import Product, product_of
 from shardwise.planner.fuse import framed_groups
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
@@ -27,6 +27,8 @@ from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
 
 BUFFERS = 200  # of the peak that a plan keeps
+
+_Running = tuple[Equation, Product, int]  # a product, its sizes, and how often it runs
 
 
 @uncollected
@@ -45,7 +47,7 @@ def make_plan(
     memory = memory_of(program, parts, target, frame)
     tasks = schedule(parts, machine, placement)
     flops = math.fsum(t.flops for t in tasks.tasks)
-    products = tuple(_products(parts))
+    products = tuple(_products(parts, {}))
     transfers = transfers_of(program.program, program.sizes)
     return Plan(
         name=name or program.program.name,
@@ -82,39 +84,42 @@ def _profile(tasks: Schedule, memory: Memory) -> tuple[tuple[float, int], ...]:
     return (*points, (tasks.seconds, memory.arguments + memory.results - memory.aliased))
 
 
-def _products(parts: Sequence[Group], trips: int = 1) -> Iterator[tuple[Equation, int]]:
-    """Each product or convolution, with how often it runs."""
+def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1) -> Iterator[_Running]:
+    """Each product or convolution, with its sizes and how often it runs. `known`: sizes by op, params and types."""
     for group in parts:
         if group.body:
-            yield from _products(group.body, trips * (group.trips or 1))
+            yield from _products(group.body, known, trips * (group.trips or 1))
         for eqn in () if group.body else group.equations:
             if unwrapped(eqn.op, eqn.params)[0].product:
-                yield eqn, trips
+                key = (eqn.op, id(eqn.params), *[a.aval for a in eqn.inputs], eqn.outputs[0].aval)
+                product = known.get(key)
+                if product is None:
+                    product = known[key] = product_of(eqn)
+                yield eqn, product, trips
 
 
-def _flops_again(products: Sequence[tuple[Equation, int]]) -> float:
+def _flops_again(products: Sequence[_Running]) -> float:
     """What remat computes again: products of the backward pass that a line of the forward pass has, too.
 
     The derivatives of a product contract other dims than it does itself.
     """
     first: dict[Any, float] = {}
     again: dict[Any, float] = {}
-    for eqn, trips in products:
+    for eqn, product, trips in products:
         source = eqn.source
         if not source:
             continue
         op, params, _ = unwrapped(eqn.op, eqn.params)
         key = (source.place, op, params.get("dimension_numbers"))
         kept = again if source.backward else first
-        kept[key] = kept.get(key, 0.0) + product_of(eqn).flops * trips
+        kept[key] = kept.get(key, 0.0) + product.flops * trips
     return math.fsum(min(flops, first.get(key, 0.0)) for key, flops in again.items())
 
 
-def _peak_flops(products: Sequence[tuple[Equation, int]], machine: Machine) -> float:
+def _peak_flops(products: Sequence[_Running], machine: Machine) -> float:
     """The device's FLOP/s in the dtype of most of the products."""
     by_dtype: dict[str, float] = {}
-    for eqn, trips in products:
-        product = product_of(eqn)
+    for _, product, trips in products:
         name = max(product.dtypes, key=lambda d: d.itemsize).name
         by_dtype[name] = by_dtype.get(name, 0.0) + product.flops * trips
     peaks = machine.chip.flops

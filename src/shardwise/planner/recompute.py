@@ -8,15 +8,18 @@ into all their consumers. Values whose computation takes longer than writing and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwise.ir import Var
+from shardwise.ir import Atom, Var
 from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values
 
 MOST_READERS = 8  # a value that more groups read is stored: each of them would grow
 MOST_LEAVES = 12  # operands of a fused kernel
+_NONE: frozenset[Var] = frozenset()
+_NOBODY: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -28,12 +31,14 @@ class Chosen:
         cones: per light value that is not stored the positions of the equations that compute it from stored ones.
         leaves: those stored values.
         moved: those of them whose elements are read at other places than that of the result.
+        shared: per position whether a chain of light equations from there on has several readers somewhere, as far as that was asked.
     """
 
     stored: set[Var]
     cones: dict[Var, frozenset[int]] = field(default_factory=dict[Var, frozenset[int]])
     leaves: dict[Var, tuple[Var, ...]] = field(default_factory=dict[Var, tuple[Var, ...]])
-    moved: dict[Var, frozenset[Var]] = field(default_factory=dict[Var, frozenset[Var]])
+    moved: dict[Atom, frozenset[Var]] = field(default_factory=dict[Atom, frozenset[Var]])
+    shared: dict[int, bool] = field(default_factory=dict[int, bool])
 
 
 def choose_stored(values: Values, target: Target) -> Chosen:
@@ -73,26 +78,30 @@ def moved_operands(values: Values, chosen: Chosen, i: int) -> frozenset[Var]:
     eqn = values.program.equations[i]
     elsewhere = eqn.op.boxes is not None and eqn.op.emit is None
     found: set[Var] = set()
+    roots, turned, moved = values.roots, values.turned, chosen.moved
     for atom in eqn.inputs:
-        root = values.root(atom)
-        if not isinstance(root, Var):
-            continue
-        if elsewhere or atom in values.turned:
-            found.update(chosen.leaves.get(root, (root,)))
-        else:
-            found |= chosen.moved.get(root, frozenset())
-    return frozenset(found)
+        root = roots.get(atom, atom)
+        if elsewhere or atom in turned:
+            if isinstance(root, Var):
+                found.update(chosen.leaves.get(root, (root,)))
+        elif root in moved:
+            found |= moved[root]
+    return frozenset(found) if found else _NONE
 
 
 def _last_readers(values: Values) -> dict[Var, int]:
     """Per root the position of the last equation that reads it, also through light values."""
     last: dict[Var, int] = {}
+    roles, equations, stored, reads = values.roles, values.program.equations, values.stored, values.reads
     for i in range(len(values.roles) - 1, -1, -1):
         reach = i
-        if values.roles[i] is Role.LIGHT:
-            outs = values.program.equations[i].outputs
-            reach = max([last.get(out, i) for out in outs if out not in values.stored], default=i)
-        for var in values.reads[i]:
+        if roles[i] is Role.LIGHT:
+            outs = equations[i].outputs
+            if len(outs) != 1:
+                reach = max([last.get(out, i) for out in outs if out not in stored], default=i)
+            elif outs[0] not in stored:
+                reach = last.get(outs[0], i)
+        for var in reads[i]:
             if last.get(var, -1) < reach:
                 last[var] = reach
     return last
@@ -104,13 +113,16 @@ def _cone_of(
     """What equation `i` is computed from: stored values, the positions of the equations, and the cost of an element."""
     eqn = values.program.equations[i]
     size = max(eqn.outputs[0].aval.size, 1)
+    cost = float(cost_of(eqn))
+    reads, cones = values.reads[i], chosen.cones
+    if cones.keys().isdisjoint(reads):
+        return reads, frozenset((i,)), cost
     leaves: dict[Var, None] = {}
     cone = frozenset((i,))
-    cost = float(cost_of(eqn))
-    for var in values.reads[i]:
-        if var in chosen.cones:
+    for var in reads:
+        if var in cones:
             leaves.update(dict.fromkeys(chosen.leaves[var]))
-            cone |= chosen.cones[var]
+            cone |= cones[var]
             cost += costs[var] * min(1.0, var.aval.size / size)
         else:
             leaves[var] = None
@@ -128,14 +140,14 @@ def _is_computed_again(
     last: dict[Var, int],
 ) -> bool:
     """Whether `var`, which need not be stored, is computed by each of its readers."""
-    users = values.users.get(var, [])
+    users = values.users.get(var, _NOBODY)
     nbytes = var.aval.nbytes
     if len(users) <= 1:
         # The only reader decides, unless it makes more of it than there was.
         reader = values.program.equations[users[0]] if users else None
         if reader is None or values.roles[users[0]] is not Role.LIGHT:
             return True
-        if reader.outputs[0].aval.nbytes <= nbytes or not _is_shared(values, users[0]):
+        if reader.outputs[0].aval.nbytes <= nbytes or not _is_shared(values, chosen, users[0]):
             return True
     if not target.duplicates or len(users) > MOST_READERS:
         return not leaves and cost <= target.cost_limit
@@ -147,15 +159,24 @@ def _is_computed_again(
     return needed < nbytes
 
 
-def _is_shared(values: Values, i: int) -> bool:
+def _is_shared(values: Values, chosen: Chosen, i: int) -> bool:
     """Whether a chain of light equations from `i` on has several readers somewhere."""
-    while values.roles[i] is Role.LIGHT:
+    chain: list[int] = []
+    shared = False
+    while i not in chosen.shared:
+        chain.append(i)
+        if values.roles[i] is not Role.LIGHT:
+            break
         outs = [v for v in values.program.equations[i].outputs if v not in values.stored]
         users = [u for out in outs for u in values.users.get(out, ())]
         if len(users) != 1:
-            return len(users) > 1
+            shared = len(users) > 1
+            break
         i = users[0]
-    return False
+    else:
+        shared = chosen.shared[i]
+    chosen.shared.update(dict.fromkeys(chain, shared))
+    return shared
 
 
 def _is_there_until(

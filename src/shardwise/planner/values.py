@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -81,13 +82,25 @@ def values_of(
     def root(atom: Atom) -> Atom:
         return atom if isinstance(atom, Literal) else roots.get(atom, atom)
 
-    roles = [role_of(eqn) for eqn in program.equations]
-    needed: set[Atom] = set(program.outputs)
+    roles = _roles_of(program)
+    needed: set[Atom] = set(program.outputs).union(*[e.inputs for e in program.equations])
     for i, eqn in enumerate(program.equations):
         role = roles[i]
-        needed.update(eqn.inputs)
-        found = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := roots.get(a, a), Var)]))
+        if len(eqn.inputs) == 1:
+            one = roots.get(eqn.inputs[0], eqn.inputs[0])
+            found = (one,) if isinstance(one, Var) else ()
+        else:
+            found = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := roots.get(a, a), Var)]))
         reads.append(found)
+        if role is Role.LIGHT:
+            for var in found:
+                if var in users:
+                    users[var].append(i)
+                else:
+                    users[var] = [i]
+            for var in eqn.outputs:
+                makers[var] = i
+            continue
         if role is Role.VIEW or role is Role.BARRIER:
             roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
             moves = eqn.op.view and eqn.op.emit is None and eqn.op.collective is None
@@ -128,6 +141,19 @@ def values_of(
         turned,
         pieces,
     )
+
+
+def _roles_of(program: Program) -> list[Role]:
+    """The roles of the equations; those with the same params and types have the same."""
+    known: dict[Any, Role] = {}
+    roles: list[Role] = []
+    for eqn in program.equations:
+        key = (eqn.op, id(eqn.params), *[a.aval for a in eqn.inputs], None, *[v.aval for v in eqn.outputs])
+        role = known.get(key)
+        if role is None:
+            role = known[key] = role_of(eqn)
+        roles.append(role)
+    return roles
 
 
 def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], target: Target) -> Sequence[Var]:

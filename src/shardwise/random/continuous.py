@@ -33,6 +33,10 @@ def _exponential(key: Array, *, shape: Shape, dtype: Any, sharding: NamedShardin
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Exponential numbers of rate 1: f[*shape].
 
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
     >>> jax.random.exponential(jax.random.key(0), (2,)).shape
     (2,)
     """
@@ -47,6 +51,10 @@ def _cauchy(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | N
 
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Standard Cauchy numbers: f[*shape].
+
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     >>> jax.random.cauchy(jax.random.key(0), (2,)).shape
     (2,)
@@ -63,6 +71,10 @@ def _laplace(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | 
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Standard Laplace numbers: f[*shape].
 
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
     >>> jax.random.laplace(jax.random.key(0), (2,)).shape
     (2,)
     """
@@ -78,6 +90,10 @@ def _logistic(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding |
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Standard logistic numbers: f[*shape].
 
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
     >>> jax.random.logistic(jax.random.key(0), (2,)).shape
     (2,)
     """
@@ -92,6 +108,10 @@ def _pareto(key: Array, b: Any, *, shape: Shape, dtype: Any, sharding: NamedShar
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Pareto numbers of shape parameter `b`: f[*shape], all at least 1.
 
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
     >>> jax.random.pareto(jax.random.key(0), 2.0, (4,)).shape
     (4,)
     """
@@ -105,7 +125,11 @@ def _rayleigh(key: Array, scale: Any, *, shape: Shape, dtype: Any, sharding: Nam
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Rayleigh numbers of this scale: f[*shape].
+    """Rayleigh numbers of this `scale`: f[*shape].
+
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     >>> jax.random.rayleigh(jax.random.key(0), 1.0, (4,)).shape
     (4,)
@@ -129,6 +153,10 @@ def triangular(
     key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Array:
     """Numbers whose density rises from `left` to `mode` and falls to `right`: f[*shape].
+
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     >>> jax.random.triangular(jax.random.key(0), 0.0, 0.5, 1.0, (4,)).shape
     (4,)
@@ -211,7 +239,9 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     """Standard Gumbel numbers: f[*shape].
 
     Args:
-        mode: how far the upper tail is resolved: 'low' (to about 16 in float32), 'high' (32, twice the bits), 'highest'.
+        mode: how far the upper tail is resolved: 'low' (to about 16 in float32), 'high' (32, twice the bits),
+            'highest'.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     Raises:
         ValueError: another mode, or a dtype that is no float.

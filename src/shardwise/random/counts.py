@@ -122,6 +122,9 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
         dtype: an integer dtype; int32 by default.
         out_sharding: how the result is split over Explicit axes.
 
+    Raises:
+        NotImplementedError: `key` is of another generator than threefry2x32.
+
     >>> jax.random.poisson(jax.random.key(0), 4.0, (4,)).shape
     (4,)
     """
@@ -327,6 +330,10 @@ def _geometric(key: Array, p: Any, *, shape: Shape, dtype: Any, sharding: NamedS
 
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """The number of the first successful trial, each with probability `p`: int[*shape], at least 1.
+
+    Args:
+        dtype: an integer dtype, by default the default integer.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     >>> jax.random.geometric(jax.random.key(0), 0.5, (4,)).shape
     (4,)

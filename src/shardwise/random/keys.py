@@ -52,7 +52,11 @@ class PRNGSpec:
 
 
 def default_prng_impl() -> PRNGSpec:
-    """The generator that setting ``jax_default_prng_impl`` names."""
+    """The generator that setting ``jax_default_prng_impl`` names.
+
+    >>> jax.random.default_prng_impl()
+    PRNGSpec('threefry2x32')
+    """
     return PRNGSpec(config.jax_default_prng_impl)
 
 
@@ -68,6 +72,9 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
     Raises:
         ValueError: no generator has that name.
         TypeError: `spec` is nothing that names one.
+
+    >>> jax.random.resolve_prng_impl("threefry2x32")
+    PRNGSpec('threefry2x32')
     """
     if spec is None:
         name = _default_impl()
@@ -88,7 +95,11 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
 
 
 def key_dtype(impl_spec: Any = None) -> KeyDtype:
-    """The dtype of typed keys of a generator."""
+    """The dtype of typed keys of the generator `impl_spec`, by default the default one.
+
+    >>> jax.random.key_dtype("rbg")
+    key<rbg>
+    """
     return KEY_DTYPES[resolve_prng_impl(impl_spec).name]
 
 
@@ -150,6 +161,8 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     """The raw key of an integer seed: two uint32 words. A typed key if ``jax_enable_custom_prng`` is set; see `key`.
 
+    `impl` names the generator.
+
     >>> jax.random.PRNGKey(0)
     Array([0, 0], dtype=uint32)
     """
@@ -159,7 +172,8 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys from their words: u32[..., 2] (of other generators 1, 2 or 4) -> key[...]. TypeError for other dtypes and shapes.
+    """Typed keys of the generator `impl` from their words `key_bits_array`: u32[..., 2] (of other generators 1, 2 or 4)
+    -> key[...]. TypeError for other dtypes and shapes.
 
     >>> jax.random.wrap_key_data(jnp.array([0, 7], dtype=jnp.uint32))
     Array((), dtype=key<fry>) overlaying:

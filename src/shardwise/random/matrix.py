@@ -120,6 +120,10 @@ def orthogonal(
 
     With `m` other than `n` the rows, or else the columns, are orthonormal.
 
+    Args:
+        dtype: a float or complex dtype, by default the default float.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
     >>> jax.random.orthogonal(jax.random.key(0), 3).shape
     (3, 3)
     """

@@ -86,6 +86,8 @@ def truncated_normal(
     Args:
         lower, upper: numbers or arrays that broadcast to `shape`.
         shape: the result's; that to which the bounds broadcast by default.
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     >>> jax.random.truncated_normal(jax.random.key(0), -1.0, 1.0, (4,)).shape
     (4,)
@@ -110,6 +112,10 @@ def lognormal(
 ) -> Array:
     """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape].
 
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
     >>> jax.random.lognormal(jax.random.key(0), 1.0, (4,)).shape
     (4,)
     """
@@ -130,6 +136,10 @@ def _maxwell(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | 
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """The length of a standard normal vector of three numbers: f[*shape].
+
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     >>> jax.random.maxwell(jax.random.key(0), (2,)).shape
     (2,)
@@ -152,6 +162,9 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
 
     `shape` precedes the shape to which `loc` and `scale` broadcast; if empty, that shape is taken twice, as JAX
     does.
+
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
 
     >>> jax.random.double_sided_maxwell(jax.random.key(0), 0.0, 1.0, (4,)).shape
     (4,)
@@ -176,7 +189,11 @@ def _wald(key: Array, mean: Any, *, shape: Shape, dtype: Any, sharding: NamedSha
 
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Inverse Gaussian numbers of scale 1 with this mean: f[*shape].
+    """Inverse Gaussian numbers of scale 1 with this `mean`: f[*shape].
+
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     >>> jax.random.wald(jax.random.key(0), 1.0, (4,)).shape
     (4,)
@@ -196,7 +213,11 @@ def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: Shape, dt
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Weibull numbers: f[...], of the shape to which `shape` and the parameters broadcast.
+    """Weibull numbers of `scale` and shape parameter `concentration`: f[...], of the shape to which `shape` and the
+    parameters broadcast.
+
+    Args:
+        dtype: a float dtype, by default the default float; ValueError for another one.
 
     >>> jax.random.weibull_min(jax.random.key(0), 1.0, 2.0, (4,)).shape
     (4,)

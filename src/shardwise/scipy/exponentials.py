@@ -29,9 +29,11 @@ __all__ = ["log_softmax", "logsumexp", "softmax"]
 def logsumexp(
     a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
-    """log(sum(b exp(a))) along `axis` (default: all), without overflow; with `return_sign` of its magnitude, and the sign.
+    """log(sum(b exp(a))) along `axis` (default: all), without overflow; with `return_sign` of its magnitude, and the
+    sign.
 
-    `where` says which elements count. Negative sums give NaN unless the sign is asked for.
+    `where` says which elements count; `keepdims` keeps the dims, with size 1. Negative sums give NaN unless the sign
+    is asked for.
 
     >>> from shardwise.scipy import special
     >>> special.logsumexp(jnp.array([0.0, 1.0])).round(3)
@@ -83,7 +85,7 @@ def softmax(x: Any, /, *, axis: Axis = None) -> Array:
 
 
 def log_softmax(x: Any, /, *, axis: Axis = None) -> Array:
-    """The logarithm of `softmax`.
+    """The logarithm of `softmax` of `x` over `axis` (default: all).
 
     >>> from shardwise.scipy import special
     >>> special.log_softmax(jnp.array([0.0, 1.0])).round(3)

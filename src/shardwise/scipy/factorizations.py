@@ -30,6 +30,12 @@ __all__ = [
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The upper (or `lower`) Cholesky factor; only that triangle of `a` is read.
 
+    Args:
+        overwrite_a, check_finite: without effect.
+
+    Raises:
+        ValueError: `a` has fewer than two dims or is not square.
+
     >>> from shardwise.scipy import linalg
     >>> linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]), lower=True)
     Array([[2., 0.],
@@ -43,7 +49,10 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """The Cholesky factor and whether it is the lower one, for `cho_solve`.
+    """The Cholesky factor of the matrices `a` and whether it is the lower one, for `cho_solve`.
+
+    Args:
+        overwrite_a, check_finite: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 9.0]]), lower=True)
@@ -54,7 +63,10 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
 
 
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
-    """x with a x = b, given the Cholesky factor of a.
+    """x with a x = `b`, given `c_and_lower`, the pair that `cho_factor` gives.
+
+    Args:
+        overwrite_b, check_finite: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.cho_solve((jnp.array([[2.0, 0.0], [1.0, 1.0]]), True), jnp.array([4.0, 4.0])).round(3)
@@ -69,7 +81,10 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, 
 
 
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
-    """The packed LU factors and the pivots, for `lu_solve`.
+    """The packed LU factors of the matrices `a` and the pivots, for `lu_solve`.
+
+    Args:
+        overwrite_a, check_finite: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.lu_factor(jnp.array([[2.0, 1.0], [4.0, 4.0]]))
@@ -84,7 +99,14 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
-    """x with op(a) x = b, given the LU factors of a; op transposes for `trans` 1 and takes the adjoint for 2.
+    """x with op(a) x = b, given `lu_and_piv`, the pair that `lu_factor` gives; op transposes for `trans` 1 and takes
+    the adjoint for 2.
+
+    Args:
+        overwrite_b, check_finite: without effect.
+
+    Raises:
+        ValueError: `trans` is not 0, 1 or 2.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.lu_solve(linalg.lu_factor(jnp.array([[2.0, 1.0], [4.0, 4.0]])), jnp.array([3.0, 8.0])).round(3)
@@ -126,6 +148,9 @@ def _permutation(order: Array, dtype: Any) -> Array:
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
     """p, l, u with a = p l u, or (p l, u) with `permute_l`.
 
+    Args:
+        overwrite_a, check_finite: without effect.
+
     >>> from shardwise.scipy import linalg
     >>> linalg.lu(jnp.array([[2.0, 1.0], [4.0, 4.0]]))[2]
     Array([[ 4.,  4.],
@@ -150,7 +175,14 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ) -> tuple[Array, ...]:
-    """q, r and with `pivoting` the order of columns; 'economic' keeps min(m, n) columns of q, 'r' leaves q out.
+    """q, r with a = q r for the matrices `a`, and with `pivoting` the order of columns; `mode` 'economic' keeps
+    min(m, n) columns of q, 'r' leaves q out.
+
+    Args:
+        overwrite_a, lwork, check_finite: without effect.
+
+    Raises:
+        ValueError: `mode` is another word.
 
     >>> from shardwise.scipy import linalg
     >>> jnp.abs(linalg.qr(jnp.array([[3.0], [4.0]]), mode="economic")[1]).round(3)
@@ -173,6 +205,14 @@ def qr_multiply(
     overwrite_c: bool = False,
 ) -> tuple[Array, ...]:
     """c q (or q c with `mode` 'left') and r, for the economic factors of a; `conjugate` takes those of q.
+
+    With `pivoting` also the order of columns.
+
+    Args:
+        overwrite_a, overwrite_c: without effect.
+
+    Raises:
+        ValueError: `mode` is not 'left' or 'right'. TypeError: sizes do not fit.
 
     >>> from shardwise.scipy import linalg
     >>> jnp.abs(linalg.qr_multiply(jnp.array([[3.0], [4.0]]), jnp.eye(1), mode="left")[0]).round(3)
@@ -200,7 +240,11 @@ def svd(
     check_finite: bool = True,
     lapack_driver: str = "gesdd",
 ) -> Any:
-    """u, s and vh, or s alone without `compute_uv`.
+    """u, s and vh with a = u s vh for the matrices `a`, or s alone without `compute_uv`. `full_matrices`: u and vh
+    are square, else they have min(m, n) columns and rows.
+
+    Args:
+        overwrite_a, check_finite, lapack_driver: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.svd(jnp.array([[3.0, 0.0], [0.0, 2.0]]), compute_uv=False).round(3)
@@ -222,7 +266,12 @@ def eigh(
     type: int = 1,
     check_finite: bool = True,
 ) -> Any:
-    """Ascending eigenvalues and eigenvectors of Hermitian matrices. NotImplementedError for generalised problems.
+    """Ascending eigenvalues and eigenvectors of the Hermitian matrices `a`, of which the `lower` (else upper)
+    triangle counts; the eigenvalues alone if `eigvals_only`. NotImplementedError for generalised problems.
+
+    Args:
+        b, type, eigvals: only None, 1 and None: no generalised problems and no ranges.
+        overwrite_a, overwrite_b, turbo, check_finite: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]]), eigvals_only=True).round(3)
@@ -252,6 +301,9 @@ def eigh_tridiagonal(
 
     `select` 'i' keeps the indices of `select_range`, both ends included. They are exact up to rounding, closer than any `tol` that
     can be asked for, and no `key` is needed for random vectors to begin with. NotImplementedError for `select` 'v'.
+
+    Raises:
+        ValueError: shapes do not fit, or `select` is not 'a', 'i' or 'v'.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.eigh_tridiagonal(jnp.array([2.0, 2.0]), jnp.array([1.0]), eigvals_only=True).round(3)
@@ -291,6 +343,9 @@ def _diagonals(x: Array) -> Array:
 
 def schur(a: Any, output: str = "real") -> list[Array]:
     """t and z with a = z t z^H; t is triangular for complex `output` and matrices, else with 2 by 2 blocks.
+
+    Raises:
+        ValueError: `output` is not 'real' or 'complex'.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].round(3)
@@ -351,6 +406,9 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H.
 
+    Args:
+        overwrite_a, check_finite: without effect.
+
     >>> from shardwise.scipy import linalg
     >>> linalg.hessenberg(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
     Array([[1., 2.],
@@ -373,7 +431,10 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
 
 
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """The complex Schur form and vectors from the real ones. ValueError unless square and of one size.
+    """The complex Schur form and vectors from the real ones, `T` and `Z`. ValueError unless square and of one size.
+
+    Args:
+        check_finite: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.rsf2csf(jnp.array([[1.0, 2.0], [0.0, 3.0]]), jnp.eye(2))[0].real.round(3)

@@ -45,9 +45,18 @@ def _ortho(n: int, dtype: Any) -> np.ndarray:
 
 
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The discrete cosine transform of type 2 along `axis`, of `n` entries (cut or padded with zeros).
+    """The discrete cosine transform of `x`, of `type` 2 along `axis`, of `n` entries (cut or padded with zeros).
 
     Real and imaginary parts of complex numbers are transformed each by itself.
+
+    Args:
+        norm: None, or 'ortho' for an orthogonal transform.
+
+    Raises:
+        NotImplementedError: `type` is other than 2. ValueError: `norm` is another word.
+
+    >>> jax.scipy.fft.dct(jnp.array([1.0, 2.0, 3.0])).round(3)
+    Array([12.   , -3.464,  0.   ], dtype=float32)
     """
     return _by_parts(_dct, _transformable("dct", x), type, n, axis, norm)
 
@@ -64,7 +73,11 @@ def _dct(x: Array, n: int | None, axis: int, norm: str | None) -> Array:
 
 
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `dct`, with the same arguments."""
+    """The inverse of `dct`, of `x`, with the same arguments: `type`, `n`, `axis`, `norm`.
+
+    >>> jax.scipy.fft.idct(jax.scipy.fft.dct(jnp.array([1.0, 2.0, 3.0]))).round(3)
+    Array([1., 2., 3.], dtype=float32)
+    """
     return _by_parts(_idct, _transformable("idct", x), type, n, axis, norm)
 
 
@@ -133,14 +146,24 @@ def _several(
 def dctn(
     x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Array:
-    """`dct` along several axes, all by default."""
+    """`dct` of `x` along several `axes`, all by default, of `s` entries. `type` and `norm` as there.
+
+    >>> jax.scipy.fft.dctn(jnp.ones((2, 2))).round(3)
+    Array([[16.,  0.],
+           [ 0.,  0.]], dtype=float32)
+    """
     return _several(dct, x, type, s, axes, norm)
 
 
 def idctn(
     x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
 ) -> Array:
-    """The inverse of `dctn`."""
+    """The inverse of `dctn`, of `x` with the same arguments: `type`, `s`, `axes`, `norm`.
+
+    >>> jax.scipy.fft.idctn(jax.scipy.fft.dctn(jnp.ones((2, 2)))).round(3)
+    Array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
     return _several(idct, x, type, s, axes, norm)
 
 

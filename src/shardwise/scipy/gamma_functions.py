@@ -25,7 +25,7 @@ __all__ = ["bernoulli", "beta", "betainc", "betaln", "comb", "digamma", "factori
 
 
 def gammaln(x: Any) -> Array:
-    """The logarithm of the magnitude of the gamma function.
+    """The logarithm of the magnitude of the gamma function of the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.gammaln(jnp.array([3.0, 10.0])).round(3)
@@ -35,7 +35,7 @@ def gammaln(x: Any) -> Array:
 
 
 def gammasgn(x: Any) -> Array:
-    """The sign of the gamma function: 1 or -1, NaN at its poles.
+    """The sign of the gamma function of the floats `x`: 1 or -1, NaN at its poles.
 
     >>> from shardwise.scipy import special
     >>> special.gammasgn(jnp.array([-0.5, 1.0]))
@@ -53,7 +53,8 @@ def gammasgn(x: Any) -> Array:
 
 
 def loggamma(x: Any) -> Array:
-    """The logarithm of the gamma function: NaN for negative real numbers, the principal branch for complex ones.
+    """The logarithm of the gamma function of `x`: NaN for negative real numbers, the principal branch for complex
+    ones.
 
     >>> from shardwise.scipy import special
     >>> special.loggamma(jnp.array([3.0, 10.0])).round(3)
@@ -66,7 +67,7 @@ def loggamma(x: Any) -> Array:
 
 
 def gamma(x: Any) -> Array:
-    """The gamma function.
+    """Elementwise gamma function of the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.gamma(jnp.array([1.0, 5.0])).round(3)
@@ -79,7 +80,7 @@ def gamma(x: Any) -> Array:
 
 
 def betaln(a: Any, b: Any) -> Array:
-    """The logarithm of the magnitude of the beta function.
+    """The logarithm of the magnitude of the beta function of floats `a` and `b`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.betaln(2.0, jnp.array([1.0, 4.0])).round(3)
@@ -89,7 +90,7 @@ def betaln(a: Any, b: Any) -> Array:
 
 
 def beta(a: Any, b: Any) -> Array:
-    """The beta function.
+    """Elementwise beta function of floats `a` and `b`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.beta(2.0, jnp.array([1.0, 4.0])).round(3)
@@ -101,7 +102,7 @@ def beta(a: Any, b: Any) -> Array:
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """The regularized incomplete beta function.
+    """Elementwise regularized incomplete beta function I_x(a, b) of floats `a`, `b` and `x`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.betainc(2.0, 3.0, jnp.array([0.0, 0.5])).round(4)
@@ -111,7 +112,7 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
 
 
 def gammainc(a: Any, x: Any) -> Array:
-    """The regularized lower incomplete gamma function.
+    """The regularized lower incomplete gamma function P(a, x) of floats `a` and `x`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.gammainc(2.0, jnp.array([0.0, 1.0])).round(3)
@@ -121,7 +122,7 @@ def gammainc(a: Any, x: Any) -> Array:
 
 
 def gammaincc(a: Any, x: Any) -> Array:
-    """The regularized upper incomplete gamma function.
+    """The regularized upper incomplete gamma function Q(a, x) of floats `a` and `x`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.gammaincc(2.0, jnp.array([0.0, 1.0])).round(3)
@@ -131,7 +132,7 @@ def gammaincc(a: Any, x: Any) -> Array:
 
 
 def digamma(x: Any) -> Array:
-    """The derivative of `gammaln`.
+    """Elementwise derivative of `gammaln` at the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.digamma(jnp.array([1.0, 2.0])).round(3)
@@ -141,7 +142,7 @@ def digamma(x: Any) -> Array:
 
 
 def polygamma(n: Any, x: Any) -> Array:
-    """The derivative of integer order n of `digamma`. ValueError for orders of another type.
+    """The derivative of integer order n of `digamma` at the floats `x`. ValueError for orders of another type.
 
     >>> from shardwise.scipy import special
     >>> special.polygamma(1, jnp.array([1.0, 2.0])).round(3)
@@ -154,7 +155,7 @@ def polygamma(n: Any, x: Any) -> Array:
 
 
 def zeta(x: Any, q: Any = None) -> Array:
-    """The Hurwitz zeta function. NotImplementedError without `q`.
+    """The Hurwitz zeta function of floats `x` and `q`, which broadcast. NotImplementedError without `q`.
 
     >>> from shardwise.scipy import special
     >>> special.zeta(jnp.array([2.0, 3.0]), 1.0).round(3)
@@ -199,7 +200,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 
 
 def multigammaln(a: Any, d: int) -> Array:
-    """The logarithm of the multivariate gamma function of dimension d.
+    """The logarithm of the multivariate gamma function of dimension `d` of the floats `a`.
 
     >>> from shardwise.scipy import special
     >>> special.multigammaln(jnp.array([2.0, 3.0]), 2).round(3)

@@ -112,5 +112,14 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, 
 
 
 def sph_harm(m: Any, n: Any, theta: Any, phi: Any, n_max: int | None = None) -> Array:
-    """`sph_harm_y` with the older order of arguments: `theta` is the azimuth, `phi` the polar angle."""
+    """`sph_harm_y` of degree `n` and order `m`, both at most `n_max`, with the older order of arguments: `theta` is
+    the azimuth, `phi` the polar angle.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # it is deprecated
+    ...     value = jax.scipy.special.sph_harm(jnp.array([0]), jnp.array([0]), jnp.array([0.1]), jnp.array([0.2]))
+    >>> value.real.round(3)
+    Array([0.282], dtype=float32)
+    """
     return sph_harm_y(n, m, phi, theta, n_max=n_max)

@@ -12,7 +12,11 @@ __all__ = ["trapezoid"]
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
-    """The integral of samples `y` at `x`, or `dx` apart, along `axis`."""
+    """The integral of samples `y` at `x`, or `dx` apart, along `axis`.
+
+    >>> jax.scipy.integrate.trapezoid(jnp.array([0.0, 1.0, 4.0]), dx=0.5)
+    Array(1.5, dtype=float32)
+    """
     return jnp.trapezoid(y, x, dx, axis)
 
 

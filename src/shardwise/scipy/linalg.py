@@ -43,7 +43,14 @@ def solve(
     check_finite: bool = True,
     assume_a: str = "gen",
 ) -> Array:
-    """x with a x = b. `assume_a` 'pos' uses the Cholesky factor of a and reads one triangle.
+    """x with a x = b. `assume_a` 'pos' uses the Cholesky factor of a and reads one triangle, the `lower` or else the
+    upper one.
+
+    Args:
+        overwrite_a, overwrite_b, debug, check_finite: without effect.
+
+    Raises:
+        ValueError: `assume_a` is not 'gen', 'sym', 'her' or 'pos', or sizes do not fit.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 8.0]))
@@ -78,7 +85,16 @@ def solve_triangular(
     debug: Any = None,
     check_finite: bool = True,
 ) -> Array:
-    """x with op(a) x = b for triangular a; op is the identity (0, 'N'), the transpose (1, 'T') or the adjoint (2, 'C').
+    """x with op(a) x = b for triangular a; op is, by `trans`, the identity (0, 'N'), the transpose (1, 'T') or the
+    adjoint (2, 'C').
+
+    With `unit_diagonal` the diagonal is not read.
+
+    Args:
+        overwrite_b, debug, check_finite: without effect.
+
+    Raises:
+        ValueError: `trans` is something else, or sizes do not fit.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.solve_triangular(jnp.array([[2.0, 0.0], [1.0, 1.0]]), jnp.array([2.0, 3.0]), lower=True)
@@ -99,7 +115,10 @@ def solve_triangular(
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`. Batch dims broadcast.
 
-    Both methods of JAX ('schur', 'eigen') use the Schur form here, which needs no eigenvectors.
+    Both values of `method` ('schur', 'eigen') use the Schur form here, which needs no eigenvectors.
+
+    Raises:
+        ValueError: `method` is another word, or sizes do not fit.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.solve_sylvester(jnp.array([[1.0]]), jnp.array([[2.0]]), jnp.array([[6.0]])).round(3)
@@ -115,7 +134,10 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
 
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Determinants; see `shardwise.numpy.linalg.det`.
+    """The determinants of the matrices `a`; see `shardwise.numpy.linalg.det`.
+
+    Args:
+        overwrite_a, check_finite: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(3)
@@ -125,7 +147,10 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
 
 
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Inverses; see `shardwise.numpy.linalg.inv`.
+    """The inverses of the matrices `a`; see `shardwise.numpy.linalg.inv`.
+
+    Args:
+        overwrite_a, check_finite: without effect.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
@@ -139,7 +164,10 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
 
 
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
-    """The matrix exponential; NaN where it would take more than `max_squarings`. ValueError unless square.
+    """The exponential of the matrices `A`; NaN where it would take more than `max_squarings`. ValueError unless
+    square.
+
+    With `upper_triangular` the lower triangle is not read.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.expm(jnp.array([[0.0, 1.0], [0.0, 0.0]])).round(3)
@@ -175,7 +203,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
 
 
 def sqrtm(A: Any, blocksize: int = 1) -> Array:
-    """The principal square root of matrices, complex. NotImplementedError for other block sizes than 1.
+    """The principal square root of the matrices `A`, complex. NotImplementedError for a `blocksize` above 1.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.sqrtm(jnp.array([[9.0]])).real.round(3)
@@ -189,10 +217,16 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
 def polar(
     a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
 ) -> tuple[Array, Array]:
-    """u, p with a = u p (or p u for the 'left' `side`), u with orthonormal columns or rows and p positive semidefinite.
+    """u, p with a = u p (or p u for the 'left' `side`), u with orthonormal columns or rows and p positive
+    semidefinite.
 
-    Both methods ('qdwh', 'svd') go by singular values, unless `eps` or `max_iterations` ask 'qdwh' for its iterations (see
-    `lax.linalg.qdwh`); 'svd' has none. Derivatives are those of the decomposition however far these get.
+    Both values of `method` ('qdwh', 'svd') go by singular values, unless `eps` or `max_iterations` ask 'qdwh' for its
+    iterations (see `lax.linalg.qdwh`); 'svd' has none. Derivatives are those of the decomposition however far these
+    get.
+
+    Raises:
+        ValueError: `side` or `method` is another word. NotImplementedError: `a` is wide ('left': tall) and `method`
+            'qdwh'.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.polar(jnp.array([[-3.0]]))[1].round(3)

@@ -61,6 +61,10 @@ def map_coordinates(
         mode: the values outside: 'constant' (`cval`), 'nearest', 'wrap', 'mirror', 'reflect'.
 
     Integers are rounded results of floats. Raises ValueError for another number of coordinates than dims.
+
+    >>> image = jnp.array([[0.0, 1.0], [2.0, 3.0]])
+    >>> jax.scipy.ndimage.map_coordinates(image, [jnp.array([0.5, 1.0]), jnp.array([0.5, 0.0])], order=1)
+    Array([1.5, 2. ], dtype=float32)
     """
     x = jnp.asarray(input)
     if len(coordinates) != x.ndim:

@@ -64,9 +64,13 @@ def _sliding(name: str, x: Array, kernel: Array, mode: str, precision: Any) -> A
 
 
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
-    """The convolution of two arrays of one rank. 'full' has every overlap, 'valid' only whole ones, 'same' the size of `in1`.
+    """The convolution of `in1` and `in2`, arrays of one rank, with sizes by `mode`. 'full' has every overlap, 'valid'
+    only whole ones, 'same' the size of `in1`.
 
     `method` 'fft' uses `fftconvolve`, 'direct' and 'auto' sum products. ValueError for other ranks or modes.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
 
     >>> from shardwise.scipy import signal
     >>> signal.convolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0])).round(3)
@@ -82,7 +86,7 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
-    """The correlation of two arrays of one rank; arguments as of `convolve`.
+    """The correlation of `in1` and `in2`, arrays of one rank; `mode`, `method` and `precision` as for `convolve`.
 
     >>> from shardwise.scipy import signal
     >>> signal.correlate(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0])).round(3)
@@ -102,7 +106,8 @@ def _plane(name: str, in1: Any, in2: Any, boundary: str, fillvalue: Any) -> None
 def convolve2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision: Any = None
 ) -> Array:
-    """`convolve` of two matrices.
+    """`convolve` of the matrices `in1` and `in2`; `mode` and `precision` as there. NotImplementedError unless
+    `boundary` is 'fill' and `fillvalue` 0: pad before the call.
 
     >>> from shardwise.scipy import signal
     >>> signal.convolve2d(jnp.ones((2, 2)), jnp.ones((1, 2))).round(3)
@@ -116,7 +121,10 @@ def convolve2d(
 def correlate2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision: Any = None
 ) -> Array:
-    """`correlate` of two matrices; with 'same' the middle of the full one, the later entry where there are two.
+    """`correlate` of the matrices `in1` and `in2`, by `mode`; with 'same' the middle of the full one, the later entry
+    where there are two.
+
+    `boundary`, `fillvalue` and `precision` as for `convolve2d`.
 
     >>> from shardwise.scipy import signal
     >>> signal.correlate2d(jnp.ones((2, 2)), jnp.ones((1, 2))).round(3)
@@ -132,7 +140,11 @@ def correlate2d(
 
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | int | None = None) -> Array:
-    """`convolve` by way of Fourier transforms, along `axes`; in the others sizes are equal or 1.
+    """`convolve` of `in1` and `in2` by way of Fourier transforms, along `axes` (default: all), with sizes by `mode`;
+    in the others sizes are equal or 1.
+
+    Raises:
+        ValueError: `mode` is another word, or sizes do not fit.
 
     >>> from shardwise.scipy import signal
     >>> signal.fftconvolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0])).round(3)

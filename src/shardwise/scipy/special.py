@@ -45,7 +45,7 @@ __all__ += _exponentials.__all__
 
 
 def erf(x: Any) -> Array:
-    """The error function.
+    """Elementwise error function of the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.erf(jnp.array([0.0, 1.0])).round(3)
@@ -65,7 +65,7 @@ def erfc(x: Any) -> Array:
 
 
 def erfinv(x: Any) -> Array:
-    """The inverse of `erf`.
+    """Elementwise inverse of `erf` at the floats `x`; NaN outside -1..1.
 
     >>> from shardwise.scipy import special
     >>> special.erfinv(jnp.array([0.0, 0.5])).round(3)
@@ -85,7 +85,7 @@ def erfcx(x: Any) -> Array:
 
 
 def dawsn(x: Any) -> Array:
-    """Dawson's integral.
+    """Elementwise Dawson's integral of the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.dawsn(jnp.array([0.0, 1.0])).round(3)
@@ -105,7 +105,7 @@ def wofz(z: Any) -> Array:
 
 
 def fresnel(x: Any) -> tuple[Array, Array]:
-    """Fresnel's integrals S and C.
+    """Fresnel's integrals S and C of the floats `x`, two arrays of its shape.
 
     >>> from shardwise.scipy import special
     >>> [a.round(3) for a in special.fresnel(jnp.array([0.0, 1.0]))]
@@ -115,7 +115,7 @@ def fresnel(x: Any) -> tuple[Array, Array]:
 
 
 def ndtr(x: Any) -> Array:
-    """The distribution function of the standard normal. TypeError unless float32 or float64.
+    """The distribution function of the standard normal at `x`. TypeError unless float32 or float64.
 
     >>> from shardwise.scipy import special
     >>> special.ndtr(jnp.array([0.0, 1.0])).round(3)
@@ -131,7 +131,7 @@ def ndtr(x: Any) -> Array:
 
 
 def ndtri(p: Any) -> Array:
-    """The inverse of `ndtr`. TypeError unless float32 or float64.
+    """The inverse of `ndtr` at `p`. TypeError unless float32 or float64.
 
     >>> from shardwise.scipy import special
     >>> special.ndtri(jnp.array([0.5, 0.75])).round(3)
@@ -141,7 +141,11 @@ def ndtri(p: Any) -> Array:
 
 
 def log_ndtr(x: Any, series_order: Any = 3) -> Array:
-    """The logarithm of `ndtr`, exact in the tail. `series_order` (0 to 30) is how JAX bounds its series; none is used here.
+    """The logarithm of `ndtr` at the floats `x`, exact in the tail. `series_order` (0 to 30) is how JAX bounds its
+    series; none is used here.
+
+    Raises:
+        TypeError: `x` is not of float32 or float64, or `series_order` no int. ValueError: that is out of range.
 
     >>> from shardwise.scipy import special
     >>> special.log_ndtr(jnp.array([-1.0, 1.0])).round(3)
@@ -284,7 +288,7 @@ def boxcox(x: Any, lmbda: Any) -> Array:
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Array:
-    """`boxcox` of 1 + x.
+    """``boxcox(1 + x, lmbda)``, exact for small `x`.
 
     >>> from shardwise.scipy import special
     >>> special.boxcox1p(jnp.array([0.0, 3.0]), 0.5)
@@ -314,7 +318,7 @@ def i0e(x: Any) -> Array:
 
 
 def i0(x: Any) -> Array:
-    """The modified Bessel function of order 0.
+    """The modified Bessel function of order 0 of the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.i0(jnp.array([0.0, 1.0])).round(3)
@@ -334,7 +338,7 @@ def i1e(x: Any) -> Array:
 
 
 def i1(x: Any) -> Array:
-    """The modified Bessel function of order 1.
+    """The modified Bessel function of order 1 of the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.i1(jnp.array([0.0, 1.0])).round(3)
@@ -354,7 +358,8 @@ _i1 = define_along("bessel_i1", lambda x: lax.mul(lax.exp(lax.abs(x)), lax.besse
 
 
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
-    """The Bessel functions of the first kind of orders 0 to v, stacked in front: f[...] -> f[v + 1, ...].
+    """The Bessel functions of the first kind of orders 0 to v at the floats `z`, stacked in front: f[...] -> f[v + 1,
+    ...].
 
     `n_iter` is how far JAX iterates; SciPy's values need none.
 
@@ -370,7 +375,7 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
 
 
 def expi(x: Any) -> Array:
-    """The exponential integral Ei.
+    """Elementwise exponential integral Ei of the floats `x`.
 
     >>> from shardwise.scipy import special
     >>> special.expi(jnp.array([0.5, 1.0])).round(3)
@@ -391,7 +396,7 @@ def exp1(x: Any) -> Array:
 
 
 def expn(n: Any, x: Any) -> Array:
-    """The generalized exponential integrals En.
+    """Elementwise generalized exponential integral of order `n` of floats `x`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.expn(2, jnp.array([0.5, 1.0])).round(3)
@@ -401,7 +406,7 @@ def expn(n: Any, x: Any) -> Array:
 
 
 def sici(x: Any) -> tuple[Array, Array]:
-    """The sine and cosine integrals.
+    """The sine and cosine integrals of `x`, two arrays of its shape.
 
     >>> from shardwise.scipy import special
     >>> [a.round(3) for a in special.sici(jnp.array([1.0, 2.0]))]
@@ -421,7 +426,7 @@ def spence(x: Any) -> Array:
 
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
-    """The confluent hypergeometric function 1F1.
+    """The confluent hypergeometric function 1F1(a; b; x) of floats `a`, `b` and `x`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.hyp1f1(1.0, 2.0, jnp.array([0.0, 1.0])).round(3)
@@ -431,7 +436,7 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Array:
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
-    """Gauss's hypergeometric function 2F1.
+    """Gauss's hypergeometric function 2F1(a, b; c; x) of floats `a`, `b`, `c` and `x`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.hyp2f1(1.0, 1.0, 2.0, jnp.array([0.0, 0.5])).round(3)
@@ -441,7 +446,7 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
 
 
 def owens_t(h: Any, a: Any) -> Array:
-    """Owen's T function.
+    """Owen's T function of floats `h` and `a`, which broadcast.
 
     >>> from shardwise.scipy import special
     >>> special.owens_t(1.0, jnp.array([0.5, 1.0])).round(4)

@@ -71,6 +71,9 @@ def toeplitz(c: Any, r: Any = None) -> Array:
 def hankel(c: Any, r: Any = None) -> Array:
     """Matrices that are constant along anti-diagonals, with first column c and last row r (default: zeros).
 
+    Raises:
+        ValueError: `c` or `r` is a scalar.
+
     >>> from shardwise.scipy import linalg
     >>> linalg.hankel(jnp.array([1, 2, 3]))
     Array([[1, 2, 3],
@@ -126,7 +129,8 @@ def leslie(f: Any, s: Any) -> Array:
 
 
 def companion(a: Any) -> Array:
-    """Companion matrices of polynomials, highest coefficient first. ValueError for fewer than 2 coefficients.
+    """Companion matrices of the polynomials `a`, f[..., n] -> f[..., n-1, n-1], highest coefficient first. ValueError
+    for fewer than 2 coefficients.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.companion(jnp.array([1.0, -3.0, 2.0]))
@@ -180,6 +184,9 @@ def fiedler(a: Any) -> Array:
 def fiedler_companion(a: Any) -> Array:
     """Five-diagonal matrices whose eigenvalues are the roots of the polynomials a [..., n], highest power first: [..., n-1, n-1].
 
+    Raises:
+        ValueError: `a` has no coefficients.
+
     >>> from shardwise.scipy import linalg
     >>> linalg.fiedler_companion(jnp.array([1.0, -3.0, 2.0]))
     Array([[ 3., -2.],
@@ -210,6 +217,9 @@ def fiedler_companion(a: Any) -> Array:
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     """The matrix that convolves vectors of n entries with a, as ``numpy.convolve(a, v, mode)`` does; f[*batch, m] gives one each.
+
+    Raises:
+        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` is not 'full', 'same' or 'valid'.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.convolution_matrix(jnp.array([1, 2]), 2)
@@ -246,7 +256,7 @@ def _constant(value: np.ndarray[Any, Any], dtype: Any = None) -> Array:
 
 
 def hilbert(n: int) -> Array:
-    """The matrix with entries 1 / (i + j + 1).
+    """The matrix f[n, n] (`n`) with entries 1 / (i + j + 1).
 
     >>> from shardwise.scipy import linalg
     >>> linalg.hilbert(2).round(3)
@@ -258,7 +268,7 @@ def hilbert(n: int) -> Array:
 
 
 def invhilbert(n: int) -> Array:
-    """The inverse of `hilbert`.
+    """The inverse of `hilbert` of size `n`.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.invhilbert(2)
@@ -285,7 +295,7 @@ def _of_kind(name: str, lower: np.ndarray[Any, Any], kind: str | None, product: 
 
 
 def pascal(n: int, kind: str | None = None) -> Array:
-    """Pascal's triangle as a 'lower', 'upper' or (default) 'symmetric' matrix.
+    """Pascal's triangle f[n, n] (`n`) as a 'lower', 'upper' or (default) 'symmetric' matrix, by `kind`.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.pascal(3)
@@ -297,7 +307,7 @@ def pascal(n: int, kind: str | None = None) -> Array:
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
-    """The inverse of `pascal`.
+    """The inverse of `pascal` of size `n` and that `kind`.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.invpascal(2)
@@ -311,6 +321,9 @@ def invpascal(n: int, kind: str | None = None) -> Array:
 
 def helmert(n: int, full: bool = False) -> Array:
     """Helmert contrasts: n - 1 orthonormal rows that sum to 0, and with `full` the constant row in front.
+
+    Raises:
+        ValueError: `n` is below 1.
 
     >>> from shardwise.scipy import linalg
     >>> jnp.abs(linalg.helmert(2)).round(3)
@@ -327,6 +340,9 @@ def helmert(n: int, full: bool = False) -> Array:
 def hadamard(n: int, dtype: Any = int) -> Array:
     """The Hadamard matrix of size n, a power of 2, with entries 1 and -1.
 
+    Raises:
+        ValueError: `n` is no power of 2.
+
     >>> from shardwise.scipy import linalg
     >>> linalg.hadamard(2)
     Array([[ 1,  1],
@@ -341,7 +357,10 @@ def hadamard(n: int, dtype: Any = int) -> Array:
 
 
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
-    """The matrix of the discrete Fourier transform, divided by n or its root ('n', 'sqrtn') if wanted.
+    """The matrix of the discrete Fourier transform, divided by n or its root (`scale` 'n' or 'sqrtn'), if wanted.
+
+    Raises:
+        ValueError: `scale` is another word, or `dtype` not complex.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.dft(2).real.round(3)
@@ -359,7 +378,10 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
 
 
 def block_diag(*arrs: Any) -> Array:
-    """The arrays of at most two dims as blocks on the diagonal of one matrix.
+    """The arrays `arrs`, of at most two dims, as blocks on the diagonal of one matrix.
+
+    Raises:
+        ValueError: an array has more dims.
 
     >>> from shardwise.scipy import linalg
     >>> linalg.block_diag(jnp.array([[1, 2]]), jnp.array([[3]]))

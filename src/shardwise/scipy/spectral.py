@@ -180,6 +180,11 @@ def stft(
     default), `nfft` the transforms' length. `boundary` says how the ends are continued ('even', 'odd', 'constant', 'zeros' or
     None), `padded` whether zeros fill the last window. ValueError for sizes that do not fit.
 
+    Args:
+        fs: samples per unit of time.
+        detrend: how each window is detrended: a `type` of `detrend`, a function, or False.
+        return_onesided: half of the frequencies for real `x`.
+
     >>> from shardwise.scipy import signal
     >>> signal.stft(jnp.ones(64), nperseg=16)[2].shape
     (9, 9)
@@ -203,9 +208,14 @@ def csd(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple[Array, Array]:
-    """The frequencies that `x` and `y` share: frequencies, and the average ('mean' or 'median') of the windows' powers.
+    """The frequencies that `x` and `y` share: frequencies, and the average ('mean' or 'median') of the windows'
+    powers.
 
-    `scaling` is 'density' (per unit of frequency) or 'spectrum'; other arguments as of `stft`. With None for `y` the powers of x.
+    `scaling` is 'density' (per unit of frequency) or 'spectrum'; `fs`, `window`, `nperseg`, `noverlap`, `nfft`,
+    `detrend`, `return_onesided` and `axis` as for `stft`. With None for `y` the powers of x.
+
+    Raises:
+        ValueError: `average` is another word, or sizes do not fit.
 
     >>> from shardwise.scipy import signal
     >>> signal.csd(jnp.ones(64), jnp.ones(64), nperseg=16)[1].shape
@@ -246,7 +256,8 @@ def welch(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple[Array, Array]:
-    """The power of `x` at each frequency, averaged over windows; arguments as of `csd`.
+    """The power of `x` at each frequency, averaged over windows; `fs`, `window`, `nperseg`, `noverlap`, `nfft`,
+    `detrend`, `return_onesided`, `scaling`, `axis` and `average` as for `csd`.
 
     >>> from shardwise.scipy import signal
     >>> signal.welch(jnp.ones(64), nperseg=16)[0].shape
@@ -270,9 +281,15 @@ def istft(
     time_axis: int = -1,
     freq_axis: int = -2,
 ) -> tuple[Array, Array]:
-    """The signal whose `stft` is nearest to `Zxx`: times and samples. `boundary`: the ends were continued, and are cut off.
+    """The signal whose `stft` is nearest to `Zxx`: times and samples. `boundary`: the ends were continued, and are
+    cut off.
 
-    ValueError for fewer than two dims, equal axes, and sizes that do not fit.
+    ValueError for fewer than two dims, equal axes, and sizes that do not fit. `fs`, `window`, `nperseg`, `noverlap`
+    and `nfft` as for `stft`.
+
+    Args:
+        input_onesided: `Zxx` holds half of the frequencies, as of real signals.
+        time_axis, freq_axis: the dims of `Zxx` of times and of frequencies.
 
     >>> from shardwise.scipy import signal
     >>> signal.istft(signal.stft(jnp.ones(64), nperseg=16)[2], nperseg=16)[1].shape

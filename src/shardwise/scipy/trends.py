@@ -15,7 +15,14 @@ __all__ = ["detrend"]
 
 
 def detrend(data: Any, axis: int = -1, type: str = "linear", bp: int = 0, overwrite_data: None = None) -> Array:
-    """`data` less its mean ('constant') or the line that fits it best ('linear', piecewise between the break points `bp`).
+    """`data` less, along `axis`, by `type`, its mean ('constant') or the line that fits it best ('linear', piecewise
+    between the break points `bp`).
+
+    Args:
+        overwrite_data: without effect.
+
+    Raises:
+        ValueError: `type` is another word, or a break point is out of range.
 
     >>> from shardwise.scipy import signal
     >>> jnp.abs(signal.detrend(jnp.array([1.0, 2.0, 3.0]))).round(3)

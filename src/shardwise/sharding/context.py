@@ -24,12 +24,20 @@ tracing: Setting[bool] = Setting("tracing", False, traced=False)
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The abstract context mesh; the empty one outside of any context."""
+    """The abstract context mesh; the empty one outside of any context.
+
+    >>> jax.sharding.get_abstract_mesh().empty
+    True
+    """
     return _abstract.get()
 
 
 def get_concrete_mesh() -> Mesh:
-    """The concrete context mesh; the empty one outside of any context."""
+    """The concrete context mesh; the empty one outside of any context.
+
+    >>> jax.sharding.get_concrete_mesh().empty
+    True
+    """
     return _concrete.get()
 
 
@@ -38,6 +46,10 @@ def get_mesh() -> Mesh:
 
     Raises:
         ValueError: called while a function is traced.
+
+    >>> with jax.set_mesh(jax.make_mesh((2,), ("x",))):
+    ...     print(jax.sharding.get_mesh().axis_names)
+    ('x',)
     """
     if tracing.get():
         raise ValueError(
@@ -47,7 +59,12 @@ def get_mesh() -> Mesh:
 
 
 def legacy_mesh() -> Mesh:
-    """The mesh of the innermost `with mesh:`; the empty one outside."""
+    """The mesh of the innermost `with mesh:`; the empty one outside.
+
+    >>> with jax.make_mesh((2,), ("x",)):
+    ...     print(jax.sharding.legacy_mesh().axis_names)
+    ('x',)
+    """
     stack = legacy_stack.get()
     return stack[-1] if stack else EMPTY_MESH
 
@@ -84,6 +101,10 @@ def use_mesh(mesh: Mesh) -> _MeshContext:
 
     Raises:
         ValueError: `mesh` is no `Mesh`.
+
+    >>> with jax.sharding.use_mesh(jax.make_mesh((2,), ("x",))):
+    ...     print(jax.sharding.get_abstract_mesh().axis_names)
+    ('x',)
     """
     return _MeshContext(_checked(mesh, "use_mesh"), _both(mesh))
 
@@ -93,6 +114,10 @@ def todays_set_mesh(mesh: Mesh | None) -> SetMesh:
 
     Raises:
         ValueError: `mesh` is neither a `Mesh` nor None, has Manual axes, or a function is being traced.
+
+    >>> with jax.set_mesh(jax.make_mesh((2,), ("x",))):
+    ...     print(jax.sharding.get_abstract_mesh().axis_names)
+    ('x',)
     """
     if tracing.get():
         raise ValueError("`set_mesh` can only be used outside of `jax.jit`.")
@@ -106,6 +131,10 @@ def set_mesh(mesh: Mesh | None) -> Any:
 
     Raises:
         ValueError: as `todays_set_mesh`.
+
+    >>> with jax.sharding.set_mesh(jax.make_mesh((2,), ("x",))):
+    ...     print(jax.sharding.get_mesh().size)
+    2
     """
     before = _concrete.get()
     context = todays_set_mesh(mesh)
@@ -159,6 +188,10 @@ def use_abstract_mesh(mesh: Any) -> _MeshContext:
 
     Raises:
         ValueError: `mesh` is no `AbstractMesh`, or its size differs from that of the mesh in context.
+
+    >>> with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((2,), ("x",))):
+    ...     print(jax.sharding.get_abstract_mesh().axis_names)
+    ('x',)
     """
     if not isinstance(mesh, AbstractMesh):
         raise ValueError(

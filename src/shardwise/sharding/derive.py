@@ -19,6 +19,10 @@ def sharding_like(like: Sharding, tiling: Tiling, *, reuse: bool = True) -> Shar
     The result is `like` itself if its tiling is the same, unless `reuse` is False (`like` belongs to an array of another
     rank). For a `NamedSharding` it is one on the same mesh, its spec without trailing Nones and axes of size one. If the
     mesh's axes cannot express the tiling, and for users' shardings, it is a `GSPMDSharding`.
+
+    >>> sharding = jax.NamedSharding(jax.make_mesh((2,), ("x",)), jax.P("x"))
+    >>> jax.sharding.sharding_like(sharding, sharding.tiling(2), reuse=False).spec
+    PartitionSpec('x',)
     """
     try:
         own = like.tiling(tiling.ndim)

@@ -362,7 +362,12 @@ def install_client(client: Client | None) -> Client | None:
 
 
 def backend_initialized() -> bool:
-    """Whether the devices exist already."""
+    """Whether the devices exist already.
+
+    >>> _ = jax.devices()
+    >>> jax.sharding.backend_initialized()
+    True
+    """
     return _client is not None
 
 
@@ -392,6 +397,9 @@ def devices(backend: str | Client | None = None) -> list[Device]:
 
     Raises:
         RuntimeError: `backend` is no platform of this library.
+
+    >>> jax.devices()[0]
+    CpuDevice(id=0)
     """
     return _select(backend).devices()
 
@@ -399,11 +407,14 @@ def devices(backend: str | Client | None = None) -> list[Device]:
 def local_devices(
     process_index: int | None = None, backend: str | Client | None = None, host_id: int | None = None
 ) -> list[Device]:
-    """The devices of one process, by default of this one.
+    """The devices of the process `process_index` (formerly `host_id`), by default of this one.
 
     Raises:
         ValueError: there is no such process.
         RuntimeError: `backend` is no platform of this library.
+
+    >>> jax.local_devices()[0].process_index
+    0
     """
     if host_id is not None:
         warnings.warn("local_devices(host_id=) is now called process_index=.", UserWarning, stacklevel=2)
@@ -417,27 +428,49 @@ def local_devices(
 
 
 def device_count(backend: str | Client | None = None) -> int:
-    """The number of devices of all processes."""
+    """The number of devices of all processes.
+
+    `backend`: the platform to count on, None or 'cpu'; RuntimeError for another one.
+
+    >>> jax.device_count() == len(jax.devices())
+    True
+    """
     return _select(backend).device_count()
 
 
 def local_device_count(backend: str | Client | None = None) -> int:
-    """The number of devices of this process."""
+    """The number of devices of this process. `backend`: None or 'cpu'; RuntimeError for another platform.
+
+    >>> jax.local_device_count() == len(jax.local_devices())
+    True
+    """
     return _select(backend).local_device_count()
 
 
 def process_index(backend: str | Client | None = None) -> int:
-    """This process's rank."""
+    """This process's rank. `backend`: None or 'cpu'; RuntimeError for another platform.
+
+    >>> jax.process_index()
+    0
+    """
     return _select(backend).process_index_
 
 
 def process_count(backend: str | Client | None = None) -> int:
-    """The number of processes."""
+    """The number of processes. `backend`: None or 'cpu'; RuntimeError for another platform.
+
+    >>> jax.process_count()
+    1
+    """
     return _select(backend).topology.process_count
 
 
 def process_indices(backend: str | Client | None = None) -> list[int]:
-    """The ranks of all processes."""
+    """The ranks of all processes. `backend`: None or 'cpu'; RuntimeError for another platform.
+
+    >>> jax.process_indices()
+    [0]
+    """
     return list(range(process_count(backend)))
 
 
@@ -451,19 +484,40 @@ def default_backend() -> str:
 
 
 def host_id(backend: str | Client | None = None) -> int:
-    """Older name of `process_index`; warns."""
+    """Older name of `process_index`; warns. `backend` as there.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     print(jax.host_id())
+    0
+    """
     warnings.warn("host_id is now called process_index.", UserWarning, stacklevel=2)
     return process_index(backend)
 
 
 def host_count(backend: str | Client | None = None) -> int:
-    """Older name of `process_count`; warns."""
+    """Older name of `process_count`; warns. `backend` as there.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     print(jax.host_count())
+    1
+    """
     warnings.warn("host_count is now called process_count.", UserWarning, stacklevel=2)
     return process_count(backend)
 
 
 def host_ids(backend: str | Client | None = None) -> list[int]:
-    """Older name of `process_indices`; warns."""
+    """Older name of `process_indices`; warns. `backend` as there.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     print(jax.host_ids())
+    [0]
+    """
     warnings.warn("host_ids is now called process_indices.", UserWarning, stacklevel=2)
     return process_indices(backend)
 

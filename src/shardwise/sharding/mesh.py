@@ -228,6 +228,9 @@ def make_mesh(
     Raises:
         ValueError: there are fewer devices, counts disagree, or `axis_shapes` holds something other than integers.
         TypeError: `axis_shapes` is no sequence.
+
+    >>> jax.make_mesh((2, 4), ("x", "y")).shape
+    OrderedDict([('x', 2), ('y', 4)])
     """
     if len(arguments) > 1 or (arguments and axis_types is not None):
         raise TypeError("make_mesh takes axis_shapes, axis_names and axis_types by position, each once.")

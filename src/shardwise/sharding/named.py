@@ -225,9 +225,12 @@ def _as_spec(spec: Any) -> PartitionSpec:
     if spec is None:
         raise TypeError("Unexpected None passed as spec for NamedSharding. Did you mean P()?")
     if not config.dialect.shardings.spec_is_tuple:
-        raise AttributeError(
-            f"NamedSharding takes a PartitionSpec, not {spec!r} of type {type(spec).__name__}. Did you mean P(...)? "
-            f"{config.dialect.switch}"
+        raise about(
+            "dialect",
+            AttributeError(
+                f"NamedSharding takes a PartitionSpec, not {spec!r} of type {type(spec).__name__}. Did you mean P(...)? "
+                f"{config.dialect.switch}"
+            ),
         )
     if isinstance(spec, tuple):
         return PartitionSpec(*spec)

@@ -60,6 +60,13 @@ for shape, spec in (((2, 4), P(("x", "y"))), ((4, 2), P("y", "x"))):
     same(counted, np.arange(32) * 2)
     assert float(a.sum()) == A.sum()
 
+six = NamedSharding(
+    Mesh(np.array(devices[:6]), ("x",)), P("x")
+)  # 4 and 2 of two processes: no grid if the axis is cut in two
+if len({d.process_index for d in devices[:6]}) == jax.process_count():
+    rows = jax.make_array_from_callback((6,), six, lambda index: A[:6, 3][index])
+    same(jax.jit(lambda v: jnp.max(v.reshape(1, 2, 3), (0, 1)))(rows), A[:6, 3].reshape(2, 3).max(0))
+
 explicit = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
 with jax.sharding.use_mesh(explicit):
     a = jax.make_array_from_callback(A.shape, NamedSharding(explicit, P("x", "y")), lambda index: A[index])

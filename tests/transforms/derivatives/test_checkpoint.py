@@ -347,3 +347,28 @@ def test_a_policy_that_was_called_keeps_nothing() -> None:
         found.append((len(saved_residuals(f, W, X)), sw.grad(f)(W, X).tolist()))
     assert found[0] == found[1]
     assert found[0][0] == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "times"),
+    [
+        (None, 2),
+        (policies.nothing_saveable, 2),
+        (policies.everything_saveable, 1),
+        (policies.save_only_these_names("product"), 2),
+        (policies.save_anything_except_these_names("product"), 1),
+    ],
+)
+def test_callbacks_that_a_policy_keeps_are_not_called_again(policy, times):
+    seen = []
+
+    def f(x):
+        y = checkpoint_name(x + 1.0, "product")
+        sw.debug.callback(lambda y: seen.append(float(y)), y)
+        return jnp.exp(y)
+
+    once = sw.grad(sw.checkpoint(f, policy=policy))
+    for call in (once, sw.jit(once)):
+        seen.clear()
+        assert float(call(2.0)) == pytest.approx(np.exp(3.0))
+        assert seen == [3.0] * times

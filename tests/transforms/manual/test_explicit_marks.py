@@ -170,3 +170,18 @@ def test_types_can_leave_out_axes_of_size_one():  # as JAX 0.10.2
             assert str(jax.typeof(x)) == "float32[8@x,4]" and x.sharding.spec == P("x", "y")
             assert str(jax.typeof(f(x))) == "float32[8,4@x]" and f(x).sharding.spec == P(None, "x")
             np.testing.assert_array_equal(jax.jit(lambda x: x.T + 1)(x), whole.T + 1)
+
+
+@pytest.mark.parametrize("axes", [{"x"}, {"y"}, {"x", "y"}])
+def test_shards_of_partial_sums_add_up(axes):
+    mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    host = np.arange(4.0, dtype=np.float32)
+    kept = {"x", "y"} - axes
+    with jax.set_mesh(mesh):
+        made = jax.jit(lambda x: x, out_shardings=jax.P(*kept, unreduced=axes))(jnp.asarray(host))
+        whole = jax.reshard(made, jax.P())
+    total = np.zeros(4, np.float32)
+    for shard in made.addressable_shards:
+        total[shard.index] += np.asarray(shard.data)
+    np.testing.assert_array_equal(total, host)
+    np.testing.assert_array_equal(np.asarray(whole), host)

@@ -22,10 +22,15 @@ _registered: dict[Primitive, Callable[..., RooflineResult]] = {}
 
 
 def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
-    """Count equations of a primitive by ``rule(ctx, *shapes, **params)``, which gives a `RooflineResult`, and not as usual.
+    """Count equations of the primitive `prim` by ``rule(ctx, *shapes, **params)``, which gives a `RooflineResult`,
+    and not as usual.
 
     Raises:
         NotImplementedError: it is the user's own primitive. Programs hold what that computes, which is counted.
+
+    >>> @jax.experimental.roofline.register_roofline(jax.lax.igamma_p)
+    ... def rule(ctx, *shapes, **params):
+    ...     return jax.experimental.roofline.RooflineResult(unfused_flops=1)
     """
     if not prim.is_ours:
         raise NotImplementedError(
@@ -40,7 +45,10 @@ def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
 
 
 def register_standard_roofline(prim: Primitive) -> None:
-    """Count equations of a primitive as nothing."""
+    """Count equations of the primitive `prim` as nothing.
+
+    >>> jax.experimental.roofline.register_standard_roofline(jax.lax.nextafter_p)
+    """
     register_roofline(prim)(lambda ctx, *shapes, **params: RooflineResult.zeros())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -330,65 +330,121 @@ register_pytree_node(BCOO, lambda m: ((m.data, m.indices), (m.shape, m.indices_s
 # -- the same as functions ---------------------------------------------------------------------------------------------------------
 
 
-def _method(name: str) -> Callable[..., Any]:
-    def function(mat: BCOO, *args: Any, **kwargs: Any) -> Any:
-        return getattr(mat, name)(*args, **kwargs)
+def bcoo_todense(mat: BCOO) -> Array:
+    """`mat` as a dense array.
 
-    function.__name__ = function.__qualname__ = f"bcoo_{name}"
-    function.__doc__ = getattr(BCOO, name).__doc__
-    return function
+    >>> m = jax.experimental.sparse.BCOO((jnp.array([1, 2]), jnp.array([[0], [3]])), shape=(4,))
+    >>> jax.experimental.sparse.bcoo_todense(m)
+    Array([1, 0, 0, 2], dtype=int32)
+    """
+    return mat.todense()
 
 
-bcoo_todense = _method("todense")
-bcoo_sort_indices = _method("sort_indices")
+def bcoo_sort_indices(mat: BCOO) -> BCOO:
+    """The elements of `mat`, of each batch, in row-major order of their places.
+
+    >>> m = jax.experimental.sparse.BCOO((jnp.array([1, 2]), jnp.array([[3], [0]])), shape=(4,))
+    >>> jax.experimental.sparse.bcoo_sort_indices(m).data
+    Array([2, 1], dtype=int32)
+    """
+    return mat.sort_indices()
 
 
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
-    """One element per place, in order, zeros included; `nse` is the greatest number of them, which a traced function needs."""
+    """`mat` with one element per place, in order, zeros included; `nse` is the greatest number of them, which a
+    traced function needs.
+
+    >>> m = jax.experimental.sparse.BCOO((jnp.array([1, 2]), jnp.array([[0], [0]])), shape=(4,))
+    >>> jax.experimental.sparse.bcoo_sum_duplicates(m).data
+    Array([3], dtype=int32)
+    """
     return mat.sum_duplicates(nse, remove_zeros=False)
 
 
 def bcoo_fromdense(
     mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
 ) -> BCOO:
-    """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
+    """The nonzero elements of the dense array `mat` as a `BCOO`; `nse` says how many to keep, which a traced function
+    needs.
+
+    Args:
+        n_batch: the leading dims that are batch dims.
+        n_dense: the trailing dims that are dense: elements are arrays of these.
+        index_dtype: the dtype of the places.
+
+    >>> jax.experimental.sparse.bcoo_fromdense(jnp.array([[0, 2], [3, 0]])).indices
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
     return BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
 
 
 def bcoo_update_layout(
     mat: BCOO, *, n_batch: int | None = None, n_dense: int | None = None, on_inefficient: str | None = "error"
 ) -> BCOO:
-    """The same array with fewer batch and dense dims; see `BCOO.update_layout`."""
+    """`mat` with `n_batch` batch and `n_dense` dense dims, fewer than now; `on_inefficient` says what to do where
+    that takes more memory; see `BCOO.update_layout`.
+
+    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0, 2], [3, 4]]), n_batch=1)
+    >>> jax.experimental.sparse.bcoo_update_layout(m, n_batch=0).n_batch
+    0
+    """
     return mat.update_layout(n_batch=n_batch, n_dense=n_dense, on_inefficient=on_inefficient)
 
 
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
-    """Its dims in the order `permutation`."""
+    """`mat` with its dims in the order `permutation`.
+
+    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0, 2], [3, 4]]))
+    >>> jax.experimental.sparse.bcoo_transpose(m, permutation=(1, 0)).todense()
+    Array([[0, 3],
+           [2, 4]], dtype=int32)
+    """
     return mat.transpose(permutation)
 
 
 def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> BCOO:
-    """The elements, in the order of `dimensions`, in an array of another shape of the same size."""
+    """The elements of `mat`, in the order of `dimensions`, in an array of the shape `new_sizes`, of the same size.
+
+    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0, 2], [3, 4]]))
+    >>> jax.experimental.sparse.bcoo_reshape(m, new_sizes=(4,)).todense()
+    Array([0, 2, 3, 4], dtype=int32)
+    """
     return (mat if dimensions is None else mat.transpose(dimensions)).reshape(tuple(new_sizes))
 
 
 def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
-    """The sums over `axes`, still sparse."""
+    """The sums of `mat` over `axes`, still sparse.
+
+    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0, 2], [3, 4]]))
+    >>> jax.experimental.sparse.bcoo_reduce_sum(m, axes=(0,)).todense()
+    Array([3, 6], dtype=int32)
+    """
     return mat.sum(tuple(axes))
 
 
 def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> BCOO:
-    """The elementwise product with a dense array that broadcasts to its shape, still sparse."""
+    """The elementwise product of `sp_mat` with a dense array `v` that broadcasts to its shape, still sparse.
+
+    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0, 2], [3, 0]]))
+    >>> jax.experimental.sparse.bcoo_multiply_dense(m, jnp.array([10, 100])).data
+    Array([200,  30], dtype=int32)
+    """
     return sp_mat * v
 
 
 def bcoo_dot_general(
     lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """`lax.dot_general` of a `BCOO` and a dense array, or the other way round: dense.
+    """`lax.dot_general` of `lhs`, a `BCOO`, and `rhs`, a dense array, or the other way round: dense.
+    `dimension_numbers` as there.
 
-    Elements are multiplied and added in their type, or in that of `preferred_element_type` if that is wider, whatever the
-    `lax.Precision`. NotImplementedError for batch dims and dot algorithms.
+    Elements are multiplied and added in their type, or in that of `preferred_element_type` if that is wider, whatever
+    the `precision`. NotImplementedError for batch dims and dot algorithms.
+
+    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> jax.experimental.sparse.bcoo_dot_general(m, jnp.array([1.0, 10.0]), dimension_numbers=(((1,), (0,)), ((), ())))
+    Array([20.,  3.], dtype=float32)
     """
     (left, right), batch = dimension_numbers
     if isinstance(canonicalize_precision(precision), (lax.DotAlgorithm, lax.DotAlgorithmPreset)):
@@ -424,7 +480,12 @@ def bcoo_dot_general(
 
 
 def todense(arr: Any) -> Array:
-    """The dense form of a sparse array; dense arrays as they are."""
+    """The dense form of the sparse array `arr`; dense arrays as they are.
+
+    >>> jax.experimental.sparse.todense(jax.experimental.sparse.eye(2))
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return arr.todense() if isinstance(arr, JAXSparse) else jnp.asarray(arr)
 
 

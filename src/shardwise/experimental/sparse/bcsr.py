@@ -124,14 +124,29 @@ register_pytree_node(BCSR, _flatten, _unflatten)
 
 
 def bcsr_todense(mat: BCSR) -> Array:
-    """The dense matrix."""
+    """`mat` as a dense matrix.
+
+    >>> jax.experimental.sparse.bcsr_todense(jax.experimental.sparse.BCSR.fromdense(jnp.array([[0, 2], [3, 4]])))
+    Array([[0, 2],
+           [3, 4]], dtype=int32)
+    """
     return mat.todense()
 
 
 def bcsr_fromdense(
     mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
 ) -> BCSR:
-    """The nonzero elements of a dense matrix; `nse` says how many to keep, which a traced function needs."""
+    """The nonzero elements of the dense matrix `mat` as a `BCSR`; `nse` says how many to keep, which a traced
+    function needs.
+
+    Args:
+        n_batch: the leading dims that are batch dims; NotImplementedError for any.
+        n_dense: the trailing dims that are dense; likewise.
+        index_dtype: the dtype of the places.
+
+    >>> jax.experimental.sparse.bcsr_fromdense(jnp.array([[0, 2], [3, 4]])).indptr
+    Array([0, 1, 3], dtype=int32)
+    """
     return BCSR.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
 
 

@@ -14,7 +14,8 @@ from shardwise.transforms.derivatives.autodiff import value_and_grad as _value_a
 def value_and_grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
 ) -> Callable[..., Any]:
-    """`shardwise.value_and_grad` for functions of sparse arrays: the gradient of one is a sparse array with elements at the same places.
+    """`shardwise.value_and_grad` (`fun`, `argnums`, `has_aux` and `kwargs` as there) for functions of sparse arrays:
+    the gradient of one is a sparse array with elements at the same places.
 
     >>> import numpy as np
     >>> from shardwise.experimental import sparse
@@ -44,7 +45,13 @@ def value_and_grad(
 def grad(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
 ) -> Callable[..., Any]:
-    """`shardwise.grad` for functions of sparse arrays: the gradient of one is a sparse array with elements at the same places."""
+    """`shardwise.grad` (`fun`, `argnums`, `has_aux` and `kwargs` as there) for functions of sparse arrays: the
+    gradient of one is a sparse array with elements at the same places.
+
+    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([0.0, 2.0, 3.0]))
+    >>> jax.experimental.sparse.grad(lambda m: jnp.sum((m @ jnp.ones(3)) ** 2))(m).data
+    Array([10., 10.], dtype=float32)
+    """
     both = value_and_grad(fun, argnums, has_aux, **kwargs)
 
     @functools.wraps(fun)

@@ -226,42 +226,90 @@ def _matrix(name: str, mat: Any) -> Array:
 
 
 def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> COO:
-    """The nonzero elements of a dense matrix; `nse` says how many to keep, which a traced function needs."""
+    """The nonzero elements of the dense matrix `mat` as a `COO`; `nse` says how many to keep, which a traced function
+    needs.
+
+    `index_dtype` is the dtype of the places.
+
+    >>> jax.experimental.sparse.coo_fromdense(jnp.array([[0, 2], [3, 4]])).row
+    Array([0, 1, 1], dtype=int32)
+    """
     return COO.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
 def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> CSR:
-    """The nonzero elements of a dense matrix row by row; `nse` says how many to keep, which a traced function needs."""
+    """The nonzero elements of the dense matrix `mat`, row by row, as a `CSR`; `nse` says how many to keep, which a
+    traced function needs.
+
+    `index_dtype` is the dtype of the places.
+
+    >>> jax.experimental.sparse.csr_fromdense(jnp.array([[0, 2], [3, 4]])).indptr
+    Array([0, 1, 3], dtype=int32)
+    """
     return CSR.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
 def coo_todense(mat: COO) -> Array:
-    """The dense matrix."""
+    """`mat` as a dense matrix.
+
+    >>> jax.experimental.sparse.coo_todense(jax.experimental.sparse.coo_fromdense(jnp.array([[0, 2], [3, 4]])))
+    Array([[0, 2],
+           [3, 4]], dtype=int32)
+    """
     return mat.todense()
 
 
 def csr_todense(mat: CSR) -> Array:
-    """The dense matrix."""
+    """`mat` as a dense matrix.
+
+    >>> jax.experimental.sparse.csr_todense(jax.experimental.sparse.csr_fromdense(jnp.array([[0, 2], [3, 4]])))
+    Array([[0, 2],
+           [3, 4]], dtype=int32)
+    """
     return mat.todense()
 
 
 def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Array:
-    """The product with a dense vector: [m, n] and [n] -> [m]; of the transposed matrix if `transpose`."""
+    """The product of `mat` with a dense vector `v`: [m, n] and [n] -> [m]; of the transposed matrix if `transpose`.
+
+    >>> m = jax.experimental.sparse.coo_fromdense(jnp.array([[0.0, 2.0], [3.0, 4.0]]))
+    >>> jax.experimental.sparse.coo_matvec(m, jnp.array([1.0, 10.0]))
+    Array([20., 43.], dtype=float32)
+    """
     return _product("coo_matvec", mat, v, 1, transpose)
 
 
 def csr_matvec(mat: CSR, v: Any, transpose: bool = False) -> Array:
-    """The product with a dense vector: [m, n] and [n] -> [m]; of the transposed matrix if `transpose`."""
+    """The product of `mat` with a dense vector `v`: [m, n] and [n] -> [m]; of the transposed matrix if `transpose`.
+
+    >>> m = jax.experimental.sparse.csr_fromdense(jnp.array([[0.0, 2.0], [3.0, 4.0]]))
+    >>> jax.experimental.sparse.csr_matvec(m, jnp.array([1.0, 10.0]))
+    Array([20., 43.], dtype=float32)
+    """
     return _product("csr_matvec", mat, v, 1, transpose)
 
 
 def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Array:
-    """The product with a dense matrix: [m, n] and [n, k] -> [m, k]; of the transposed matrix if `transpose`."""
+    """The product of `mat` with a dense matrix `B`: [m, n] and [n, k] -> [m, k]; of the transposed matrix if
+    `transpose`.
+
+    >>> m = jax.experimental.sparse.coo_fromdense(jnp.array([[0.0, 2.0], [3.0, 4.0]]))
+    >>> jax.experimental.sparse.coo_matmat(m, jnp.eye(2))
+    Array([[0., 2.],
+           [3., 4.]], dtype=float32)
+    """
     return _product("coo_matmat", mat, B, 2, transpose)
 
 
 def csr_matmat(mat: CSR, B: Any, *, transpose: bool = False) -> Array:
-    """The product with a dense matrix: [m, n] and [n, k] -> [m, k]; of the transposed matrix if `transpose`."""
+    """The product of `mat` with a dense matrix `B`: [m, n] and [n, k] -> [m, k]; of the transposed matrix if
+    `transpose`.
+
+    >>> m = jax.experimental.sparse.csr_fromdense(jnp.array([[0.0, 2.0], [3.0, 4.0]]))
+    >>> jax.experimental.sparse.csr_matmat(m, jnp.eye(2))
+    Array([[0., 2.],
+           [3., 4.]], dtype=float32)
+    """
     return _product("csr_matmat", mat, B, 2, transpose)
 
 
@@ -272,7 +320,15 @@ def _product(name: str, mat: Any, other: Any, ndim: int, transpose: bool) -> Arr
 
 
 def empty(shape: Any, dtype: Any = None, index_dtype: Any = np.int32, sparse_format: str = "bcoo") -> JAXSparse:
-    """Zeros: an array of that shape without elements, in the format "bcoo", "bcsr", "coo", "csr" or "csc"."""
+    """Zeros: an array of that `shape` and `dtype` without elements, in the `sparse_format` "bcoo", "bcsr", "coo",
+    "csr" or "csc".
+
+    `index_dtype` is the dtype of the places.
+
+    >>> jax.experimental.sparse.empty((2, 2)).todense()
+    Array([[0., 0.],
+           [0., 0.]], dtype=float32)
+    """
     sizes = tuple(shape)
     none = BCOO(
         (jnp.zeros(0, float if dtype is None else dtype), jnp.zeros((0, len(sizes)), index_dtype)),
@@ -291,7 +347,15 @@ def eye(
     index_dtype: Any = np.int32,
     sparse_format: str = "bcoo",
 ) -> JAXSparse:
-    """Ones on the k-th diagonal of a matrix [N, M], in the format "bcoo", "bcsr", "coo", "csr" or "csc"."""
+    """Ones on the k-th diagonal of a matrix [N, M], of `dtype`, in the `sparse_format` "bcoo", "bcsr", "coo", "csr"
+    or "csc".
+
+    `index_dtype` is the dtype of the places.
+
+    >>> jax.experimental.sparse.eye(2).todense()
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return _in_format(_eye(N, M, k, dtype, index_dtype), sparse_format)
 
 

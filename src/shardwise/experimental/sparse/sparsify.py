@@ -17,6 +17,9 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
 
     Raises:
         NotImplementedError: when it is called with a sparse array.
+
+    >>> jax.experimental.sparse.sparsify(jnp.sum)(jnp.arange(3))
+    Array(3, dtype=int32)
     """
     del use_tracer
 

@@ -400,9 +400,15 @@ def io_callback(
     ordered: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Like `pure_callback` for functions with effects: called exactly as often as the program says, in its order.
+    """Like `pure_callback` (`callback`, `result_shape_dtypes`, `args`, `sharding` and `kwargs` as there) for
+    functions with effects: called exactly as often as the program says, in its order.
 
     `ordered` asks for that order, which holds anyway; with it `vmap` raises ValueError, since elements have none.
+
+    >>> seen = []
+    >>> jax.experimental.io_callback(lambda x: seen.append(float(x)), None, jnp.float32(2.0))
+    >>> seen
+    [2.0]
     """
     return _with_results(
         "io_callback", callback, result_shape_dtypes, args, kwargs, sharding, "io", ordered=bool(ordered)

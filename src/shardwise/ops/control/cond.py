@@ -306,6 +306,8 @@ def _with_own_operands(pred: Any, true_operand: Any, true_fun: Any, false_operan
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _NO_OPERAND) -> Any:
     """``branches[index](*operands)``; an index out of range takes the nearest branch.
 
+    `operand` is an older way to give one operand.
+
     Raises:
         TypeError: `index` is no integer scalar, or the results of the branches differ in structure or type.
         ValueError: there are no branches.
@@ -346,9 +348,13 @@ def _int32(value: Any) -> Array:
 def platform_dependent(
     *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
 ) -> Any:
-    """The result of the function given for this platform, ``cpu=``, or else of `default`, on `args`.
+    """The result of the function given in `per_platform` for this platform, ``cpu=``, or else of `default`, on
+    `args`.
 
     NotImplementedError if neither is given.
+
+    >>> lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x)
+    3.0
     """
     fun = per_platform.get("cpu", default)
     if fun is None:

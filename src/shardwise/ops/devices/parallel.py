@@ -117,6 +117,9 @@ def _operand(x: Any, api: str) -> Array:
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The sum over an axis, on every device. Trees are summed leaf by leaf; a Python scalar gives n times itself.
 
+    Args:
+        axis_index_groups: lists of positions along the axis, whose devices work together; None: all do.
+
     >>> jax.vmap(lambda x: lax.psum(x, 'i'), axis_name='i')(jnp.arange(4))
     Array([6, 6, 6, 6], dtype=int32)
     """
@@ -137,6 +140,9 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The mean over an axis; integers give floats.
+
+    Args:
+        axis_index_groups: lists of positions along the axis, whose devices work together; None: all do.
 
     >>> jax.vmap(lambda x: lax.pmean(x, 'i'), axis_name='i')(jnp.arange(4.0))
     Array([1.5, 1.5, 1.5, 1.5], dtype=float32)
@@ -187,7 +193,10 @@ def _extremum(kind: str) -> Callable[..., Any]:
 
     collective.__name__ = collective.__qualname__ = api
     least, most = min(_SHOWN), max(_SHOWN)
-    collective.__doc__ = f"""The {kind}imum over an axis, on every device.
+    collective.__doc__ = f"""The {kind}imum of `x` over the axis `axis_name`, on every device.
+
+    Trees are reduced leaf by leaf. `axis_index_groups`: lists of positions along the axis, whose devices work together.
+    NameError where there is no such axis.
 
     >>> jax.vmap(lambda x: lax.{api}(x, "i"), axis_name="i")(jnp.array({_SHOWN}))
     Array({[most if kind == "max" else least] * len(_SHOWN)}, dtype=int32)
@@ -208,7 +217,12 @@ def _dim(dim: int, ndim: int, api: str, name: str) -> int:
 def all_gather(
     x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
 ) -> Any:
-    """Every device receives all blocks: joined along `axis` if `tiled`, else stacked along a new dim `axis` of size n.
+    """Every device of `axis_name` receives the blocks `x` of all n: joined along `axis` if `tiled`, else stacked
+    along a new dim `axis` of size n.
+
+    Args:
+        axis_index_groups: lists of positions along the axis, whose devices work together; None: all do.
+        to: how the result varies over the axis: 'varying', 'invarying' or 'reduced'. ValueError for another word.
 
     >>> jax.vmap(lambda x: lax.all_gather(x, 'i'), axis_name='i')(jnp.array([5, 6]))
     Array([[5, 6],
@@ -242,6 +256,10 @@ def psum_scatter(
 ) -> Any:
     """The sum over an axis; each device keeps its part of it along `scatter_dimension`.
 
+    Args:
+        axis_index_groups: lists of positions along the axis, whose devices work together; None: all do.
+        tiled: that dim is cut into n parts; else it has size n and vanishes.
+
     >>> jax.vmap(lambda x: lax.psum_scatter(x, 'i'), axis_name='i')(jnp.array([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
     """
@@ -272,7 +290,13 @@ def psum_scatter(
 def all_to_all(
     x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """Part j of device i along `split_axis` goes to device j, which joins the received parts along `concat_axis`.
+    """Part j of the block `x` of device i along `split_axis` goes to device j, which joins the received parts along
+    `concat_axis`.
+
+    Args:
+        axis_index_groups: lists of positions along the axis, whose devices work together; None: all do.
+        tiled: `split_axis` is cut into n parts and `concat_axis` grows; else `split_axis` has size n and vanishes,
+            and `concat_axis` is a new dim.
 
     >>> jax.vmap(lambda x: lax.all_to_all(x, 'i', 0, 0), axis_name='i')(jnp.array([[1, 2], [3, 4]]))
     Array([[1, 3],
@@ -304,7 +328,11 @@ def all_to_all(
 
 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Send each device's value along (source, destination) pairs; devices that receive nothing get zeros.
+    """Send each device's `x` along `perm`, (source, destination) pairs of positions on the axis `axis_name`; devices
+    that receive nothing get zeros.
+
+    Raises:
+        ValueError: a source or destination occurs twice or is out of range.
 
     >>> jax.vmap(lambda x: lax.ppermute(x, 'i', [(0, 1), (1, 2)]), axis_name='i')(jnp.array([5, 6, 7]))
     Array([0, 5, 6], dtype=int32)
@@ -326,6 +354,9 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
     """Permutation by source: device i receives the value of device perm[i].
 
+    Raises:
+        ValueError: `perm` does not list each position once.
+
     >>> jax.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(jnp.array([1, 3, 2]))
     Array([2, 1, 3], dtype=int32)
     """
@@ -338,6 +369,9 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
     """Swap the mesh axis with dim `axis`, whose size must equal the axis size.
 
+    Args:
+        axis_index_groups: lists of positions along the axis, whose devices work together; None: all do.
+
     >>> jax.vmap(lambda x: lax.pswapaxes(x, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
     Array([[1, 3],
            [2, 4]], dtype=int32)
@@ -347,6 +381,9 @@ def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = Non
 
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     """Every device of the axis receives the value of device `source`.
+
+    Raises:
+        ValueError: `source` is out of range.
 
     >>> jax.vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([1, 3, 2]))
     Array([2, 2, 2], dtype=int32)
@@ -365,7 +402,13 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
 
 
 def pvary(x: Any, axis_name: Any) -> Any:
-    """Mark a value as varying over an axis: only its type changes."""
+    """Mark `x`, an array or a tree, as varying over the mesh axes `axis_name`: only its type changes.
+
+    >>> mesh = jax.make_mesh((2,), ("i",))
+    >>> f = lambda x: lax.pvary(x, "i") + lax.axis_index("i")
+    >>> jax.shard_map(f, mesh=mesh, in_specs=jax.P(), out_specs=jax.P("i"))(jnp.zeros(1, int))
+    Array([0, 1], dtype=int32)
+    """
     names, _ = checked_axes(axis_name if axis_name else (), "pvary") if axis_name else ((), ())
     leaves, tree = tree_flatten(x)
     return tree_unflatten(tree, [bind(pvary_op, _operand(v, "pvary"), axes=names) if names else v for v in leaves])
@@ -380,7 +423,18 @@ def _state(aval: ShapedArray, axis: str) -> str:
 
 
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """Change a value's type over an axis to 'varying', 'unreduced' (partial sums) or 'reduced'. Free at run time."""
+    """Change the type of `x` over the mesh axes `axis_name` to 'varying', 'unreduced' (partial sums) or 'reduced'.
+    Free at run time.
+
+    Raises:
+        TypeError: `axis_name` is no name or tuple of names. ValueError: there is no such change from the present
+            state.
+
+    >>> mesh = jax.make_mesh((2,), ("i",))
+    >>> f = lambda x: lax.pcast(x, "i", to="varying") + lax.axis_index("i")
+    >>> jax.shard_map(f, mesh=mesh, in_specs=jax.P(), out_specs=jax.P("i"))(jnp.zeros(1, int))
+    Array([0, 1], dtype=int32)
+    """
     if not isinstance(axis_name, (str, tuple)):
         raise TypeError(
             f"pcast: axis_name {axis_name!r} must be a tuple or a str. Got {axis_name!r} of type {type(axis_name).__name__}."

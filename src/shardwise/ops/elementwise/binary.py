@@ -369,7 +369,7 @@ def div(x: Any, y: Any) -> Array:
 
 
 def rem(x: Any, y: Any) -> Array:
-    """Elementwise remainder with the sign of `x`; an integer's remainder by 0 is the integer.
+    """Elementwise remainder of ``x / y`` with the sign of `x`; an integer's remainder by 0 is the integer.
 
     >>> lax.rem(jnp.array([7, -7]), jnp.array([3, 3]))
     Array([ 1, -1], dtype=int32)
@@ -378,7 +378,8 @@ def rem(x: Any, y: Any) -> Array:
 
 
 def max(x: Any, y: Any) -> Array:
-    """Elementwise maximum; NaN if either is. Complex values compare by real, then imaginary part.
+    """Elementwise maximum of `x` and `y`, of one dtype; NaN if either is. Complex values compare by real, then
+    imaginary part.
 
     >>> lax.max(jnp.array([1, 5]), jnp.array([3, 3]))
     Array([3, 5], dtype=int32)
@@ -387,7 +388,8 @@ def max(x: Any, y: Any) -> Array:
 
 
 def min(x: Any, y: Any) -> Array:
-    """Elementwise minimum; NaN if either is. Complex values compare by real, then imaginary part.
+    """Elementwise minimum of `x` and `y`, of one dtype; NaN if either is. Complex values compare by real, then
+    imaginary part.
 
     >>> lax.min(jnp.array([1, 5]), jnp.array([3, 3]))
     Array([1, 3], dtype=int32)
@@ -423,7 +425,7 @@ def nextafter(x1: Any, x2: Any) -> Array:
 
 
 def complex(x: Any, y: Any) -> Array:
-    """Complex values from real and imaginary parts: float32 or float64.
+    """Complex values from real parts `x` and imaginary parts `y`: float32 or float64.
 
     >>> lax.complex(jnp.array([1.0]), jnp.array([2.0]))
     Array([1.+2.j], dtype=complex64)
@@ -441,7 +443,7 @@ def mulhi(x: Any, y: Any, /) -> Array:
 
 
 def bitwise_and(x: Any, y: Any) -> Array:
-    """Elementwise and of integers' bits or of bools.
+    """Elementwise and of the bits of the integers, or of the bools, `x` and `y`.
 
     >>> lax.bitwise_and(jnp.array([6]), jnp.array([3]))
     Array([2], dtype=int32)
@@ -450,7 +452,7 @@ def bitwise_and(x: Any, y: Any) -> Array:
 
 
 def bitwise_or(x: Any, y: Any) -> Array:
-    """Elementwise or of integers' bits or of bools.
+    """Elementwise or of the bits of the integers, or of the bools, `x` and `y`.
 
     >>> lax.bitwise_or(jnp.array([6]), jnp.array([3]))
     Array([7], dtype=int32)
@@ -459,7 +461,7 @@ def bitwise_or(x: Any, y: Any) -> Array:
 
 
 def bitwise_xor(x: Any, y: Any) -> Array:
-    """Elementwise exclusive or of integers' bits or of bools.
+    """Elementwise exclusive or of the bits of the integers, or of the bools, `x` and `y`.
 
     >>> lax.bitwise_xor(jnp.array([6]), jnp.array([3]))
     Array([5], dtype=int32)

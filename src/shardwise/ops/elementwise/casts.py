@@ -278,7 +278,7 @@ reduce_precision_p = define_op(
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
-    """`operand` rounded to a float format with these numbers of bits, kept in its own dtype.
+    """`operand` rounded to a float format with `exponent_bits` and `mantissa_bits`, kept in its own dtype.
 
     >>> lax.reduce_precision(jnp.array([1.2345]), 8, 7)
     Array([1.234375], dtype=float32)

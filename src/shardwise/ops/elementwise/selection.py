@@ -211,6 +211,9 @@ clamp_p = define_op(
 def clamp(min: Any, x: Any, max: Any) -> Array:
     """Elementwise `x` limited to the range from `min` to `max` (scalars or of the shape of `x`); NaN stays NaN.
 
+    Raises:
+        TypeError: a bound has dims and another shape than `x`, or dtypes differ.
+
     >>> lax.clamp(0, jnp.array([-3, 1, 9]), 5)
     Array([0, 1, 5], dtype=int32)
     """

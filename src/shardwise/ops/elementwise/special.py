@@ -223,7 +223,7 @@ regularized_incomplete_beta_p = _define(
 
 
 def erf(x: Any) -> Array:
-    """Elementwise error function of floats.
+    """Elementwise error function of the floats `x`.
 
     >>> lax.erf(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.843], dtype=float32)
@@ -241,7 +241,7 @@ def erfc(x: Any) -> Array:
 
 
 def erf_inv(x: Any) -> Array:
-    """Elementwise inverse of `erf`; NaN outside -1..1.
+    """Elementwise inverse of `erf` at the floats `x`; NaN outside -1..1.
 
     >>> lax.erf_inv(jnp.array([0.0, 0.5])).round(3)
     Array([0.   , 0.477], dtype=float32)
@@ -250,7 +250,7 @@ def erf_inv(x: Any) -> Array:
 
 
 def lgamma(x: Any) -> Array:
-    """Elementwise logarithm of the absolute value of the gamma function.
+    """Elementwise logarithm of the absolute value of the gamma function at the floats `x`.
 
     >>> lax.lgamma(jnp.array([3.0, 10.0])).round(3)
     Array([ 0.693, 12.802], dtype=float32)
@@ -259,7 +259,7 @@ def lgamma(x: Any) -> Array:
 
 
 def digamma(x: Any) -> Array:
-    """Elementwise derivative of `lgamma`; NaN at the poles.
+    """Elementwise derivative of `lgamma` at the floats `x`; NaN at the poles.
 
     >>> lax.digamma(jnp.array([1.0, 2.0])).round(3)
     Array([-0.577,  0.423], dtype=float32)
@@ -295,7 +295,7 @@ def igammac(a: Any, x: Any) -> Array:
 
 
 def igamma_grad_a(a: Any, x: Any) -> Array:
-    """Elementwise derivative of `igamma` in its first argument.
+    """Elementwise derivative of ``igamma(a, x)`` in `a`, for floats `a` and `x`.
 
     >>> lax.igamma_grad_a(2.0, jnp.array([1.0, 2.0])).round(3)
     Array([-0.276, -0.294], dtype=float32)
@@ -340,7 +340,7 @@ def zeta(x: Any, q: Any) -> Array:
 
 
 def regularized_incomplete_beta(a: Any, b: Any, x: Any) -> Array:
-    """Elementwise regularized incomplete beta function I_x(a, b).
+    """Elementwise regularized incomplete beta function I_x(a, b) of floats `a`, `b` and `x`.
 
     >>> lax.regularized_incomplete_beta(2.0, 3.0, jnp.array([0.0, 0.5])).round(4)
     Array([0.    , 0.6875], dtype=float32)
@@ -349,7 +349,7 @@ def regularized_incomplete_beta(a: Any, b: Any, x: Any) -> Array:
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """Elementwise regularized incomplete beta function I_x(a, b).
+    """Elementwise regularized incomplete beta function I_x(a, b) of floats `a`, `b` and `x`.
 
     >>> lax.betainc(2.0, 3.0, jnp.array([0.0, 0.5])).round(4)
     Array([0.    , 0.6875], dtype=float32)

@@ -168,6 +168,10 @@ logistic_p = _transcendental(
 def exp(x: Any, *, accuracy: Any = None) -> Array:
     """Elementwise e to the power `x`, for floats and complex values.
 
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
+
     >>> lax.exp(jnp.array([0.0, 1.0])).round(3)
     Array([1.   , 2.718], dtype=float32)
     """
@@ -178,6 +182,10 @@ def exp(x: Any, *, accuracy: Any = None) -> Array:
 
 def exp2(x: Any, *, accuracy: Any = None) -> Array:
     """Elementwise 2 to the power `x`, for floats and complex values.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.exp2(jnp.array([0.0, 3.0])).round(3)
     Array([1., 8.], dtype=float32)
@@ -190,6 +198,10 @@ def exp2(x: Any, *, accuracy: Any = None) -> Array:
 def expm1(x: Any, *, accuracy: Any = None) -> Array:
     """Elementwise ``exp(x) - 1``, accurate near 0.
 
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
+
     >>> lax.expm1(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 1.718], dtype=float32)
     """
@@ -199,7 +211,11 @@ def expm1(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def log(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise natural logarithm; NaN for negative reals.
+    """Elementwise natural logarithm of the floats or complex values `x`; NaN for negative reals.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.log(jnp.array([1.0, 2.0])).round(3)
     Array([0.   , 0.693], dtype=float32)
@@ -212,6 +228,10 @@ def log(x: Any, *, accuracy: Any = None) -> Array:
 def log1p(x: Any, *, accuracy: Any = None) -> Array:
     """Elementwise ``log(1 + x)``, accurate near 0.
 
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
+
     >>> lax.log1p(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.693], dtype=float32)
     """
@@ -221,7 +241,11 @@ def log1p(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def sin(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise sine.
+    """Elementwise sine of the floats or complex values `x`.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.sin(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.841], dtype=float32)
@@ -232,7 +256,11 @@ def sin(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def cos(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise cosine.
+    """Elementwise cosine of the floats or complex values `x`.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.cos(jnp.array([0.0, 1.0])).round(3)
     Array([1.  , 0.54], dtype=float32)
@@ -243,7 +271,11 @@ def cos(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def tan(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise tangent.
+    """Elementwise tangent of the floats or complex values `x`.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.tan(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 1.557], dtype=float32)
@@ -254,7 +286,11 @@ def tan(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def tanh(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise hyperbolic tangent.
+    """Elementwise hyperbolic tangent of the floats or complex values `x`.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.tanh(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.762], dtype=float32)
@@ -265,7 +301,7 @@ def tanh(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def sinh(x: Any) -> Array:
-    """Elementwise hyperbolic sine.
+    """Elementwise hyperbolic sine of the floats or complex values `x`.
 
     >>> lax.sinh(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 1.175], dtype=float32)
@@ -274,7 +310,7 @@ def sinh(x: Any) -> Array:
 
 
 def cosh(x: Any) -> Array:
-    """Elementwise hyperbolic cosine.
+    """Elementwise hyperbolic cosine of the floats or complex values `x`.
 
     >>> lax.cosh(jnp.array([0.0, 1.0])).round(3)
     Array([1.   , 1.543], dtype=float32)
@@ -283,7 +319,7 @@ def cosh(x: Any) -> Array:
 
 
 def asin(x: Any) -> Array:
-    """Elementwise arc sine.
+    """Elementwise arc sine of the floats or complex values `x`.
 
     >>> lax.asin(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 1.571], dtype=float32)
@@ -292,7 +328,7 @@ def asin(x: Any) -> Array:
 
 
 def acos(x: Any) -> Array:
-    """Elementwise arc cosine.
+    """Elementwise arc cosine of the floats or complex values `x`.
 
     >>> lax.acos(jnp.array([1.0, 0.5])).round(3)
     Array([0.   , 1.047], dtype=float32)
@@ -301,7 +337,7 @@ def acos(x: Any) -> Array:
 
 
 def atan(x: Any) -> Array:
-    """Elementwise arc tangent.
+    """Elementwise arc tangent of the floats or complex values `x`.
 
     >>> lax.atan(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.785], dtype=float32)
@@ -310,7 +346,7 @@ def atan(x: Any) -> Array:
 
 
 def asinh(x: Any) -> Array:
-    """Elementwise inverse of `sinh`.
+    """Elementwise inverse of `sinh` of the floats or complex values `x`.
 
     >>> lax.asinh(jnp.array([0.0, 1.0])).round(3)
     Array([0.   , 0.881], dtype=float32)
@@ -319,7 +355,7 @@ def asinh(x: Any) -> Array:
 
 
 def acosh(x: Any) -> Array:
-    """Elementwise inverse of `cosh`.
+    """Elementwise inverse of `cosh` of the floats or complex values `x`.
 
     >>> lax.acosh(jnp.array([1.0, 2.0])).round(3)
     Array([0.   , 1.317], dtype=float32)
@@ -328,7 +364,7 @@ def acosh(x: Any) -> Array:
 
 
 def atanh(x: Any) -> Array:
-    """Elementwise inverse of `tanh`.
+    """Elementwise inverse of `tanh` of the floats or complex values `x`.
 
     >>> lax.atanh(jnp.array([0.0, 0.5])).round(3)
     Array([0.   , 0.549], dtype=float32)
@@ -337,7 +373,11 @@ def atanh(x: Any) -> Array:
 
 
 def sqrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise square root; NaN for negative reals.
+    """Elementwise square root of the floats or complex values `x`; NaN for negative reals.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.sqrt(jnp.array([0.0, 4.0]))
     Array([0., 2.], dtype=float32)
@@ -350,6 +390,10 @@ def sqrt(x: Any, *, accuracy: Any = None) -> Array:
 def rsqrt(x: Any, *, accuracy: Any = None) -> Array:
     """Elementwise ``1 / sqrt(x)``.
 
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
+
     >>> lax.rsqrt(jnp.array([1.0, 4.0]))
     Array([1. , 0.5], dtype=float32)
     """
@@ -359,7 +403,11 @@ def rsqrt(x: Any, *, accuracy: Any = None) -> Array:
 
 
 def cbrt(x: Any, *, accuracy: Any = None) -> Array:
-    """Elementwise real cube root.
+    """Elementwise real cube root of the floats `x`.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.cbrt(jnp.array([1.0, 8.0])).round(3)
     Array([1., 2.], dtype=float32)
@@ -371,6 +419,10 @@ def cbrt(x: Any, *, accuracy: Any = None) -> Array:
 
 def logistic(x: Any, *, accuracy: Any = None) -> Array:
     """Elementwise ``1 / (1 + exp(-x))``, the sigmoid function.
+
+    Args:
+        accuracy: None, a `lax.Tolerance` or an `AccuracyMode`; the result is the same. NotImplementedError for a
+            Tolerance of fewer ulps than it keeps.
 
     >>> lax.logistic(jnp.array([0.0, 2.0])).round(3)
     Array([0.5  , 0.881], dtype=float32)

@@ -242,7 +242,8 @@ def neg(x: Any) -> Array:
 
 
 def sign(x: Any) -> Array:
-    """Elementwise -1, 0 or 1; zeros keep their sign, NaN stays NaN, complex values are divided by their modulus.
+    """Elementwise -1, 0 or 1, the sign of `x`; zeros keep their sign, NaN stays NaN, complex values are divided by
+    their modulus.
 
     >>> lax.sign(jnp.array([-2.0, 0.0, 3.0]))
     Array([-1.,  0.,  1.], dtype=float32)
@@ -287,7 +288,8 @@ def is_finite(x: Any) -> Array:
 
 
 def abs(x: Any) -> Array:
-    """Elementwise absolute value; for complex values their modulus, a real. TypeError for unsigned integers and bools.
+    """Elementwise absolute value of `x`; for complex values their modulus, a real. TypeError for unsigned integers
+    and bools.
 
     >>> lax.abs(jnp.array([-2.0, 0.0, 3.0]))
     Array([2., 0., 3.], dtype=float32)
@@ -345,7 +347,7 @@ def imag(x: Any) -> Array:
 
 
 def conj(x: Any) -> Array:
-    """Elementwise complex conjugate; floats become complex.
+    """Elementwise complex conjugate of `x`; floats become complex.
 
     >>> lax.conj(jnp.array([1 + 2j]))
     Array([1.-2.j], dtype=complex64)
@@ -354,7 +356,7 @@ def conj(x: Any) -> Array:
 
 
 def bitwise_not(x: Any) -> Array:
-    """Elementwise complement of the bits, or logical not of bools.
+    """Elementwise complement of the bits of the integers `x`, or logical not of bools.
 
     >>> lax.bitwise_not(jnp.array([0]))
     Array([-1], dtype=int32)

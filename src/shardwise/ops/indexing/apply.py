@@ -185,6 +185,16 @@ def scatter_apply(
     """`operand` with elementwise `func` applied to the elements in the windows at `scatter_indices`.
 
     `func` is applied k times to an element in k windows. `update_shape` is the shape that updates would have.
+
+    Args:
+        dimension_numbers: as for `scatter`.
+        indices_are_sorted: promises that indices ascend; without effect on the result.
+        unique_indices: promises that no element is in two windows, which is faster.
+        mode: as for `scatter`.
+
+    >>> rows = lax.ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> lax.scatter_apply(jnp.arange(4), jnp.array([[1], [3]]), lambda x: x * 10, rows, update_shape=(2,))
+    Array([ 0, 10,  2, 30], dtype=int32)
     """
     x, indices = as_array(operand), as_array(scatter_indices)
     updates = ShapedArray(update_shape, x.dtype)

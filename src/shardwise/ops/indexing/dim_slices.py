@@ -54,7 +54,10 @@ def _as_scalar(value: Any) -> Any:
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
-    """The `slice_size` rows from `start_index` on, along one dim; see `dynamic_slice`.
+    """The `slice_size` rows of `operand` from `start_index` on, along `axis`; see `dynamic_slice`.
+
+    Args:
+        allow_negative_indices: negative positions count from the end.
 
     >>> lax.dynamic_slice_in_dim(jnp.arange(6), 4, 3)
     Array([3, 4, 5], dtype=int32)
@@ -77,7 +80,10 @@ def _only(d: int, ndim: int, allowed: bool) -> tuple[bool, ...]:
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
-    """Row `index` along one dim; with `keepdims` that dim is kept with size 1.
+    """Row `index` of `operand` along `axis`, clamped into the dim; with `keepdims` that dim is kept with size 1.
+
+    Args:
+        allow_negative_indices: negative positions count from the end.
 
     >>> lax.dynamic_index_in_dim(jnp.array([10, 20, 30]), 1, keepdims=False)
     Array(20, dtype=int32)
@@ -91,7 +97,10 @@ def dynamic_index_in_dim(
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`operand` with `update` written from `start_index` on along one dim; see `dynamic_update_slice`.
+    """`operand` with `update` written from `start_index` on along `axis`; see `dynamic_update_slice`.
+
+    Args:
+        allow_negative_indices: negative positions count from the end.
 
     >>> lax.dynamic_update_slice_in_dim(jnp.zeros(4), jnp.ones(2), 1, 0)
     Array([0., 1., 1., 0.], dtype=float32)
@@ -109,7 +118,13 @@ def dynamic_update_slice_in_dim(
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`operand` with row `index` along one dim replaced by `update`, which may omit that dim.
+    """`operand` with row `index` along `axis` replaced by `update`, which may omit that dim.
+
+    Args:
+        allow_negative_indices: negative positions count from the end.
+
+    Raises:
+        TypeError: `update` has another rank, or a dtype that differs.
 
     >>> lax.dynamic_update_index_in_dim(jnp.zeros(3), 5.0, 1, 0)
     Array([0., 5., 0.], dtype=float32)
@@ -126,7 +141,8 @@ def dynamic_update_index_in_dim(
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """Row `index` (a Python int) along one dim. Raises IndexError if it is out of bounds.
+    """Row `index` (a Python int) of `operand` along `axis`; without `keepdims` that dim is dropped. Raises IndexError
+    if it is out of bounds.
 
     >>> lax.index_in_dim(jnp.array([10, 20, 30]), 1, keepdims=False)
     Array(20, dtype=int32)
@@ -142,7 +158,12 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
-    """Rows of `src` at the 1-d index arrays `idxs`, one per dim of `axes`: ``[n, rest of src]``; negative indices wrap."""
+    """Rows of `src` at the 1-d index arrays `idxs`, one per dim of `axes`: ``[n, rest of src]``; negative indices wrap.
+
+    >>> lax.index_take(jnp.arange(6).reshape(3, 2), [jnp.array([2, 0])], axes=(0,))
+    Array([[4, 5],
+           [0, 1]], dtype=int32)
+    """
     src = as_array(src)
     dims = tuple(_axis(a, src.ndim, "index_take") for a in axes)
     indices = concatenate([expand_dims(as_array(i), (1,)) for i in idxs], 1)

@@ -301,11 +301,21 @@ def gather(
     mode: str | GatherScatterMode | None = None,
     fill_value: Any = None,
 ) -> Array:
-    """Windows of `slice_sizes` at `start_indices`; `GatherDimensionNumbers` describes the correspondence of dims.
+    """Windows of `operand`, of `slice_sizes` at `start_indices`; `dimension_numbers`, a `GatherDimensionNumbers`,
+    describes the correspondence of dims.
 
-    `mode` decides windows out of bounds: 'fill', 'clip', or the default 'promise_in_bounds', which clips too. With 'fill' they
-    hold `fill_value` (default: NaN, the least signed or greatest unsigned integer, True). Raises TypeError if shapes and
-    numbers do not fit.
+    `mode` decides windows out of bounds: 'fill', 'clip', or the default 'promise_in_bounds', which clips too. With
+    'fill' they hold `fill_value` (default: NaN, the least signed or greatest unsigned integer, True). Raises
+    TypeError if shapes and numbers do not fit.
+
+    Args:
+        unique_indices: promises that no index occurs twice, which is faster.
+        indices_are_sorted: promises that indices ascend; without effect on the result.
+
+    >>> rows = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> lax.gather(jnp.arange(6).reshape(3, 2), jnp.array([[2], [0]]), rows, slice_sizes=(1, 2))
+    Array([[4, 5],
+           [0, 1]], dtype=int32)
     """
     return gather_windows(
         operand,

@@ -344,7 +344,7 @@ def scatter_with(
     )
 
 
-def _public(combine: str, does: str) -> Callable[..., Array]:
+def _public(combine: str, does: str, shown: str) -> Callable[..., Array]:
     def function(
         operand: Any,
         scatter_indices: Any,
@@ -370,17 +370,26 @@ def _public(combine: str, does: str) -> Callable[..., Array]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""`operand` with windows of `updates` {does} at `scatter_indices`.
 
-    See `ScatterDimensionNumbers` for how dims correspond. `mode` says what becomes of windows out of bounds: 'drop'
-    (the default) and 'promise_in_bounds' leave them out, 'clip' moves them inside. `unique_indices` promises that no
-    element is written twice, which is faster. Raises TypeError where shapes, dtypes and numbers do not fit, ValueError
-    for indices that are no integers.
+    Args:
+        dimension_numbers: how dims correspond, a `ScatterDimensionNumbers`.
+        indices_are_sorted: promises that indices ascend; without effect on the result.
+        unique_indices: promises that no element is written twice, which is faster.
+        mode: what becomes of windows out of bounds: 'drop' (the default) and 'promise_in_bounds' leave them out, 'clip'
+            moves them inside.
+
+    Raises:
+        TypeError: shapes, dtypes and numbers do not fit. ValueError: indices are no integers.
+
+    >>> rows = lax.ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> lax.{name}(jnp.array([1, 2, 3]), jnp.array([[0], [2]]), jnp.array([2, 2]), rows)
+    Array({shown}, dtype=int32)
     """
     return function
 
 
-scatter = _public("", "put")
-scatter_add = _public("add", "added")
-scatter_sub = _public("sub", "subtracted")
-scatter_mul = _public("mul", "multiplied")
-scatter_min = _public("min", "combined by minimum")
-scatter_max = _public("max", "combined by maximum")
+scatter = _public("", "put", "[2, 2, 2]")
+scatter_add = _public("add", "added", "[3, 2, 5]")
+scatter_sub = _public("sub", "subtracted", "[-1,  2,  1]")
+scatter_mul = _public("mul", "multiplied", "[2, 2, 6]")
+scatter_min = _public("min", "combined by minimum", "[1, 2, 2]")
+scatter_max = _public("max", "combined by maximum", "[2, 2, 3]")

@@ -201,8 +201,9 @@ def dynamic_slice(
 ) -> Array:
     """The window of `slice_sizes` at `start_indices` (a list of scalars, or an int array of rank 1).
 
-    Negative starts count from the end if allowed; then starts are clamped so that the window fits. Raises TypeError for
-    sizes larger than the operand's and for non-integer starts, ValueError for a wrong number of starts.
+    Negative starts count from the end if `allow_negative_indices`; then starts are clamped so that the window fits.
+    Raises TypeError for sizes larger than the operand's and for non-integer starts, ValueError for a wrong number of
+    starts.
 
     >>> lax.dynamic_slice(jnp.arange(6), (2,), (3,))
     Array([2, 3, 4], dtype=int32)
@@ -348,6 +349,9 @@ def dynamic_update_slice(
     """`operand` with `update` (same rank and dtype) written at `start_indices`, clamped so that it fits.
 
     Raises TypeError where rank, dtype or size do not fit, ValueError for a wrong number of starts.
+
+    Args:
+        allow_negative_indices: negative positions count from the end.
 
     >>> lax.dynamic_update_slice(jnp.zeros(4), jnp.ones(2), (1,))
     Array([0., 1., 1., 0.], dtype=float32)

@@ -102,10 +102,11 @@ def _dim(dimension: int, ndim: int, name: str) -> int:
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """Sort along `dimension`. Several operands (a tuple or list) are sorted together by the first `num_keys` operands.
+    """Sort `operand` along `dimension`. With `is_stable` equal elements keep their order. Several operands (a tuple
+    or list) are sorted together by the first `num_keys` operands.
 
-    Returns an array, or a tuple for a sequence of operands. NaNs are last. Raises TypeError if shapes differ or the sequence is
-    empty, ValueError for an invalid dimension or number of keys.
+    Returns an array, or a tuple for a sequence of operands. NaNs are last. Raises TypeError if shapes differ or the
+    sequence is empty, ValueError for an invalid dimension or number of keys.
 
     >>> lax.sort((jnp.array([2, 1]), jnp.array([20, 10])))
     (Array([1, 2], dtype=int32), Array([10, 20], dtype=int32))
@@ -122,7 +123,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """`keys` sorted along `dimension`, and `values` in the same order.
+    """`keys` sorted along `dimension`, and `values` in the same order. With `is_stable` equal keys keep theirs.
 
     >>> lax.sort_key_val(jnp.array([2, 1]), jnp.array([20, 10]))
     (Array([1, 2], dtype=int32), Array([10, 20], dtype=int32))
@@ -219,7 +220,8 @@ top_k_p = define_op(
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
-    """The `k` greatest elements along `axis`, greatest first, and their positions (int32); ties: lowest position first.
+    """The `k` greatest elements of `operand` along `axis`, greatest first, and their positions (int32); ties: lowest
+    position first.
 
     Raises ValueError for complex operands, an invalid axis, or k outside 0..size.
 
@@ -260,9 +262,14 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The `k` greatest elements and their positions; exact, so that every `recall_target` is met.
+    """The `k` greatest elements of `operand` along `reduction_dimension` and their positions: f[n, m] -> f[n, k],
+    i32[n, k]; exact, so that every `recall_target` is met.
 
-    Without `aggregate_to_topk` all elements are returned, in order. Raises ValueError for operands that are not floats.
+    Without `aggregate_to_topk` all elements are returned, in order. Raises ValueError for operands that are not
+    floats.
+
+    Args:
+        reduction_input_size_override: without effect, as the result is exact.
 
     >>> lax.approx_max_k(jnp.array([3.0, 1.0, 2.0]), 2)
     [Array([3., 2.], dtype=float32), Array([0, 2], dtype=int32)]
@@ -281,7 +288,10 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The `k` least elements and their positions; see `approx_max_k`.
+    """The `k` least elements of `operand` along `reduction_dimension` and their positions: f[n, m] -> f[n, k], i32[n,
+    k]; see `approx_max_k`.
+
+    `recall_target`, `reduction_input_size_override` and `aggregate_to_topk` as there.
 
     >>> lax.approx_min_k(jnp.array([3.0, 1.0, 2.0]), 2)
     [Array([1., 2.], dtype=float32), Array([1, 2], dtype=int32)]

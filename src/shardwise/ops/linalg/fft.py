@@ -164,10 +164,11 @@ fft_p = define_op(
 
 
 def fft(x: Any, fft_type: Any, fft_lengths: Sequence[int]) -> Array:
-    """Transform the last ``len(fft_lengths)`` dims; IFFT and IRFFT divide by the number of points.
+    """Transform the last ``len(fft_lengths)`` dims of `x`; IFFT and IRFFT divide by the number of points.
 
-    ``fft_type`` is a `FftType` or its name ('fft', 'ifft', 'rfft', 'irfft'). Operands of other types become complex (real for
-    RFFT). The lengths must be those of the dims, but for the last one of IRFFT, which has half of it plus one.
+    ``fft_type`` is a `FftType` or its name ('fft', 'ifft', 'rfft', 'irfft'). Operands of other types become complex
+    (real for RFFT). The lengths must be those of the dims, but for the last one of IRFFT, which has half of it plus
+    one.
 
     Raises ValueError for lengths, types and dims that do not fit, TypeError where `fft_type` is no transform.
 

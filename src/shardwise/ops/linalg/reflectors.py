@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, bind
-from shardwise.ops.linalg.decompositions import Ints, Result, define_matrix_op
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine
+from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op
 from shardwise.ops.rules.convert import as_array
 
 __all__ = ["ormqr", "ormqr_p"]
@@ -76,9 +76,17 @@ ormqr_p = define_matrix_op("ormqr", (2, 1, 2), _ormqr_results, _ormqr, multiple=
 
 
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
-    """q c (or c q unless `left`) for the unitary q of a packed QR decomposition, which is not formed; `transpose` takes q^H.
+    """q c (or c q unless `left`) for the unitary q of a packed QR decomposition, which is not formed; `transpose`
+    takes q^H.
 
-    f[..., m, n] and f[..., k] as ``jnp.linalg.qr(x, mode="raw")`` gives them, the first one transposed. ValueError for sizes.
+    `a` f[..., m, n] and `taus` f[..., k] are as ``jnp.linalg.qr(x, mode="raw")`` gives them, the first one
+    transposed. ValueError for sizes.
+
+    >>> x = jnp.array([[3.0, 1.0], [4.0, 2.0]])
+    >>> a, taus = jnp.linalg.qr(x, mode="raw")
+    >>> lax.linalg.ormqr(a.T, taus, x, transpose=True).round(3)  # q^H x = r
+    Array([[-5. , -2.2],
+           [ 0. ,  0.4]], dtype=float32)
     """
     return bind(ormqr_p, as_array(a), as_array(taus), as_array(c), left=bool(left), transpose=bool(transpose))
 

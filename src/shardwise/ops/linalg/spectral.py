@@ -9,7 +9,8 @@ from typing import Any
 
 from shardwise.ir import Array, bind
 from shardwise.ops.linalg import lapack
-from shardwise.ops.linalg.decompositions import Ints, Result, define_matrix_op, square_size, symmetrized
+from shardwise.ops.linalg.decompositions import symmetrized
+from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim
 
@@ -75,11 +76,12 @@ def eig(
     implementation: EigImplementation | None = None,
     use_magma: bool | None = None,
 ) -> list[Array]:
-    """Eigenvalues c[..., n] of general matrices, then left and right eigenvectors c[..., n, n] as columns, if wanted.
+    """Eigenvalues c[..., n] of the general matrices `x`, then left and right eigenvectors c[..., n, n] as columns, if
+    `compute_left_eigenvectors` and `compute_right_eigenvectors`.
 
-    Eigenvectors have length 1 and a real largest component. `enable_eigvec_derivs` gives them derivatives, which hold where all
-    eigenvalues differ and no eigenvector has two largest components; otherwise NotImplementedError. NotImplementedError, too, for
-    implementations other than LAPACK.
+    Eigenvectors have length 1 and a real largest component. `enable_eigvec_derivs` gives them derivatives, which hold
+    where all eigenvalues differ and no eigenvector has two largest components; otherwise NotImplementedError.
+    NotImplementedError, too, for an `implementation` other than LAPACK and for `use_magma`.
 
     >>> lax.linalg.eig(jnp.array([[2.0, 0.0], [0.0, 3.0]]))[0].real
     Array([2., 3.], dtype=float32)
@@ -113,10 +115,10 @@ def eigh(
     subset_by_index: tuple[int, int] | None = None,
     implementation: EighImplementation | None = None,
 ) -> tuple[Array, Array]:
-    """Eigenvectors f[..., n, n] (columns) and ascending real eigenvalues [..., n] of Hermitian matrices.
+    """Eigenvectors f[..., n, n] (columns) and ascending real eigenvalues [..., n] of the Hermitian matrices `x`.
 
-    Without `symmetrize_input` only the `lower` (else upper) triangle counts. `subset_by_index` keeps a range of them. They
-    come sorted whatever `sort_eigenvalues` says. NotImplementedError for implementations other than QR.
+    Without `symmetrize_input` only the `lower` (else upper) triangle counts. `subset_by_index` keeps a range of them.
+    They come sorted whatever `sort_eigenvalues` says. NotImplementedError for an `implementation` other than QR.
 
     >>> lax.linalg.eigh(jnp.array([[2.0, 1.0], [1.0, 2.0]]))[1].round(4)
     Array([1., 3.], dtype=float32)
@@ -148,7 +150,8 @@ hessenberg_p = define_matrix_op("hessenberg", (2,), _hessenberg_results, lapack.
 
 
 def hessenberg(a: Any) -> list[Array]:
-    """The Hessenberg form, packed with its reflectors, and their factors: f[..., n, n] -> f[..., n, n], f[..., n - 1].
+    """The Hessenberg form of the matrices `a`, packed with its reflectors, and their factors: f[..., n, n] -> f[...,
+    n, n], f[..., n - 1].
 
     >>> lax.linalg.hessenberg(jnp.array([[1.0, 2.0], [3.0, 4.0]]))[0]
     Array([[1., 2.],
@@ -172,7 +175,11 @@ def schur(
     sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
 ) -> list[Array]:
-    """The Schur form t and, if wanted, vectors z: x = z t z^H. Real matrices get 2 by 2 blocks for complex pairs.
+    """The Schur form t of `x` and, if `compute_schur_vectors`, vectors z: x = z t z^H. Real matrices get 2 by 2
+    blocks for complex pairs.
+
+    Raises:
+        NotImplementedError: `sort_eig_vals` is true, or `select_callable` is given.
 
     >>> lax.linalg.schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].round(3)
     Array([[1., 2.],
@@ -194,7 +201,8 @@ tridiagonal_p = define_matrix_op("tridiagonal", (2,), _tridiagonal_results, lapa
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> list[Array]:
-    """Reduce Hermitian matrices to tridiagonal ones: packed reflectors, diagonal, off-diagonal, factors of the reflectors.
+    """Reduce the Hermitian matrices `a`, of which the `lower` (else upper) triangle counts, to tridiagonal ones:
+    packed reflectors, diagonal, off-diagonal, factors of the reflectors.
 
     >>> lax.linalg.tridiagonal(jnp.array([[1.0, 2.0], [2.0, 3.0]]))[1]
     Array([1., 3.], dtype=float32)
@@ -235,6 +243,9 @@ def svd(
     """u, s, vh with x = u s vh and s descending, or s alone without `compute_uv`.
 
     `subset_by_index` keeps a range of the singular values; ValueError together with `full_matrices`.
+
+    Raises:
+        NotImplementedError: `algorithm` is other than None, DEFAULT and QR.
 
     >>> lax.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).round(4)
     Array([4., 3.], dtype=float32)

@@ -434,6 +434,9 @@ def dot_general(
 
     Raises TypeError for dims or types that do not pair, ShardingTypeError where the result's sharding is ambiguous.
 
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+
     >>> lax.dot_general(jnp.ones((4, 2, 3)), jnp.ones((4, 3, 5)), (((2,), (1,)), ((0,), (0,)))).shape
     (4, 2, 5)
     """
@@ -467,9 +470,14 @@ def dot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """`dot_general`, or without `dimension_numbers` a product of vectors and matrices: last dim of lhs by first of rhs.
+    """`dot_general`, or without `dimension_numbers` a product of vectors and matrices: last dim of lhs by first of
+    rhs.
 
-    Precision and preferred_element_type may also be given by position, as the dialect 0.5 does.
+    `precision` and `preferred_element_type` may also be given by position (`args`), as the dialect 0.5 does.
+    `out_sharding` as for `dot_general`.
+
+    Raises:
+        TypeError: shapes do not fit, or there are more than four positional arguments.
 
     >>> lax.dot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
@@ -494,9 +502,13 @@ def dot(
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
-    """Products of the matrices in the last two dims: [..., m, k] x [..., k, n] -> [..., m, n], batch dims equal.
+    """Products of the matrices in the last two dims of `lhs` and `rhs`: [..., m, k] x [..., k, n] -> [..., m, n],
+    batch dims equal.
 
     Raises ValueError unless both have the same rank of at least 2.
+
+    Args:
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
 
     >>> lax.batch_matmul(jnp.ones((4, 2, 3)), jnp.ones((4, 3, 5))).shape
     (4, 2, 5)

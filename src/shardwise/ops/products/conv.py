@@ -261,6 +261,13 @@ def conv_general_dilated(
 
     Raises ValueError for sizes that do not fit, TypeError for dtypes and layouts, RuntimeError for an unknown padding mode.
 
+    Args:
+        window_strides: steps of the window, one per dim of space.
+        feature_group_count: the number of groups of features: each group of results sees only its group of `lhs`.
+        batch_group_count: likewise the number of groups of the batch.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
     >>> lax.conv_general_dilated(jnp.ones((1, 4, 3)), jnp.ones((2, 3, 5)), (1,), 'SAME', dimension_numbers=('NWC', 'WIO', 'NWC')).shape
     (1, 4, 5)
     """
@@ -312,7 +319,13 @@ def conv(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """`conv_general_dilated` of (N, C, space...) with (O, I, space...), without dilations.
+    """`conv_general_dilated` of `lhs` (N, C, space...) with the kernel `rhs` (O, I, space...), without dilations.
+
+    Args:
+        window_strides: steps of the window, one per dim of space.
+        padding: 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> lax.conv(jnp.ones((1, 1, 3, 3)), jnp.ones((1, 1, 2, 2)), (1, 1), 'VALID').shape
     (1, 1, 2, 2)
@@ -332,7 +345,19 @@ def conv_with_general_padding(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """`conv_general_dilated` of (N, C, space...) with (O, I, space...)."""
+    """`conv_general_dilated` of `lhs` (N, C, space...) with the kernel `rhs` (O, I, space...).
+
+    Args:
+        window_strides: steps of the window, one per dim of space.
+        padding: (low, high) pairs, or a name.
+        lhs_dilation: gaps between elements of `lhs`, one number per dim of space; 1 for none.
+        rhs_dilation: gaps between elements of the kernel, likewise.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+
+    >>> lax.conv_with_general_padding(jnp.ones((1, 1, 4)), jnp.ones((1, 1, 2)), (1,), [(0, 0)], (1,), (1,))
+    Array([[[2., 2., 2.]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs,
         rhs,
@@ -365,11 +390,20 @@ def conv_transpose(
     preferred_element_type: Any = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """The transposed convolution: `lhs` spread out by `strides`, then convolved. Features are last by default.
+    """The transposed convolution: `lhs` spread out by `strides`, then convolved with the kernel `rhs`. Features are
+    last by default.
 
     'SAME' and 'VALID' name the padding of the forward convolution; pairs are applied as they are unless
-    `use_consistent_padding` says that they are the forward one's, too. `transpose_kernel` flips the kernel in space and
-    swaps its features, which makes this the gradient of a forward convolution with it.
+    `use_consistent_padding` says that they are the forward one's, too. `transpose_kernel` flips the kernel in space
+    and swaps its features, which makes this the gradient of a forward convolution with it.
+
+    Args:
+        rhs_dilation: gaps between elements of the kernel, likewise.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
+
+    Raises:
+        ValueError: there is no default layout for this number of dims.
 
     >>> lax.conv_transpose(jnp.ones((1, 4, 1)), jnp.ones((2, 1, 1)), (2,), 'VALID', dimension_numbers=('NWC', 'WIO', 'NWC')).shape
     (1, 8, 1)
@@ -418,6 +452,15 @@ def conv_general_dilated_patches(
     preferred_element_type: Any = None,
 ) -> Array:
     """The windows of `lhs` as features: the result has ``C * prod(filter_shape)`` of them, channels major.
+
+    Args:
+        window_strides: steps of the window, one per dim of space.
+        padding: 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs.
+        lhs_dilation: gaps between elements of `lhs`, one number per dim of space; 1 for none.
+        rhs_dilation: gaps between elements of the kernel, likewise.
+        dimension_numbers: layouts such as ('NCHW', 'OIHW', 'NCHW'), or `ConvDimensionNumbers`.
+        precision: a `lax.Precision`, its name, or a pair of these; on CPUs all give the same result.
+        preferred_element_type: the dtype to add products up in, and the result's.
 
     >>> lax.conv_general_dilated_patches(jnp.arange(4.0).reshape(1, 1, 4), (2,), (1,), "VALID")[0]
     Array([[0., 1., 2.],

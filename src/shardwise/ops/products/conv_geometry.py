@@ -40,7 +40,8 @@ class PaddingType(enum.Enum):
 def padtype_to_pads(
     in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
 ) -> list[tuple[int, int]]:
-    """The (low, high) pads that a padding mode means.
+    """The (low, high) pads that a padding mode means for an array of `in_shape` and windows of `window_shape` in
+    steps of `window_strides`.
 
     RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`.
 
@@ -85,7 +86,8 @@ def window_count(size: int, window: int, stride: int) -> int:
 
 
 def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Ints, Ints, Ints]:
-    """Layouts as (batch, feature, *spatial) dims; the spatial letters are ordered as in the kernel's layout.
+    """The layouts `dimension_numbers`, such as ('NHWC', 'HWIO', 'NHWC'), as (batch, feature, *spatial) dims; the
+    spatial letters are ordered as in the kernel's layout.
 
     TypeError where a layout lacks its letters, repeats one, or the spatial letters differ.
 
@@ -115,7 +117,14 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Ints, I
 def conv_dimension_numbers(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
 ) -> ConvDimensionNumbers:
-    """Layouts, or None for batch, feature and spatial dims in this order, as `ConvDimensionNumbers`; TypeError if unfit."""
+    """The layouts `dimension_numbers`, or None for batch, feature and spatial dims in this order, as
+    `ConvDimensionNumbers`; TypeError if unfit.
+
+    `lhs_shape` and `rhs_shape` tell the number of dims.
+
+    >>> lax.conv_dimension_numbers((8, 32, 32, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC")).lhs_spec
+    (0, 3, 1, 2)
+    """
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
     if len(lhs_shape) != len(rhs_shape):
@@ -146,7 +155,17 @@ def conv_dimension_numbers(
 def conv_shape_tuple(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any, batch_group_count: int = 1
 ) -> Ints:
-    """The result's shape for operands in canonical order, (N, C, spatial) and (O, I, spatial), dilations applied.
+    """The result's shape for operands of `lhs_shape` and `rhs_shape` in canonical order, (N, C, spatial) and (O, I,
+    spatial), dilations applied.
+
+    Args:
+        strides: steps of the window, one per dim of space.
+        pads: (low, high) pairs, one per dim of space, or a padding's name.
+        batch_group_count: the number of groups of the batch.
+
+    Raises:
+        TypeError: there are more or fewer `pads` than dims of space. ValueError: negative ones cut more than there
+            is.
 
     >>> lax.conv_shape_tuple((1, 1, 5), (1, 1, 3), (1,), "VALID")
     (1, 1, 3)
@@ -173,7 +192,18 @@ def conv_general_shape_tuple(
     padding: Any,
     dimension_numbers: Sequence[str],
 ) -> Ints:
-    """The result's shape of a convolution without dilations, in its layout."""
+    """The result's shape of a convolution without dilations, in its layout; the arguments are shapes, and the options
+    of `conv_general_dilated`.
+
+    Args:
+        lhs_shape, rhs_shape: the operands' shapes.
+        window_strides: steps of the window, one per dim of space.
+        padding: 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs.
+        dimension_numbers: layouts such as ('NCHW', 'OIHW', 'NCHW'), or `ConvDimensionNumbers`.
+
+    >>> lax.conv_general_shape_tuple((1, 8, 8, 3), (3, 3, 3, 16), (1, 1), "SAME", ("NHWC", "HWIO", "NHWC"))
+    (1, 8, 8, 16)
+    """
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     shape = conv_shape_tuple([lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs], window_strides, padding)
     return place_dims(shape, out)
@@ -186,7 +216,17 @@ def conv_transpose_shape_tuple(
     padding: Any,
     dimension_numbers: Sequence[str],
 ) -> Ints:
-    """The result's shape of `conv_transpose`, in its layout."""
+    """The result's shape of `conv_transpose`, in its layout.
+
+    Args:
+        lhs_shape, rhs_shape: the operands' shapes.
+        window_strides: the strides of the forward convolution.
+        padding: 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs.
+        dimension_numbers: layouts such as ('NCHW', 'OIHW', 'NCHW'), or `ConvDimensionNumbers`.
+
+    >>> lax.conv_transpose_shape_tuple((1, 4, 4, 16), (3, 3, 3, 16), (2, 2), "SAME", ("NHWC", "HWOI", "NHWC"))
+    (1, 8, 8, 3)
+    """
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     left, right = [lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs]
     if isinstance(padding, str):

@@ -6,6 +6,7 @@ output features, one that varies in both is a batch of convolutions, as feature 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -183,13 +184,22 @@ def spread_out(
         target[d] = slice(low + begin * step, low + (end - 1) * step + 1 if end > begin else 0, step)
         shape[d] = size
     order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d])) if keep else list(range(x.ndim))
-    full, outer = pool.empty([shape[d] for d in order], dtype), order[0]
+    full = pool.empty([shape[d] for d in order], dtype)
+    # What threads share: parts along the outermost dim in memory that has any.
+    outer = next((d for d in order if shape[d] != 1), order[0])
+    before = order.index(outer)
     into, given = full.transpose(np.argsort(order)), x[tuple(source)]
 
+    # Single elements at the ends of rows in memory take longer to write than all.
+    everywhere = any(d > 1 for d in dilations) or shape[order[-1]] != x.shape[order[-1]]
+
     def copy(run: slice) -> None:
-        """Some of what lies outermost in memory: `fill` first, then the elements over it."""
-        full[run] = fill
+        """Some of what lies outermost in memory: `fill` first, everywhere or around the elements, then these."""
         inside = [*target[:outer], run, *target[outer + 1 :]]
+        if everywhere:
+            full[(slice(None),) * before + (run,)] = fill
+        else:
+            _fill_around(into, inside, first, fill)
         into[tuple(inside)] = given[(slice(None),) * outer + (run,)]
 
     if not full.size:
@@ -198,9 +208,20 @@ def spread_out(
         rows = shape[outer]
         run_in_parts(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= _SHARED else 1)
     else:
-        full[...] = fill
+        if everywhere:
+            full[...] = fill
+        else:
+            _fill_around(into, target, first, fill)
         into[tuple(target)] = given
     return into
+
+
+def _fill_around(x: NDArray, inside: Sequence[slice], first: int, fill: Any) -> None:
+    """Write `fill` into `x` before and behind a box along its dims from `first` on; in front of those it has the length of the box."""
+    for d in range(first, x.ndim):
+        begin, end, _ = inside[d].indices(x.shape[d])
+        for side in (slice(0, begin), slice(max(begin, end), None)):
+            x[(*inside[:d], side)] = fill
 
 
 def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bool) -> NDArray:

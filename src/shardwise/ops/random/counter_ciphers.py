@@ -22,6 +22,7 @@ from shardwise.ops.random.bit_generators import PHILOX_MULTIPLIERS, PHILOX_WEYL
 from shardwise.ops.random.counted_bits import BITS, random_counters_p
 from shardwise.ops.random.threefry import PARITY
 from shardwise.ops.random.wide_keys import wide_unwrap, wide_wrap
+from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.out_sharding import in_context
 from shardwise.ops.shapes.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.shapes.joining import concatenate
@@ -176,7 +177,7 @@ def ciphered_bits(keys: Any, bit_width: int, shape: Shape) -> Array:
     counter = [zero, _counters(shape, keys), *[zero] * (generator.block - 2)]
     made = generator.cipher(_words_of(keys, shape, draws=True), counter)
     if bit_width < 64:
-        return convert(functools.reduce(_xor, made), BITS[bit_width])
+        return as_array(convert(functools.reduce(_xor, made), BITS[bit_width]))
     upper, lower = (
         convert(functools.reduce(_xor, [made[i] for i in which]), BITS[64])
         for which in (generator.upper, generator.lower)

@@ -107,12 +107,16 @@ def rng_bit_generator(
 ) -> tuple[Array, Array]:
     """Random bits of a state, and the state behind them: u32[4] or u64[2] -> the same, uint[*shape].
 
-    The first 64 bits of the state are the key, the others count the blocks drawn. The bits are those of XLA on a CPU; under `vmap`
-    the first key draws for all.
+    The first 64 bits of the state are the key, the others count the blocks drawn. The bits are those of XLA on a CPU;
+    under `vmap` the first key draws for all. `out_sharding` says how the bits are split over Explicit axes.
 
     Raises:
         TypeError: `key` is no state, `shape` holds no sizes, or `dtype` is no unsigned integer of 8, 16, 32 or 64 bits.
         ValueError: there is no such algorithm.
+
+    >>> state, bits = lax.rng_bit_generator(jnp.zeros(4, jnp.uint32), (3,))
+    >>> bits.shape, bits.dtype
+    ((3,), dtype('uint32'))
     """
     sizes = shape_tuple(shape, "rng_bit_generator: shape")
     wanted = check_requested(dtype, "rng_bit_generator")

@@ -89,7 +89,8 @@ argmin_p = define_op(
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """Position along `axis` of the first maximum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
+    """Position in `operand` along `axis` of the first maximum, or of the first NaN, as integers `index_dtype`: f[a,
+    b] -> i[a].
 
     ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
 
@@ -101,7 +102,8 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """Position along `axis` of the first minimum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
+    """Position in `operand` along `axis` of the first minimum, or of the first NaN, as integers `index_dtype`: f[a,
+    b] -> i[a].
 
     ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
 

@@ -266,7 +266,8 @@ cumlogsumexp_p = _define(
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Sums of the elements up to each position along `axis`, or from each position on if `reverse`; integers wrap.
+    """Sums of the elements of `operand` up to each position along `axis`, or from each position on if `reverse`;
+    integers wrap.
 
     TypeError for bools, ValueError for a missing or negative axis.
 
@@ -277,7 +278,8 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Products of the elements up to each position along `axis`, or from each position on if `reverse`; see `cumsum`.
+    """Products of the elements of `operand` up to each position along `axis`, or from each position on if `reverse`;
+    see `cumsum`.
 
     >>> lax.cumprod(jnp.array([1, 2, 3]))
     Array([1, 2, 6], dtype=int32)
@@ -286,7 +288,8 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Maxima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates.
+    """Maxima of the elements of `operand` up to each position along `axis`, or from each position on if `reverse`;
+    NaN propagates.
 
     >>> lax.cummax(jnp.array([1, 3, 2]))
     Array([1, 3, 3], dtype=int32)
@@ -295,7 +298,8 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Minima of the elements up to each position along `axis`, or from each position on if `reverse`; NaN propagates.
+    """Minima of the elements of `operand` up to each position along `axis`, or from each position on if `reverse`;
+    NaN propagates.
 
     >>> lax.cummin(jnp.array([3, 1, 2]))
     Array([3, 1, 1], dtype=int32)
@@ -304,7 +308,8 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """``log(cumsum(exp(operand)))`` without overflow, of floats along `axis`; see `cumsum`.
+    """``log(cumsum(exp(operand)))`` without overflow, of floats along `axis`, or backwards if `reverse`; see
+    `cumsum`.
 
     >>> lax.cumlogsumexp(jnp.zeros(2)).round(3)
     Array([0.   , 0.693], dtype=float32)

@@ -284,7 +284,8 @@ def _reduced(op: Op, x: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """Sum over the dims `axes`: f[a, b] with (0,) -> f[b]. TypeError for bools, ValueError for repeated or missing dims.
+    """Sum of `operand` over the dims `axes`: f[a, b] with (0,) -> f[b]. TypeError for bools, ValueError for repeated
+    or missing dims.
 
     float16 and bfloat16 add up in float32; integers wrap. `out_sharding`: a spec over Explicit axes.
 
@@ -299,7 +300,7 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
 
 
 def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
-    """Product over the dims `axes`; integers wrap. TypeError for bools.
+    """Product of `operand` over the dims `axes`; integers wrap. TypeError for bools.
 
     >>> lax.reduce_prod(jnp.array([2, 3, 4]), (0,))
     Array(24, dtype=int32)
@@ -308,7 +309,7 @@ def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
-    """Maximum over the dims `axes`; NaN if any element is, the dtype's least value over empty dims.
+    """Maximum of `operand` over the dims `axes`; NaN if any element is, the dtype's least value over empty dims.
 
     >>> lax.reduce_max(jnp.array([[1, 5], [7, 0]]), (1,))
     Array([5, 7], dtype=int32)
@@ -317,7 +318,7 @@ def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
-    """Minimum over the dims `axes`; NaN if any element is, the dtype's greatest value over empty dims.
+    """Minimum of `operand` over the dims `axes`; NaN if any element is, the dtype's greatest value over empty dims.
 
     >>> lax.reduce_min(jnp.array([[1, 5], [7, 0]]), (1,))
     Array([1, 0], dtype=int32)
@@ -326,7 +327,7 @@ def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
-    """And over the dims `axes`, of bools or of integers' bits.
+    """And of `operand` over the dims `axes`, of bools or of integers' bits.
 
     >>> lax.reduce_and(jnp.array([True, False]), (0,))
     Array(False, dtype=bool)
@@ -335,7 +336,7 @@ def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
-    """Or over the dims `axes`, of bools or of integers' bits.
+    """Or of `operand` over the dims `axes`, of bools or of integers' bits.
 
     >>> lax.reduce_or(jnp.array([True, False]), (0,))
     Array(True, dtype=bool)
@@ -344,7 +345,7 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
-    """Exclusive or over the dims `axes`, of bools or of integers' bits.
+    """Exclusive or of `operand` over the dims `axes`, of bools or of integers' bits.
 
     >>> lax.reduce_xor(jnp.array([6, 3]), (0,))
     Array(5, dtype=int32)

@@ -65,7 +65,13 @@ def reduce_window_shape_tuple(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Ints:
-    """The number of windows along each dim."""
+    """The number of windows along each dim for an operand of `operand_shape`; the other arguments are those of
+    `reduce_window`: `window_dimensions`, `window_strides`, `base_dilation`, `window_dilation`, and `padding` as
+    (low, high) pairs.
+
+    >>> lax.reduce_window_shape_tuple((5, 5), (2, 2), (1, 1), [(0, 0), (0, 0)])
+    (4, 4)
+    """
     sizes = list(operand_shape) if base_dilation is None else map(dilated, operand_shape, base_dilation)
     windows = list(window_dimensions) if window_dilation is None else map(dilated, window_dimensions, window_dilation)
     padded = (n + low + high for n, (low, high) in zip(sizes, padding, strict=True))
@@ -366,6 +372,11 @@ def reduce_window(
     hold `init_value`.
 
     Raises TypeError for windows, dtypes or shapes that do not fit, ValueError where the trees differ.
+
+    Args:
+        window_strides: steps of the window; 1 by default.
+        padding: 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs.
+        window_dilation: gaps between the elements of a window; 1 for none.
 
     >>> lax.reduce_window(jnp.array([1, 2, 3, 4]), 0, lax.add, (2,), (2,))
     Array([3, 7], dtype=int32)

@@ -6,6 +6,9 @@ import operator
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from shardwise.base.errors import about
+from shardwise.ir import Tracer
+
 
 def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
     """`shape` (an int or a sequence of ints) as a tuple. TypeError for floats, traced values and negative sizes."""
@@ -18,9 +21,13 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
             items = (shape,) if not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0 else tuple(shape)
             sizes = tuple(operator.index(n) for n in items)
         except TypeError as error:
-            raise TypeError(
-                f"{name}: Shapes must be 1D sequences of concrete values of integer type, got {shape!r}. A traced value "
-                "cannot set a shape: mark the argument static."
+            traced = any(isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+            raise about(
+                "traced-value" if traced else "shapes",
+                TypeError(
+                    f"{name}: Shapes must be 1D sequences of concrete values of integer type, got {shape!r}. A traced value "
+                    "cannot set a shape: mark the argument static."
+                ),
             ) from error
     if any(n < 0 for n in sizes):
         raise TypeError(f"{name} must have every element be nonnegative, got {sizes} as sizes of dims.")

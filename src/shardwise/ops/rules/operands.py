@@ -15,6 +15,7 @@ import numpy as np
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
+from shardwise.base.errors import about
 from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import Pushes, along, back
@@ -55,9 +56,12 @@ def operand(name: str, x: Any, position: int = 0) -> Value:
     try:
         return as_value(x)
     except TypeError as error:
-        raise TypeError(
-            f"lax.{name}: argument {position} is {type(x).__name__}, not an array or a scalar ({x!r}). "
-            "Wrap lists with jnp.asarray first."
+        raise about(
+            "argument-type",
+            TypeError(
+                f"lax.{name}: argument {position} is {type(x).__name__}, not an array or a scalar ({x!r}). "
+                "Wrap lists with jnp.asarray first."
+            ),
         ) from error
 
 
@@ -134,9 +138,12 @@ def check_kind(name: str, t: ShapedArray, accepts: str, position: int | None = N
     if dtype_kind(t.dtype) not in accepts:
         where = "" if position is None else f" at position {position}"
         expected = ", ".join(KIND_NAMES[k] for k in accepts)
-        raise TypeError(
-            f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
-            "Cast with lax.convert_element_type."
+        raise about(
+            "dtypes",
+            TypeError(
+                f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
+                "Cast with lax.convert_element_type."
+            ),
         )
 
 
@@ -145,9 +152,12 @@ def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
     first = types[0].dtype
     for t in types:
         if t.dtype != first:
-            raise TypeError(
-                f"lax.{name} requires arguments to have the same dtypes, got {', '.join(t.dtype.name for t in types)}. "
-                "Cast them, or use the shardwise.numpy function, which promotes."
+            raise about(
+                "dtypes",
+                TypeError(
+                    f"lax.{name} requires arguments to have the same dtypes, got {', '.join(t.dtype.name for t in types)}. "
+                    "Cast them, or use the shardwise.numpy function, which promotes."
+                ),
             )
 
 

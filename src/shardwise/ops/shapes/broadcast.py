@@ -200,6 +200,12 @@ def broadcast_in_dim(
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """`operand` repeated along new major dims: f[n] with sizes (a, b) -> f[a, b, n].
 
+    Args:
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
+    Raises:
+        TypeError: `sizes` is no sequence of ints.
+
     >>> lax.broadcast(jnp.array([1, 2]), (2,))
     Array([[1, 2],
            [1, 2]], dtype=int32)
@@ -242,7 +248,8 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` with dims of size 1 at these positions of the result. ValueError for repeated or out-of-range positions.
+    """`array` with dims of size 1 at the positions `dimensions` of the result. ValueError for repeated or
+    out-of-range positions.
 
     >>> lax.expand_dims(jnp.arange(3), (0,)).shape
     (1, 3)
@@ -281,7 +288,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape to which these broadcast by NumPy's rules: (2, 1), (3,) -> (2, 3). ValueError if they do not.
+    """The shape to which `shapes` broadcast by NumPy's rules: (2, 1), (3,) -> (2, 3). ValueError if they do not.
 
     >>> lax.broadcast_shapes((2, 1), (3,))
     (2, 3)

@@ -82,10 +82,13 @@ def _fill_in_layout(shape: tuple[int, ...], value: Value, sharding: Any, name: s
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Sharding | None = None) -> Array:
-    """`full` with the shape, dtype and weak type of `x` by default.
+    """`fill_value` with the shape, dtype and weak type of `x` by default.
 
-    The result has the sharding of `x` if `x` is committed and has the same shape, or is whole on each device, and varies over the axes
-    of its type.
+    The result has the sharding of `x` if `x` is committed and has the same shape, or is whole on each device, and
+    varies over the axes of its type.
+
+    Raises:
+        TypeError: `fill_value` is no scalar.
 
     >>> lax.full_like(jnp.arange(2), 7)
     Array([7, 7], dtype=int32)

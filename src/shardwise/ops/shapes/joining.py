@@ -124,6 +124,9 @@ def concatenate(operands: Any, dimension: int) -> Array:
 def stack(operands: Any, axis: int = 0) -> Array:
     """The operands joined along a new dim `axis`: k of f[n] -> f[k, n].
 
+    Raises:
+        ValueError: there are no operands. TypeError: shapes or dtypes differ.
+
     >>> lax.stack([jnp.array([1]), jnp.array([2])])
     Array([[1],
            [2]], dtype=int32)
@@ -137,6 +140,9 @@ def stack(operands: Any, axis: int = 0) -> Array:
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """The slices of `x` along `axis`, without that dim: f[k, n] -> k of f[n]. ShardingTypeError if it is explicitly split.
+
+    Raises:
+        ValueError: `x` has no dims.
 
     >>> lax.unstack(jnp.array([1, 2]))
     (Array(1, dtype=int32), Array(2, dtype=int32))

@@ -155,7 +155,8 @@ window_p = replace(slice_p, rule=_whole_rule, halo=None, boxes=None, partition=N
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """The elements from `start_indices` up to `limit_indices`, in steps of ``strides[d]`` along each dim d.
+    """The elements of `operand` from `start_indices` up to `limit_indices`, in steps of ``strides[d]`` along each dim
+    d.
 
     TypeError unless 0 <= start <= limit <= size in each dim; nothing is clipped and nothing counts from the end.
 
@@ -172,7 +173,8 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """`slice` along one dim. None means 0 as start and the dim's size as limit; negative positions count from the end.
+    """`slice` of `operand` along `axis`, from `start_index` up to `limit_index` in steps of `stride`. None means 0 as
+    start and the dim's size as limit; negative positions count from the end.
 
     >>> lax.slice_in_dim(jnp.arange(6), 1, 5, 2)
     Array([1, 3], dtype=int32)
@@ -255,7 +257,8 @@ split_p = define_op(
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """The consecutive parts of these sizes along `axis`. ValueError unless the sizes sum to the dim's size.
+    """The consecutive parts of `operand`, of these `sizes`, along `axis`. ValueError unless the sizes sum to the
+    dim's size.
 
     >>> lax.split(jnp.arange(3), (1, 2))
     [Array([0], dtype=int32), Array([1, 2], dtype=int32)]
@@ -408,9 +411,11 @@ pad_p = define_op(
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """`operand` with `padding_value` around and between its elements: per dim (low, high, interior).
+    """`operand` with `padding_value` around and between its elements: `padding_config` has (low, high, interior) per
+    dim.
 
-    Negative `low` and `high` cut elements away. ValueError for a result of negative size, TypeError for unequal dtypes.
+    Negative `low` and `high` cut elements away. ValueError for a result of negative size, TypeError for unequal
+    dtypes.
 
     >>> lax.pad(jnp.array([1, 2]), 0, [(1, 2, 1)])
     Array([0, 1, 0, 2, 0, 0], dtype=int32)

@@ -196,7 +196,11 @@ _operand = operand  # functions here have a parameter of that name
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """The dims from `start_dimension` up to `stop_dimension` merged into one: f[a, b, c] with (0, 2) -> f[a*b, c].
+    """The dims of `operand` from `start_dimension` up to `stop_dimension` merged into one: f[a, b, c] with (0, 2) ->
+    f[a*b, c].
+
+    Raises:
+        ValueError: `stop_dimension` lies before `start_dimension`, or one is out of range.
 
     >>> lax.collapse(jnp.ones((2, 3, 4)), 0, 2).shape
     (6, 4)

@@ -88,7 +88,7 @@ rev_p = define_op(
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
-    """`operand` reversed along these dims. TypeError for negative, repeated or missing dims.
+    """`operand` reversed along `dimensions`. TypeError for negative, repeated or missing dims.
 
     >>> lax.rev(jnp.array([1, 2, 3]), (0,))
     Array([3, 2, 1], dtype=int32)

@@ -118,7 +118,8 @@ squeeze_p = define_op(
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` without these dims of size 1. ValueError if one has another size, is out of range, or is repeated.
+    """`array` without the dims `dimensions`, of size 1. ValueError if one has another size, is out of range, or is
+    repeated.
 
     >>> lax.squeeze(jnp.ones((1, 3)), (0,)).shape
     (3,)

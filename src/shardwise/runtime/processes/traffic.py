@@ -45,6 +45,11 @@ def count_traffic() -> Generator[Traffic]:
 
     Yields a `Traffic` that is filled in as the block ends: `calls` and `bytes` by kind of exchange, and `total_bytes`. With
     one process it stays empty.
+
+    >>> with jax.debug.count_traffic() as traffic:
+    ...     _ = jnp.sum(jnp.arange(4))
+    >>> traffic.total_bytes  # one process: nothing was sent
+    0
     """
     calls, sent = dict(total_traffic.calls), dict(total_traffic.bytes)
     found = Traffic()

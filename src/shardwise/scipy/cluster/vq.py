@@ -14,7 +14,14 @@ __all__ = ["vq"]
 
 
 def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """For each row of `obs` the index of the nearest row of `code_book`, and its distance. ValueError for other ranks."""
+    """For each row of `obs` the index of the nearest row of `code_book`, and its distance. ValueError for other
+    ranks.
+
+    `check_finite` has no effect.
+
+    >>> jax.scipy.cluster.vq.vq(jnp.array([[0.0, 1.0], [5.0, 5.0]]), jnp.array([[0.0, 0.0], [5.0, 6.0]]))
+    (Array([0, 1], dtype=int32), Array([1., 1.], dtype=float32))
+    """
     rows, book = array("vq", obs), array("vq", code_book, 1)
     if rows.ndim != book.ndim:
         raise ValueError("Observation and code_book should have the same rank")

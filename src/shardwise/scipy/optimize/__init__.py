@@ -43,6 +43,10 @@ def minimize(
 
     `method` is "BFGS". `options`: maxiter, norm (order of the gradient's norm), gtol (that norm to reach),
     line_search_maxiter; `tol` is another way to say gtol. TypeError if `args` is no tuple, ValueError for other methods.
+
+    >>> result = jax.scipy.optimize.minimize(lambda x: jnp.sum((x - 3) ** 2), jnp.zeros(2), method="BFGS")
+    >>> result.x.round(3)
+    Array([3., 3.], dtype=float32)
     """
     if not isinstance(args, tuple):
         raise TypeError(f"args argument to minimize must be a tuple, got {args}")

@@ -195,6 +195,10 @@ def cg(
         tol, atol: stop where the residual is at most ``max(tol * norm(b), atol)``.
         maxiter: stop there anyway; ten times the size of b by default.
         M: a preconditioner, an approximate inverse of A.
+
+    >>> a = jnp.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> jax.scipy.sparse.linalg.cg(a, jnp.array([3.0, 4.0]))[0].round(3)
+    Array([1., 1.], dtype=float32)
     """
     x, info = _solved(_cg, True, A, b, x0, tol, atol, maxiter, M)
     return tree_map(strong, x), info
@@ -203,7 +207,13 @@ def cg(
 def bicgstab(
     A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None, M: Any = None
 ) -> tuple[Any, None]:
-    """``(x, None)`` with A x = b by stabilized biconjugate gradients, for any A; arguments as of `cg`."""
+    """``(x, None)`` with A x = b by stabilized biconjugate gradients, for any A; `x0`, `tol`, `atol`, `maxiter` and
+    `M` as for `cg`.
+
+    >>> a = jnp.array([[2.0, 1.0], [0.0, 3.0]])
+    >>> jax.scipy.sparse.linalg.bicgstab(a, jnp.array([3.0, 3.0]))[0].round(3)
+    Array([1., 1.], dtype=float32)
+    """
     return _solved(_bicgstab, False, A, b, x0, tol, atol, maxiter, M)
 
 
@@ -221,8 +231,15 @@ def gmres(
 ) -> tuple[Any, Array]:
     """``(x, info)`` with A x = b by generalized minimal residuals, for any A; `info` is 0, or -1 where x has a NaN.
 
-    `restart` is the size of the Krylov space before it starts anew, `maxiter` how often it may. Both of JAX's ways
-    ('batched', 'incremental') are the batched one. Other arguments as of `cg`.
+    `restart` is the size of the Krylov space before it starts anew, `maxiter` how often it may. Both values of
+    `solve_method` ('batched', 'incremental') are the batched one. `x0`, `tol`, `atol` and `M` as for `cg`.
+
+    Raises:
+        ValueError: `solve_method` is another word.
+
+    >>> a = jnp.array([[2.0, 1.0], [0.0, 3.0]])
+    >>> jax.scipy.sparse.linalg.gmres(a, jnp.array([3.0, 3.0]))[0].round(3)
+    Array([1., 1.], dtype=float32)
     """
     if solve_method not in ("batched", "incremental"):
         raise ValueError(f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'")

@@ -15,7 +15,13 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
-    """The log of the probability of `k`."""
+    """The log of the probability of `k` in the number of successes in `n` trials, whose probability is beta
+    distributed with `a` and `b`, counted from `loc`. Arguments are real numbers or arrays that broadcast, the
+    result is a float array of their shape.
+
+    >>> jax.scipy.stats.betabinom.logpmf(1, 4, 2.0, 3.0).round(3)
+    Array(-1.253, dtype=float32, weak_type=True)
+    """
     k, n, a, b, loc = real("betabinom.logpmf", k, n, a, b, loc)
     y = jnp.floor(k) - loc
     outside = (y < 0) | (y > n)
@@ -26,7 +32,13 @@ def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
-    """The probability of `k`."""
+    """The probability of `k` in the number of successes in `n` trials, whose probability is beta distributed with `a`
+    and `b`, counted from `loc`. Arguments are real numbers or arrays that broadcast, the result is a float array
+    of their shape.
+
+    >>> jax.scipy.stats.betabinom.pmf(1, 4, 2.0, 3.0).round(3)
+    Array(0.286, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpmf(k, n, a, b, loc))
 
 

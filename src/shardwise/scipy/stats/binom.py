@@ -15,7 +15,12 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """The log of the probability of `k`."""
+    """The log of the probability of `k` in the number of successes in `n` trials of probability `p`, counted from
+    `loc`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.binom.logpmf(1, 4, 0.5).round(3)
+    Array(-1.386, dtype=float32, weak_type=True)
+    """
     k, n, p, loc = real("binom.logpmf", k, n, p, loc)
     m = k - loc
     outside = (m < 0) | (m > n)
@@ -25,7 +30,12 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """The probability of `k`."""
+    """The probability of `k` in the number of successes in `n` trials of probability `p`, counted from `loc`.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.binom.pmf(1, 4, 0.5).round(3)
+    Array(0.25, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpmf(k, n, p, loc))
 
 

@@ -15,7 +15,12 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: Any, alpha: Any) -> Array:
-    """The log of the density at points of the simplex, along the first dim; the last part may be left out."""
+    """The log of the density of the Dirichlet distribution with parameters `alpha` f[n] at `x` f[n, ...] -> f[...],
+    points of the simplex along the first dim, whose last part may be left out. ValueError where sizes do not fit.
+
+    >>> jax.scipy.stats.dirichlet.logpdf(jnp.array([0.3, 0.7]), jnp.array([2.0, 1.0])).round(3)
+    Array(-0.511, dtype=float32)
+    """
     x, alpha = promote_inexact(*map(jnp.asarray, (x, alpha)))
     if alpha.ndim != 1:
         raise ValueError(f"`alpha` must be one-dimensional; got alpha.shape={alpha.shape}")
@@ -33,7 +38,12 @@ def logpdf(x: Any, alpha: Any) -> Array:
 
 
 def pdf(x: Any, alpha: Any) -> Array:
-    """The density."""
+    """The density of the Dirichlet distribution with parameters `alpha` f[n] at `x` f[n, ...] -> f[...]; see
+    `logpdf`.
+
+    >>> jax.scipy.stats.dirichlet.pdf(jnp.array([0.3, 0.7]), jnp.array([2.0, 1.0])).round(3)
+    Array(0.6, dtype=float32)
+    """
     return lax.exp(logpdf(x, alpha))
 
 

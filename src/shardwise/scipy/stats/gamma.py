@@ -20,7 +20,12 @@ def _of_positive(a: Any, value: Any) -> Array:
 
 
 def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the density."""
+    """The log of the density at `x` of the gamma distribution with shape parameter `a`, from `loc` on, in units of
+    `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.gamma.logpdf(0.5, 2.0).round(3)
+    Array(-1.193, dtype=float32, weak_type=True)
+    """
     x, a, loc, scale = real("gamma.logpdf", x, a, loc, scale)
     outside = x < loc
     z = jnp.where(outside, 1, (x - loc) / scale)
@@ -28,29 +33,56 @@ def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density."""
+    """The density at `x` of the gamma distribution with shape parameter `a`, from `loc` on, in units of `scale`.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.gamma.pdf(0.5, 2.0).round(3)
+    Array(0.303, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpdf(x, a, loc, scale))
 
 
 def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x`."""
+    """The probability of values up to `x` in the gamma distribution with shape parameter `a`, from `loc` on, in units
+    of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.gamma.cdf(0.5, 2.0).round(3)
+    Array(0.09, dtype=float32, weak_type=True)
+    """
     x, a, loc, scale = real("gamma.cdf", x, a, loc, scale)
     return _of_positive(a, gammainc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf)))
 
 
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x`."""
+    """The probability of values above `x` in the gamma distribution with shape parameter `a`, from `loc` on, in units
+    of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.gamma.sf(0.5, 2.0).round(3)
+    Array(0.91, dtype=float32, weak_type=True)
+    """
     x, a, loc, scale = real("gamma.sf", x, a, loc, scale)
     return _of_positive(a, gammaincc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf)))
 
 
 def logcdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of `cdf`."""
+    """The log of the probability of values up to `x` in the gamma distribution with shape parameter `a`, from `loc`
+    on, in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of
+    their shape.
+
+    >>> jax.scipy.stats.gamma.logcdf(0.5, 2.0).round(3)
+    Array(-2.406, dtype=float32, weak_type=True)
+    """
     return lax.log(cdf(x, a, loc, scale))
 
 
 def logsf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of `sf`."""
+    """The log of the probability of values above `x` in the gamma distribution with shape parameter `a`, from `loc`
+    on, in units of `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of
+    their shape.
+
+    >>> jax.scipy.stats.gamma.logsf(0.5, 2.0).round(3)
+    Array(-0.095, dtype=float32, weak_type=True)
+    """
     return lax.log(sf(x, a, loc, scale))
 
 

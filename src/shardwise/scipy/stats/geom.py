@@ -15,7 +15,12 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
-    """The log of the probability of `k`."""
+    """The log of the probability of `k` in the number of the first success in trials of probability `p`, counted from
+    `loc`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.geom.logpmf(1, 0.5).round(3)
+    Array(-0.693, dtype=float32, weak_type=True)
+    """
     k, p, loc = real("geom.logpmf", k, p, loc)
     n = k - loc
     outside = n <= 0
@@ -24,7 +29,12 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, p: Any, loc: Any = 0) -> Array:
-    """The probability of `k`."""
+    """The probability of `k` in the number of the first success in trials of probability `p`, counted from `loc`.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.geom.pmf(1, 0.5).round(3)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpmf(k, p, loc))
 
 

@@ -18,7 +18,12 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(x: Any, n: Any, p: Any) -> Array:
-    """The log of the probability of the counts `x` [..., outcomes]. ValueError unless x and n are integers."""
+    """The log of the probability of the counts `x` [..., outcomes] in `n` trials whose outcomes have the
+    probabilities `p`. ValueError unless `x` and `n` are integers.
+
+    >>> jax.scipy.stats.multinomial.logpmf(jnp.array([1, 2]), 3, jnp.array([0.5, 0.5])).round(3)
+    Array(-0.981, dtype=float32)
+    """
     counts, trials = jnp.asarray(x), jnp.asarray(n)
     if not issubdtype(jnp.result_type(counts, trials), np.integer):
         raise ValueError(f"x and n must be of integer type; got x.dtype={counts.dtype}, n.dtype={trials.dtype}")
@@ -29,7 +34,12 @@ def logpmf(x: Any, n: Any, p: Any) -> Array:
 
 
 def pmf(x: Any, n: Any, p: Any) -> Array:
-    """The probability of the counts `x`."""
+    """The probability of the counts `x` [..., outcomes] in `n` trials whose outcomes have the probabilities `p`; see
+    `logpmf`.
+
+    >>> jax.scipy.stats.multinomial.pmf(jnp.array([1, 2]), 3, jnp.array([0.5, 0.5])).round(3)
+    Array(0.375, dtype=float32)
+    """
     return lax.exp(logpmf(x, n, p))
 
 

@@ -15,7 +15,13 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
-    """The log of the density at points along the last dim; a scalar `cov` is a multiple of the identity."""
+    """The log of the density of the normal distribution with `mean` f[n] and covariance `cov` f[n, n] (a scalar is a
+    multiple of the identity) at the points `x` f[..., n] -> f[...]. `allow_singular` can only be None;
+    NotImplementedError otherwise.
+
+    >>> jax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2)).round(3)
+    Array(-1.838, dtype=float32)
+    """
     if allow_singular is not None:
         raise NotImplementedError(
             "allow_singular argument of multivariate_normal.logpdf; add a small multiple of the identity to cov."
@@ -43,7 +49,12 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
 
 
 def pdf(x: Any, mean: Any, cov: Any) -> Array:
-    """The density."""
+    """The density of the normal distribution with `mean` f[n] and covariance `cov` f[n, n] (a scalar is a multiple of
+    the identity) at the points `x` f[..., n] -> f[...].
+
+    >>> jax.scipy.stats.multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2)).round(3)
+    Array(0.159, dtype=float32)
+    """
     return lax.exp(logpdf(x, mean, cov))
 
 

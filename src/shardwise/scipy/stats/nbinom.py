@@ -15,7 +15,13 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """The log of the probability of `k`."""
+    """The log of the probability of `k` in the number of failures before the `n`-th success in trials of probability
+    `p`, counted from `loc`. Arguments are real numbers or arrays that broadcast, the result is a float array of
+    their shape.
+
+    >>> jax.scipy.stats.nbinom.logpmf(1, 3, 0.5).round(3)
+    Array(-1.674, dtype=float32, weak_type=True)
+    """
     k, n, p, loc = real("nbinom.logpmf", k, n, p, loc)
     m = k - loc
     outside = m < 0
@@ -25,7 +31,13 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """The probability of `k`."""
+    """The probability of `k` in the number of failures before the `n`-th success in trials of probability `p`,
+    counted from `loc`. Arguments are real numbers or arrays that broadcast, the result is a float array of their
+    shape.
+
+    >>> jax.scipy.stats.nbinom.pmf(1, 3, 0.5).round(3)
+    Array(0.188, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpmf(k, n, p, loc))
 
 

@@ -15,49 +15,91 @@ __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the density."""
+    """The log of the density at `x` of the normal distribution, with mean `loc` and standard deviation `scale`.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.norm.logpdf(0.5).round(3)
+    Array(-1.044, dtype=float32, weak_type=True)
+    """
     x, loc, scale = real("norm.logpdf", x, loc, scale)
     variance = lax.square(scale)
     return -0.5 * (lax.log(2 * pi * variance) + lax.square(x - loc) / variance)
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density."""
+    """The density at `x` of the normal distribution, with mean `loc` and standard deviation `scale`. Arguments are
+    real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.norm.pdf(0.5).round(3)
+    Array(0.352, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpdf(x, loc, scale))
 
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x`."""
+    """The probability of values up to `x` in the normal distribution, with mean `loc` and standard deviation `scale`.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.norm.cdf(0.5).round(3)
+    Array(0.691, dtype=float32)
+    """
     x, loc, scale = real("norm.cdf", x, loc, scale)
     return ndtr((x - loc) / scale)
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of `cdf`, exact far out too."""
+    """The log of the probability of values up to `x` in the normal distribution, with mean `loc` and standard
+    deviation `scale`, exact far out, too. Arguments are real numbers or arrays that broadcast, the result is a
+    float array of their shape.
+
+    >>> jax.scipy.stats.norm.logcdf(0.5).round(3)
+    Array(-0.369, dtype=float32)
+    """
     x, loc, scale = real("norm.logcdf", x, loc, scale)
     return log_ndtr((x - loc) / scale)
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x`."""
+    """The probability of values above `x` in the normal distribution, with mean `loc` and standard deviation `scale`.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.norm.sf(0.5).round(3)
+    Array(0.309, dtype=float32)
+    """
     x, loc, scale = real("norm.sf", x, loc, scale)
     return ndtr((loc - x) / scale)
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of `sf`, exact far out too."""
+    """The log of the probability of values above `x` in the normal distribution, with mean `loc` and standard
+    deviation `scale`, exact far out, too. Arguments are real numbers or arrays that broadcast, the result is a
+    float array of their shape.
+
+    >>> jax.scipy.stats.norm.logsf(0.5).round(3)
+    Array(-1.176, dtype=float32)
+    """
     x, loc, scale = real("norm.logsf", x, loc, scale)
     return log_ndtr((loc - x) / scale)
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value `x` with ``cdf(x) == q``."""
+    """The value up to which the normal distribution, with mean `loc` and standard deviation `scale` has probability
+    `q`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.norm.ppf(0.25).round(3)
+    Array(-0.674, dtype=float32)
+    """
     q, loc, scale = real("norm.ppf", q, loc, scale)
     return ndtri(q) * scale + loc
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value `x` with ``sf(x) == q``."""
+    """The value above which the normal distribution, with mean `loc` and standard deviation `scale` has probability
+    `q`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.norm.isf(0.25).round(3)
+    Array(0.674, dtype=float32)
+    """
     q, loc, scale = real("norm.isf", q, loc, scale)
     return -ndtri(q) * scale + loc
 

@@ -21,7 +21,12 @@ _MANY, _TERMS = 100, 220
 
 
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """The log of the probability of `k`."""
+    """The log of the probability of `k` in the Poisson distribution with mean `mu`, counted from `loc`. Arguments are
+    real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.poisson.logpmf(1, 2.0).round(3)
+    Array(-1.307, dtype=float32, weak_type=True)
+    """
     k, mu, loc = real("poisson.logpmf", k, mu, loc)
     n = k - loc
     inside = (n >= 0) & (n == jnp.floor(n))
@@ -30,12 +35,22 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
 
 
 def pmf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """The probability of `k`."""
+    """The probability of `k` in the Poisson distribution with mean `mu`, counted from `loc`. Arguments are real
+    numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.poisson.pmf(1, 2.0).round(3)
+    Array(0.271, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpmf(k, mu, loc))
 
 
 def entropy(mu: Any, loc: Any = 0) -> Array:
-    """The entropy in nats, of one shape with `mu` and `loc`; `loc` does not change it. NaN for a negative `mu`."""
+    """The entropy in nats of the Poisson distribution with mean `mu`, an array of one shape with `loc`, which does
+    not change it. NaN for a negative `mu`.
+
+    >>> jax.scipy.stats.poisson.entropy(2.0).round(3)
+    Array(1.705, dtype=float32)
+    """
     mu, _ = map(strong, real("poisson.entropy", mu, loc))
     small = mu < _MANY
     few = jnp.where(small & (mu > 0), mu, 1)[..., None]
@@ -49,7 +64,12 @@ def entropy(mu: Any, loc: Any = 0) -> Array:
 
 
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """The probability of values up to `k`."""
+    """The probability of values up to `k` in the Poisson distribution with mean `mu`, counted from `loc`. Arguments
+    are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.poisson.cdf(1, 2.0).round(3)
+    Array(0.406, dtype=float32, weak_type=True)
+    """
     k, mu, loc = real("poisson.cdf", k, mu, loc)
     n = jnp.floor(k - loc)
     return jnp.where(n < 0, 0, gammaincc(jnp.maximum(n, 0) + 1, mu))

@@ -55,7 +55,11 @@ def _runs(x: Array, axis: int) -> Array:
 
 
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
-    """The commonest value along `axis`, the least of several, and its count; over everything with None.
+    """The commonest value of `a` along `axis`, the least of several, and its count; over everything with None.
+
+    Args:
+        nan_policy: only 'propagate'; NotImplementedError for 'omit'.
+        keepdims: keep the dim, with size 1.
 
     >>> from shardwise.scipy import stats
     >>> stats.mode(jnp.array([1, 2, 2, 3])).mode
@@ -82,10 +86,11 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
 
 
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
-    """The rank of each value along `axis`, from 1; over everything, flattened, with None. Where there are NaNs: NaN.
+    """The rank of each value of `a` along `axis`, from 1; over everything, flattened, with None. Where there are NaNs: NaN.
 
-    `method` is the rank of equal values: the "average", "min" or "max" of their ranks, ranks without gaps ("dense") or in the
-    order in which they stand ("ordinal"). ValueError for other methods.
+    NotImplementedError for another `nan_policy` than 'propagate'. `method` is the rank of equal values: the
+    "average", "min" or "max" of their ranks, ranks without gaps ("dense") or in the order in which they stand
+    ("ordinal"). ValueError for other methods.
 
     >>> from shardwise.scipy import stats
     >>> stats.rankdata(jnp.array([30.0, 10.0, 20.0, 10.0]))
@@ -117,7 +122,12 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
 
 
 def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
-    """The standard error of the mean along `axis`; with `nan_policy="omit"` of the values that are no NaNs.
+    """The standard error of the mean of `a` along `axis`; with `nan_policy="omit"` of the values that are no NaNs.
+
+    The variance divides by the count less `ddof`; `keepdims` keeps the dims, with size 1.
+
+    Raises:
+        ValueError: `nan_policy` is another word.
 
     >>> from shardwise.scipy import stats
     >>> stats.sem(jnp.array([1.0, 2.0, 3.0])).round(3)

@@ -14,7 +14,12 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the density."""
+    """The log of the density at `x` of Student's t distribution with `df` degrees of freedom, around `loc` with width
+    `scale`. Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.t.logpdf(0.5, 3.0).round(3)
+    Array(-1.161, dtype=float32, weak_type=True)
+    """
     x, df, loc, scale = real("t.logpdf", x, df, loc, scale)
     z = (x - loc) / scale
     constant = -betaln(df / 2, lax.full_like(df, 0.5)) - 0.5 * lax.log(df * lax.square(scale))
@@ -22,7 +27,12 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density."""
+    """The density at `x` of Student's t distribution with `df` degrees of freedom, around `loc` with width `scale`.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.t.pdf(0.5, 3.0).round(3)
+    Array(0.313, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpdf(x, df, loc, scale))
 
 

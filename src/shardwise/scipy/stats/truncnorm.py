@@ -30,7 +30,13 @@ def _log_mass(a: Any, b: Any) -> Any:
 
 
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of the density."""
+    """The log of the density at `x` of the normal distribution with mean `loc` and standard deviation `scale`, cut
+    off at `a` and `b` standard deviations from the mean. Arguments are real numbers or arrays that broadcast, the
+    result is a float array of their shape.
+
+    >>> jax.scipy.stats.truncnorm.logpdf(0.5, -1.0, 2.0).round(3)
+    Array(-0.844, dtype=float32)
+    """
     x, a, b, loc, scale = real("truncnorm.logpdf", x, a, b, loc, scale)
     z = (x - loc) / scale
     outside = (z < a) | (z > b)
@@ -39,12 +45,24 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The density."""
+    """The density at `x` of the normal distribution with mean `loc` and standard deviation `scale`, cut off at `a`
+    and `b` standard deviations from the mean. Arguments are real numbers or arrays that broadcast, the result is a
+    float array of their shape.
+
+    >>> jax.scipy.stats.truncnorm.pdf(0.5, -1.0, 2.0).round(3)
+    Array(0.43, dtype=float32)
+    """
     return lax.exp(logpdf(x, a, b, loc, scale))
 
 
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of `cdf`."""
+    """The log of the probability of values up to `x` in the normal distribution with mean `loc` and standard
+    deviation `scale`, cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or
+    arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.truncnorm.logcdf(0.5, -1.0, 2.0).round(3)
+    Array(-0.429, dtype=float32)
+    """
     x, a, b, loc, scale = real("truncnorm.logcdf", x, a, b, loc, scale)
     z = (x - loc) / scale
     low, high = z <= a, z >= b
@@ -59,18 +77,36 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values up to `x`."""
+    """The probability of values up to `x` in the normal distribution with mean `loc` and standard deviation `scale`,
+    cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or arrays that broadcast,
+    the result is a float array of their shape.
+
+    >>> jax.scipy.stats.truncnorm.cdf(0.5, -1.0, 2.0).round(3)
+    Array(0.651, dtype=float32)
+    """
     return lax.exp(logcdf(x, a, b, loc, scale))
 
 
 def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of `sf`."""
+    """The log of the probability of values above `x` in the normal distribution with mean `loc` and standard
+    deviation `scale`, cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or
+    arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.truncnorm.logsf(0.5, -1.0, 2.0).round(3)
+    Array(-1.052, dtype=float32)
+    """
     x, a, b, loc, scale = real("truncnorm.logsf", x, a, b, loc, scale)
     return logcdf(-x, -b, -a, -loc, scale)
 
 
 def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The probability of values above `x`."""
+    """The probability of values above `x` in the normal distribution with mean `loc` and standard deviation `scale`,
+    cut off at `a` and `b` standard deviations from the mean. Arguments are real numbers or arrays that broadcast,
+    the result is a float array of their shape.
+
+    >>> jax.scipy.stats.truncnorm.sf(0.5, -1.0, 2.0).round(3)
+    Array(0.349, dtype=float32)
+    """
     return lax.exp(logsf(x, a, b, loc, scale))
 
 

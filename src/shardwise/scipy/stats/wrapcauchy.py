@@ -15,14 +15,24 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: Any, c: Any) -> Array:
-    """The log of the density; NaN unless 0 < c < 1."""
+    """The log of the density at `x` of the wrapped Cauchy distribution with `c` between 0 and 1; NaN unless it is.
+    Arguments are real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.wrapcauchy.logpdf(0.5, 0.5).round(3)
+    Array(-1.138, dtype=float32, weak_type=True)
+    """
     x, c = real("wrapcauchy.logpdf", x, c)
     known = jnp.log(1 - c * c) - jnp.log(2 * pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
     return jnp.where((c > 0) & (c < 1), jnp.where((x >= 0) & (x <= 2 * pi), known, -jnp.inf), jnp.nan)
 
 
 def pdf(x: Any, c: Any) -> Array:
-    """The density."""
+    """The density at `x` of the wrapped Cauchy distribution with `c` between 0 and 1; NaN unless it is. Arguments are
+    real numbers or arrays that broadcast, the result is a float array of their shape.
+
+    >>> jax.scipy.stats.wrapcauchy.pdf(0.5, 0.5).round(3)
+    Array(0.321, dtype=float32, weak_type=True)
+    """
     return lax.exp(logpdf(x, c))
 
 

@@ -82,6 +82,11 @@ def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[.
     Returns:
         A function of the same arguments. Its error tells of the check that failed first (``error.get()`` is its message or
         None, ``error.throw()`` raises JaxRuntimeError); `out` is what `f` returns, whether a check failed or not.
+
+    >>> errors = jax.experimental.checkify.nan_checks
+    >>> error, out = jax.experimental.checkify.checkify(jnp.log, errors)(-1.0)
+    >>> bool(error.get())
+    True
     """
     enabled = frozenset(errors)
 

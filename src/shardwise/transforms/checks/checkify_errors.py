@@ -303,6 +303,13 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     Raises:
         TypeError: `pred` is no bool scalar, or something to be formatted is no array.
         ValueError: on compilation, outside of `checkify`.
+
+    >>> def f(x):
+    ...     jax.experimental.checkify.check(x > 0, "x is {x}, not positive", x=x)
+    ...     return jnp.log(x)
+    >>> error, out = jax.jit(jax.experimental.checkify.checkify(f))(-1.0)
+    >>> print(error.get())
+    x is -1.0, not positive (`check` failed)
     """
     if not (isinstance(pred, bool) or (isinstance(pred, Array) and pred.shape == () and pred.dtype == np.bool_)):
         raise TypeError(f"{'debug_check' if debug else 'check'} takes a scalar pred as argument, a bool; got {pred!r}.")
@@ -323,7 +330,10 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """A `check` that does nothing outside of `checkify`."""
+    """`check` of `pred`, with `msg`, `fmt_args` and `fmt_kwargs` as there, that does nothing outside of `checkify`.
+
+    >>> jax.experimental.checkify.debug_check(False, "not seen")
+    """
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
@@ -331,6 +341,9 @@ def check_error(error: Any) -> None:
     """Raise JaxRuntimeError if `error` holds a failure; while traced, the enclosing `checkify` records it.
 
     TypeError if `error` is no `Error`; ValueError on compilation outside of `checkify`.
+
+    >>> error, out = jax.experimental.checkify.checkify(jnp.sin)(0.0)
+    >>> jax.experimental.checkify.check_error(error)
     """
     if not isinstance(error, Error):
         raise TypeError(f"check_error takes an Error as argument, got type {type(error)} instead.")

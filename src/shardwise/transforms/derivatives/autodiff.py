@@ -81,6 +81,9 @@ def jvp(
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output.
 
+    Raises:
+        TypeError: `primals` and `tangents` are no tuples or lists, or differ in structure, shapes or dtypes.
+
     >>> jax.jvp(lambda x: x**2, (3.0,), (1.0,))
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
@@ -123,7 +126,8 @@ def linearize(
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """``(fun(*primals), f_jvp)`` where `f_jvp` maps tangents at `primals` without running `fun` again.
 
-    `f_jvp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions.
+    `f_jvp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions. With
+    `has_aux`, `fun` returns a pair, whose second part comes as the third result.
 
     >>> y, f_jvp = jax.linearize(lambda x: x**2, 3.0)
     >>> y, f_jvp(1.0)
@@ -156,7 +160,8 @@ def vjp(
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> Any:
     """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`.
 
-    `f_vjp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions.
+    `f_vjp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions. With
+    `has_aux`, `fun` returns a pair, whose second part comes as the third result. `reduce_axes` can only be ().
 
     >>> y, pull = jax.vjp(lambda x, w: x * w, 2.0, 3.0)
     >>> pull(1.0)
@@ -257,7 +262,17 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Any = (),
 ) -> Callable[P, tuple[R, Any]]:
-    """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``.
+    """A function that gives ``(fun(...), gradient)`` for the scalar function `fun`; with `has_aux` ``((value, aux),
+    gradient)``.
+
+    Args:
+        argnums: the position or positions of the arguments to differentiate in.
+        holomorphic: `fun` is holomorphic, its arguments and results complex.
+        allow_int: integer arguments are taken; their gradients are of dtype float0.
+        reduce_axes: only (); NotImplementedError otherwise. Use `psum` in `shard_map`.
+
+    Raises:
+        TypeError: `fun` is no function, its result is no real scalar, or an argument is no float.
 
     >>> jax.value_and_grad(lambda x: x**3)(2.0)
     (Array(8., dtype=float32, weak_type=True), Array(12., dtype=float32, weak_type=True))
@@ -298,7 +313,17 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Any = (),
 ) -> Callable[P, Any]:
-    """A function that gives the gradient of the scalar function `fun` in its arguments `argnums`.
+    """A function that gives the gradient of the scalar function `fun` in its arguments `argnums`: one tree like the
+    argument, or a tuple of these if `argnums` is a sequence.
+
+    Args:
+        has_aux: `fun` returns a pair (value, aux); so does the result: (derivative, aux).
+        holomorphic: `fun` is holomorphic, its arguments and results complex.
+        allow_int: integer arguments are taken; their gradients are of dtype float0.
+        reduce_axes: only (); NotImplementedError otherwise. Use `psum` in `shard_map`.
+
+    Raises:
+        TypeError: `fun` is no function, its result is no real scalar, or an argument is no float.
 
     >>> jax.grad(lambda x: x**3)(2.0)
     Array(12., dtype=float32, weak_type=True)
@@ -344,7 +369,16 @@ def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
 def jacfwd(
     fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[P, Any]:
-    """The Jacobian by forward mode, one column per input element: for tall Jacobians.
+    """A function that gives the Jacobian of `fun` by forward mode, one column per input element: for tall Jacobians.
+    f[n] -> f[m] has the Jacobian f[m, n]; trees nest, those of results outside.
+
+    Args:
+        argnums: the position or positions of the arguments to differentiate in.
+        has_aux: `fun` returns a pair (value, aux); so does the result: (derivative, aux).
+        holomorphic: `fun` is holomorphic, its arguments and results complex.
+
+    Raises:
+        TypeError: an argument is no float, or complex without `holomorphic`.
 
     >>> jax.jacfwd(lambda x: jnp.array([x[0] * x[1], x[0]]))(jnp.array([2.0, 3.0]))
     Array([[3., 2.],
@@ -392,7 +426,17 @@ def _argument_tree(parts: list[Any], structure: PyTreeDef, argnums: Any) -> Any:
 def jacrev(
     fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
 ) -> Callable[P, Any]:
-    """The Jacobian by reverse mode, one row per output element: for wide Jacobians.
+    """A function that gives the Jacobian of `fun` by reverse mode, one row per output element: for wide Jacobians. f[n]
+    -> f[m] has the Jacobian f[m, n]; trees nest, those of results outside.
+
+    Args:
+        argnums: the position or positions of the arguments to differentiate in.
+        has_aux: `fun` returns a pair (value, aux); so does the result: (derivative, aux).
+        holomorphic: `fun` is holomorphic, its arguments and results complex.
+        allow_int: integer arguments are taken; their gradients are of dtype float0.
+
+    Raises:
+        TypeError: an argument is no float, or complex without `holomorphic`.
 
     >>> jax.jacrev(lambda x: x**2)(jnp.array([1.0, 2.0]))
     Array([[2., 0.],
@@ -433,7 +477,12 @@ jacobian = jacrev
 def hessian(
     fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[P, Any]:
-    """Second derivatives, forward over reverse.
+    """A function that gives the second derivatives of `fun`, forward over reverse: for f[n] -> f[] a matrix f[n, n].
+
+    Args:
+        argnums: the position or positions of the arguments to differentiate in.
+        has_aux: `fun` returns a pair (value, aux); so does the result: (derivative, aux).
+        holomorphic: `fun` is holomorphic, its arguments and results complex.
 
     >>> jax.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 2.0]))
     Array([[4., 2.],
@@ -449,6 +498,11 @@ def fwd_and_bwd(
 
     `bwd` gives a tuple of cotangents of the arguments `argnums`, or the one of an int. With `has_aux`, `fun` returns a
     pair, and `fwd` the aux as its third result. Both are compiled unless `jitted` is False; `bwd` is compiled once for all calls of `fwd`.
+
+    >>> fwd, bwd = jax.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
+    >>> out, residuals = fwd(2.0, 3.0)
+    >>> bwd(residuals, 1.0)
+    (Array(3., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
     """
 
     def fwd(*args: Any, **kwargs: Any) -> Any:

@@ -79,6 +79,9 @@ def checkpoint(
         static_argnames: and by keyword.
         concrete: not supported any more; use static_argnums.
 
+    Raises:
+        NotImplementedError: `concrete` is true. ValueError: a static argument's position is out of range.
+
     >>> f = jax.checkpoint(jnp.sin)  # sin's operand is computed again in the backward pass
     >>> jax.grad(f)(0.0)
     Array(1., dtype=float32, weak_type=True)
@@ -223,7 +226,12 @@ def remat(
     static_argnums: int | Sequence[int] = (),
     concrete: bool = False,
 ) -> Callable[P, R]:
-    """The older name of `checkpoint`, and its arguments; those by keyword cannot be static."""
+    """`checkpoint` under its older name: `fun`, recomputed in reverse mode. `prevent_cse`, `policy`, `static_argnums`
+    and `concrete` as there; arguments by keyword cannot be static.
+
+    >>> jax.grad(jax.remat(jnp.sin))(0.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
     return checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete)
 
 
@@ -353,17 +361,21 @@ def _given(
     return list(args[:count]), values, list(args[count + len(names) :])
 
 
-def _run_again(program: Program, still: Sequence[int], known: dict[Var, Any], values: Sequence[Any]) -> list[Any]:
+def _run_again(
+    program: Program, kept: Sequence[int], still: Sequence[int], known: dict[Var, Any], values: Sequence[Any]
+) -> list[Any]:
     """Evaluate `program` under a JVP trace, taking the values of `known` variables as they are: only their tangents are computed.
 
-    No tangents go through the equations at the positions `still`.
+    No tangents go through the equations at the positions `still`. Those `kept` that have no results, such as prints, are left out.
     """
     trace = current_trace()
     assert isinstance(trace, JVPTrace)
     env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
-    alone = set(still)
+    alone, done = set(still), {i for i in kept if not program.equations[i].outputs}
     with Replay() as replay:
         for i, eqn in enumerate(program.equations):
+            if i in done:
+                continue
             replay.source = eqn.source
             args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
             if i in alone:
@@ -447,7 +459,7 @@ def _pull(
     if prevent_cse and values and not is_eager():
         values = list(bind(optimization_barrier_p, *values))
         primals, known = values[: len(primals)], dict(zip(known, values[len(primals) :], strict=True))
-    lin = linearize_flat(lambda *xs: [as_array(o) for o in _run_again(program, still, known, xs)], primals, live)
+    lin = linearize_flat(lambda *xs: [as_array(o) for o in _run_again(program, kept, still, known, xs)], primals, live)
     given = iter(cts)
     full = [next(given) if has_tangent(t) else None for t in program.out_types]
     found = dict(zip(lin.ins, transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs]), strict=True))

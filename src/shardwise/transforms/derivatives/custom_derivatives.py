@@ -82,9 +82,8 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Array]]:
-    """``(converted, values)`` with ``converted(*args, *values) == fun(*args)``.
-
-    The values are the traced floats that `fun` closes over: as arguments, functions with custom derivatives can
+    """``(converted, values)`` with ``converted(*args, *values) == fun(*args)`` for arguments like `example_args`. The
+    values are the traced floats that `fun` closes over: as arguments, functions with custom derivatives can
     differentiate them.
 
     >>> f, consts = jax.closure_convert(lambda x: x + 1.0, 2.0)
@@ -131,7 +130,13 @@ def with_arguments_for(
 def linear_call(
     fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
 ) -> Any:
-    """``fun(residual_args, linear_args)``, linear in the latter, with ``fun_transpose(residual_args, ct)`` as its transpose."""
+    """``fun(residual_args, linear_args)``, linear in the latter, with ``fun_transpose(residual_args, ct)`` as its transpose.
+
+    >>> half = lambda scale, x: x / scale
+    >>> f = lambda x: jax.custom_derivatives.linear_call(half, lambda scale, ct: ct / scale, 2.0, x)
+    >>> jax.grad(f)(3.0)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
     residuals, residual_tree = flat_values(residual_args)
     values, value_tree = flat_values(linear_args)
     out_tree: PyTreeDef | None = None

@@ -23,13 +23,13 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )
-from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program, tracing
+from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
 from shardwise.ir.references import Ended, Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
+from shardwise.ops.rules.derivative import full_in_front, has_tangent
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
     CustomVJPPrimal,
@@ -41,7 +41,8 @@ from shardwise.transforms.derivatives.custom_rules import (
     flat_values,
     function_name,
 )
-from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, batch_program, lifted
+from shardwise.transforms.derivatives.mapped_rules import MappedRules
+from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
 
 
@@ -356,96 +357,11 @@ def _lin_batch(
     count, live, types = params["count"], params["live"], params["types"]
     tangent_dims = iter(dims[count:])
     own = tuple(next(tangent_dims) if alive else None for alive in live)
-    rules = _MappedRules(params["rules"], size, axis_name, own, tuple(dims[:count]), types)
+    rules = MappedRules(params["rules"], size, axis_name, own, tuple(dims[:count]), types)
     full = lambda t: t.update(shape=(size, *t.shape), spec=((), *t.spec))  # noqa: E731
     out_types = tuple(full(t) for t in params["out_types"])
     outs = bind(custom_lin_op, *values, **{**params, "rules": rules, "out_types": out_types, "types": rules.types})
     return outs, [0] * len(outs)
-
-
-class _MappedRules:
-    """The rules of a mapped function: `dims` are the mapped dims of its flat inputs, results have theirs first."""
-
-    def __init__(
-        self,
-        rules: Any,
-        size: int,
-        axis_name: Any,
-        dims: tuple[int | None, ...],
-        residual_dims: tuple[int | None, ...] | None = None,
-        inner_types: tuple[ShapedArray, ...] | None = None,
-    ) -> None:
-        self.rules = rules
-        self.size = size
-        self.axis_name = axis_name
-        self.dims = dims
-        self.residual_dims = residual_dims  # None: all first
-        self.types = (
-            ()
-            if inner_types is None
-            else tuple(
-                t
-                if d is None
-                else t.update(shape=(*t.shape[:d], size, *t.shape[d:]), spec=(*t.spec[:d], (), *t.spec[d:]))
-                for t, d in zip(inner_types, dims, strict=True)
-            )
-        )
-
-    @property
-    def symbolic_zeros(self) -> bool:
-        return self.rules.symbolic_zeros
-
-    def _enter(self, trace: BatchTrace, x: Any, dim: int | None) -> Any:
-        return x if dim is None or x is None else BatchTracer(trace, x, dim)
-
-    def forward(
-        self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
-    ) -> tuple[list[Any], list[Any], PyTreeDef]:
-        trace = BatchTrace(self.size, self.axis_name)
-        with tracing(trace):
-            outs, residuals, tree = self.rules.forward(
-                [self._enter(trace, p, d) for p, d in zip(primals, self.dims, strict=True)], perturbed, note
-            )
-        return [lifted(trace, o) for o in outs], [lifted(trace, r) for r in residuals], tree
-
-    def backward(
-        self,
-        residuals: Sequence[Any],
-        residual_tree: PyTreeDef,
-        cts: Sequence[Any],
-        out_tree: PyTreeDef,
-        types: Sequence[ShapedArray],
-        ct_types: Sequence[ShapedArray],
-    ) -> list[Any]:
-        trace = BatchTrace(self.size, self.axis_name)
-        at = self.residual_dims or (0,) * len(residuals)
-
-        def drop(t: ShapedArray, d: int | None) -> ShapedArray:
-            if d is None:
-                return t
-            return t.update(shape=(*t.shape[:d], *t.shape[d + 1 :]), spec=(*t.spec[:d], *t.spec[d + 1 :]))
-
-        inner = [drop(t, d) for t, d in zip(types, self.dims, strict=True)]
-        with tracing(trace):
-            found = self.rules.backward(
-                [self._enter(trace, r, d) for r, d in zip(residuals, at, strict=True)],
-                residual_tree,
-                [self._enter(trace, c, 0) for c in cts],
-                out_tree,
-                inner,
-                [drop(t, 0) for t in ct_types],
-            )
-        return [None if ct is None else _left(trace, ct, d) for ct, d in zip(found, self.dims, strict=True)]
-
-
-def _left(trace: BatchTrace, ct: Any, dim: int | None) -> Any:
-    """A cotangent from a mapped rule, fitted to its argument: mapped dim moved into place, or summed over if the argument has none."""
-    full = lifted(trace, ct)
-    if dim is None:
-        return do.reduce_sum(full, axes=(0,))
-    order = list(range(1, full.ndim))
-    order.insert(dim, 0)
-    return full if dim == 0 else do.transpose(full, permutation=tuple(order))
 
 
 custom_lin_op = define_op(
@@ -477,7 +393,7 @@ def check_forward_types(rules: Any, params: Params, outs: Sequence[Any]) -> None
     types = params["program"].out_types
     found = [o.aval for o in outs]
     if [(t.shape, t.dtype) for t in found] != [(t.shape, t.dtype) for t in types]:
-        while isinstance(rules, _MappedRules):
+        while isinstance(rules, MappedRules):
             rules = rules.rules
         raise TypeError(
             f"Custom VJP fwd rule {function_name(rules.custom.fwd)} for function {params['name']} must produce a pair (list or tuple of "
@@ -496,7 +412,7 @@ def _custom_vjp_batch(
         return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
 
     program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
-    rules = _MappedRules(params["rules"], size, axis_name, tuple(dims[count:]))
+    rules = MappedRules(params["rules"], size, axis_name, tuple(dims[count:]))
     outs = bind(
         custom_vjp_op,
         *consts,

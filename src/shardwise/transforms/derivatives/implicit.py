@@ -49,6 +49,11 @@ def custom_linear_solve(
         has_aux: the solvers return ``(x, aux)``.
 
     Raises TypeError if `matvec` or a solver returns another structure than that of `b`, ValueError for other types.
+
+    >>> a = jnp.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> solve = lambda matvec, b: jnp.linalg.solve(jax.jacobian(matvec)(b), b)
+    >>> lax.custom_linear_solve(lambda x: a @ x, jnp.array([3.0, 4.0]), solve, symmetric=True)
+    Array([1., 1.], dtype=float32)
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve

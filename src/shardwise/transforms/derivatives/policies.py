@@ -64,8 +64,11 @@ def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> S
     program, still, consts = _opened(program, live)
     said = {i: _keeps(policy, e) for i, e in enumerate(program.equations) if e.op is not ruled_op}
     ruled = len(said) < len(program.equations)
+    # What a policy keeps and has no results, such as a print, is not done again.
     kept = tuple(
-        i for i, found in said.items() if found and not all(v in program.outputs for v in program.equations[i].outputs)
+        i
+        for i, found in said.items()
+        if found and not all(v in program.outputs for v in program.equations[i].outputs or (None,))
     )
     saved = [(v, said[i]) for i in kept for v in program.equations[i].outputs]
     places = tuple([found if isinstance(found, Offload) else None for _, found in saved])

@@ -56,10 +56,12 @@ def _type_of(x: Any) -> ShapedArray:
 
 @user_facing
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Callable[[Any], Any]:
-    """The transpose of a function that is linear in its arguments; `primals` give types only (arrays, or anything with a
-    shape and a dtype). The result takes a cotangent of `fun`'s result and gives a tuple of cotangents of the arguments.
+    """The transpose of a function that is linear in its arguments; `primals` give types only (arrays, or anything
+    with a shape and a dtype). The result takes a cotangent of `fun`'s result and gives a tuple of cotangents of
+    the arguments.
 
-    TypeError unless all dtypes at both ends are floating, or all are integer.
+    TypeError unless all dtypes at both ends are floating, or all are integer. `reduce_axes` can only be ();
+    NotImplementedError otherwise.
 
     >>> jax.linear_transpose(lambda x: 2 * x, jnp.ones(2))(jnp.array([1.0, 3.0]))
     (Array([2., 6.], dtype=float32),)

@@ -43,6 +43,11 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
         ValueError: a leaf of `shardings` is None, or does not fit its value; eagerly also if a dim is not divisible, or if
             `x` is committed to other devices.
         NotImplementedError: under `jit`, a user-defined sharding whose parts form no grid.
+
+    >>> mesh = jax.make_mesh((2,), ("x",))
+    >>> rows = jax.NamedSharding(mesh, jax.P("x"))
+    >>> jax.jit(lambda x: lax.with_sharding_constraint(x, rows))(jnp.arange(4)).sharding.spec
+    PartitionSpec('x',)
     """
     leaves, tree = tree_flatten(x)
     targets = [shardings] * len(leaves) if _is_leaf(shardings) else broadcast_prefix(shardings, x, is_leaf=_is_leaf)

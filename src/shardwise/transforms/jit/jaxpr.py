@@ -34,9 +34,13 @@ def make_jaxpr(
 ) -> Callable[..., Any]:
     """A function that takes `fun`'s arguments and returns the program traced for them.
 
-    `axis_env` lists (name, size) of the mesh axes that collectives in `fun` may use. With `return_shape` the result is a
-    pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed; arguments may be
-    ShapeDtypeStructs.
+    `axis_env` lists (name, size) of the mesh axes that collectives in `fun` may use. With `return_shape` the result
+    is a pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed; arguments may be
+    ShapeDtypeStructs. `static_argnums` are constants of the trace.
+
+    Raises:
+        TypeError: `fun` is no function. NotImplementedError: `abstracted_axes` is given, as every shape has its own
+            program.
 
     >>> jax.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
     { lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul b 2.0 in (c,) }
@@ -85,6 +89,9 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The results of `fun(*args, **kwargs)` as a tree of ShapeDtypeStructs; nothing is computed.
 
     Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
+
+    Raises:
+        TypeError: `fun` is None, or an argument has no dtype.
 
     >>> jax.eval_shape(jnp.dot, jnp.ones((2, 3)), jnp.ones((3, 4)))
     ShapeDtypeStruct(shape=(2, 4), dtype=float32)

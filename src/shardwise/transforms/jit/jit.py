@@ -79,10 +79,29 @@ def jit(
     abstracted_axes: Any = ABSENT,
     compiler_options: Any = None,
 ) -> Any:
-    """Compile `fun` per signature, partitioned automatically over the devices of its arguments.
+    """Compile `fun` for each signature (structure, types and shardings) of its arguments, partitioned automatically
+    over the devices that hold them. The result is called like `fun` and has the methods `lower`, `trace`,
+    `eval_shape` and `clear_cache`. Without `fun` returns a decorator.
 
-    The parameters are those of jax.jit; docs/what-differs-from-jax.md lists the differences. Returns a callable with `lower`, `trace`,
-    `eval_shape`, `clear_cache`. Without `fun` returns a decorator.
+    Args:
+        in_shardings: where arguments go, as a prefix tree of Shardings (or PartitionSpecs under a mesh); None: as
+            they are.
+        out_shardings: where results go, likewise; None: as propagation finds.
+        static_argnums: positions of arguments that are constants of the trace; they must be hashable.
+        static_argnames: and their names.
+        donate_argnums: positions of arguments whose memory results may take; these arguments cannot be used
+            afterwards.
+        donate_argnames: and their names.
+        keep_unused: keep arguments that no result depends on.
+        device, backend: deprecated: where to run. Give arguments that are there.
+        inline: splice the program into that of a caller.
+        abstracted_axes: not supported: every shape is compiled on its own.
+        compiler_options: a dict; options of XLA have no effect, other names are refused.
+
+    Raises:
+        TypeError: `fun` is no function, or an option has the wrong type.
+        ValueError: arguments disagree with `in_shardings`, or lie on different devices.
+        NotImplementedError: `abstracted_axes` is given.
 
     >>> f = jax.jit(lambda x: 2 * x + 1)
     >>> f(jnp.arange(3))

@@ -44,7 +44,13 @@ def clear_with_all(compiled: Clearable) -> None:
 
 
 def clear_caches() -> None:
-    """Forget every trace and compiled program."""
+    """Forget every trace and compiled program.
+
+    >>> f = jax.jit(jnp.sin)
+    >>> f(0.0)
+    Array(0., dtype=float32, weak_type=True)
+    >>> jax.clear_caches()
+    """
     for by_options in list(_shared.values()):
         for fast, traces in by_options.values():
             fast.clear()

@@ -127,8 +127,8 @@ class Traced(Stage):
                 )
         devices = None
         if lowering_platforms is not None:
-            named = self._wrapped.named_devices(self._sigs, self._wrapped._in_shardings(self._call))
-            devices = platform_devices(lowering_platforms, named, self._wrapped.abstract_shardings(self._call))
+            named = self._wrapped._asked.named_devices(self._sigs, self._wrapped._asked.of_arguments(self._call))
+            devices = platform_devices(lowering_platforms, named, self._wrapped._asked.abstract(self._call))
         return Lowered(self, self.compiled_entry(devices))
 
     def compiled_entry(self, devices: tuple[Device, ...] | None = None) -> Entry:
@@ -154,7 +154,7 @@ class Lowered(Stage):
         self._entry = entry
         self._names: Sequence[str] = traced._traced.names
         self._has_statics = bool(traced._call.statics.given)
-        self._orders = argument_orders(traced._wrapped.input_layouts(traced._call), traced._sigs)
+        self._orders = argument_orders(traced._wrapped._asked.layouts(traced._call), traced._sigs)
 
     @property
     def out_info(self) -> Any:

@@ -18,7 +18,7 @@ from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tracebacks import filtered
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_leaves_with_path, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
 from shardwise.base.wrapping import copy_identity, name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
@@ -41,19 +41,15 @@ from shardwise.ir import (
 )
 from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
-from shardwise.transforms.jit.abstract import Abstract, over_signature
-from shardwise.transforms.jit.abstract_meshes import is_abstract, named_devices, nowhere, over_devices
+from shardwise.transforms.jit.abstract import over_signature
+from shardwise.transforms.jit.abstract_meshes import nowhere, over_devices
 from shardwise.transforms.jit.binding import JitOptions, bound_call
 from shardwise.transforms.jit.cache_misses import explained
+from shardwise.transforms.jit.call_shardings import CallShardings
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
-from shardwise.transforms.jit.jit_layouts import asked_layouts, check_arguments, result_orders
 from shardwise.transforms.jit.jit_op import jit_op
 from shardwise.transforms.jit.jit_shardings import (
-    check_outputs,
     context_mesh,
-    flat_shardings,
-    is_spec_leaf,
-    is_whole,
     placed_signature,
 )
 from shardwise.transforms.jit.references import OverValues, ReferenceArgument
@@ -88,6 +84,7 @@ class JitWrapped(Generic[P, R]):
         copy_identity(self, fun)
         self._fun: Callable[..., Any] = fun
         self._options = options
+        self._asked = CallShardings(options)
         chosen = options.args
         self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
@@ -308,7 +305,7 @@ class JitWrapped(Generic[P, R]):
         if self._options.inline:
             outs = eval_program(traced.program, [*traced.consts, *call.leaves])
         else:
-            ins, outs_wanted = self._shardings(call, traced)
+            ins, outs_wanted = self._asked.of(call, traced)
             outs = bind(
                 jit_op,
                 *traced.consts,
@@ -322,31 +319,6 @@ class JitWrapped(Generic[P, R]):
 
     # -- compiling ---------------------------------------------------------------------------------------------------------------
 
-    def _shardings(self, call: BoundCall, traced: TracedCall) -> tuple[list[Sharding | None], list[Sharding | None]]:
-        ins = self._in_shardings(call)
-        options = self._options
-        results = self._results(traced)
-        outs = flat_shardings(options.out_shardings, results, "out_shardings", options.api, "out_shardings")
-        check_outputs(traced.program.out_types, outs, traced.result_name)
-        return ins, outs
-
-    def _results(self, traced: TracedCall) -> Any:
-        """What `out_shardings` is a prefix of: a list of types where it is one for all results.
-
-        Otherwise types stand for the results, in the user's classes: some look at the shapes of their leaves. Others take arrays
-        alone, so that none are made without need.
-        """
-        types = list(traced.program.out_types)
-        return types if is_whole(self._options.out_shardings) else tree_unflatten(traced.out_tree, types)
-
-    def _in_shardings(self, call: BoundCall) -> list[Sharding | None]:
-        options = self._options
-        if options.device is not None:
-            return [SingleDeviceSharding(options.device)] * len(call.leaves)
-        return flat_shardings(options.in_shardings, call.dynamic, "in_shardings", options.api, "in_shardings") + [
-            None
-        ] * (len(call.leaves) - len(tree_flatten(call.dynamic)[0]))
-
     def prepare(
         self,
         call: BoundCall,
@@ -357,11 +329,11 @@ class JitWrapped(Generic[P, R]):
         """Resolve in_shardings, trace, and resolve out_shardings. AbstractMeshes are put over `devices`, or over the devices that the
         call names. Without devices they stay abstract for `tracing`, and raise ValueError otherwise.
         """
-        ins = self._in_shardings(call)
+        ins = self._asked.of_arguments(call)
         api = self._options.api
-        abstract = self.abstract_shardings(call, ins)
+        abstract = self._asked.abstract(call, ins)
         if abstract:
-            devices = devices or self.named_devices(sigs, ins)
+            devices = devices or self._asked.named_devices(sigs, ins)
             if devices is None and not tracing:
                 raise nowhere(abstract[0], api)
             ins = [over_devices(s, devices) for s in ins]
@@ -376,24 +348,11 @@ class JitWrapped(Generic[P, R]):
             placed = list(sigs)
         meshes = tuple(s.sharding.mesh.abstract_mesh if isinstance(s.sharding, NamedSharding) else None for s in placed)
         traced = self._trace(call, [s.aval for s in placed], meshes if any(meshes) else ())
-        _, outs = self._shardings(call, traced)
+        _, outs = self._asked.of(call, traced)
         if self._options.device is not None:  # also where no argument says so
             there: list[Sharding | None] = [SingleDeviceSharding(self._options.device)]
             outs = there * len(outs)
         return traced, placed, [over_devices(s, devices) for s in outs] if abstract else outs
-
-    def abstract_shardings(self, call: BoundCall, ins: Sequence[Any] | None = None) -> list[NamedSharding]:
-        """The call's shardings over an `AbstractMesh`, for arguments (`ins`: the resolved in_shardings) and results."""
-        ins = self._in_shardings(call) if ins is None else ins
-        given = [x.over for x in call.leaves if isinstance(x, Abstract)]
-        return [s for s in (*given, *ins, *self._out_leaves()) if is_abstract(s)]
-
-    def named_devices(self, sigs: Sequence[Signature], ins: Sequence[Any]) -> tuple[Device, ...] | None:
-        """The devices that committed arguments, shardings or the mesh in context name."""
-        return named_devices(sigs, (*ins, *self._out_leaves()), context_mesh(self._options.api))
-
-    def _out_leaves(self) -> list[Any]:
-        return tree_leaves(self._options.out_shardings, is_leaf=is_spec_leaf)
 
     def _compile(
         self, call: BoundCall, sigs: list[Signature], devices: tuple[Device, ...] | None = None, runs: bool = True
@@ -402,7 +361,7 @@ class JitWrapped(Generic[P, R]):
         names none.
         """
         traced, placed, outs = self.prepare(call, sigs, devices, tracing=False)
-        orders = self._orders(call, sigs, traced)
+        orders = self._asked.orders(call, sigs, traced)
         program, kept = prune(traced.program, self._options.keep_unused)
         consts = [as_array_impl(c) for c in traced.consts]
         if any(c._sig.spans for c in consts):
@@ -454,20 +413,6 @@ class JitWrapped(Generic[P, R]):
         if runs:
             entry.finish()
         return entry
-
-    def input_layouts(self, call: BoundCall) -> list[Any] | None:
-        """The layouts that in_shardings ask for, per leaf; None if there are none."""
-        found = asked_layouts(self._options.in_shardings, call.dynamic)
-        return None if found is None else found + [None] * (len(call.leaves) - len(found))
-
-    def _orders(
-        self, call: BoundCall, sigs: Sequence[Signature], traced: TracedCall
-    ) -> list[tuple[int, ...] | None] | None:
-        """The orders of the results in memory, after a check of the arguments'; None if they are all the default."""
-        asked = self.input_layouts(call)
-        if asked is not None:
-            check_arguments(asked, sigs, traced.names)
-        return result_orders(asked_layouts(self._options.out_shardings, self._results(traced)), traced.program)
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,11 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     """The tree `xs` with each leaf's explicit sharding changed to `out_shardings` (a NamedSharding, a spec, or a prefix tree).
 
     Specs may name only Explicit axes and need a mesh in context. Differentiable; moves data and computes nothing.
+
+    >>> mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    >>> with jax.set_mesh(mesh):
+    ...     print(jax.typeof(jax.reshard(jnp.arange(4), jax.P("x"))))
+    ShapedArray(int32[4@x])
     """
     return reshard_as(TODAY, xs, out_shardings)
 
@@ -140,9 +145,17 @@ def _keyword(old: dict[str, Any], spellings: tuple[str, ...], given: Any, api: s
 
 
 def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
-    """`f` with the mesh axes `axes` (default: all except Manual ones) automatic inside, its results resharded to `out_sharding`.
+    """`f` with the mesh axes `axes` (default: all except Manual ones) automatic inside, its results resharded to
+    `out_sharding`.
 
     `out_sharding` (a spec, NamedSharding or prefix tree) is given here or at the call; without either: TypeError.
+    `old` takes the names of these arguments in 0.5.
+
+    >>> mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    >>> with jax.set_mesh(mesh):
+    ...     f = jax.sharding.auto_axes(lambda x: x * 2, out_sharding=jax.P("x"))
+    ...     print(jax.typeof(f(jnp.arange(4))))
+    ShapedArray(int32[4@x])
     """
     return auto_axes_as(TODAY, f, axes=axes, out_sharding=out_sharding, **old)
 
@@ -202,7 +215,17 @@ def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh, era: str) -> Any
 
 
 def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
-    """`f` with the mesh axes `axes` (default: all) explicit inside; arguments are resharded to `in_sharding` on entry."""
+    """`f` with the mesh axes `axes` (default: all) explicit inside; arguments are resharded to `in_sharding` on
+    entry.
+
+    `old` takes the names of these arguments in 0.5.
+
+    >>> mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    >>> show = lambda x: (print(jax.typeof(x)), x)[1]
+    >>> with jax.set_mesh(mesh):
+    ...     _ = jax.jit(jax.sharding.explicit_axes(show, in_sharding=jax.P("x")))(jnp.arange(4))
+    ShapedArray(int32[4@x])
+    """
     return explicit_axes_as(TODAY, f, axes=axes, in_sharding=in_sharding, **old)
 
 

@@ -461,6 +461,20 @@ def pmap(
     Collectives in `fun` name `axis_name`. The mapped size may not exceed the number of local devices, or of `devices`.
 
     Results are committed: under the dialect 0.5 with PmapSharding, under 0.10 with a NamedSharding on a 1-D mesh.
+
+    Args:
+        static_broadcasted_argnums: positions of arguments that are constants of the trace.
+        backend: None or 'cpu'; RuntimeError for another platform.
+        axis_size: the mapped size, where no argument has it.
+        donate_argnums: positions of arguments whose memory results may take.
+        global_arg_shapes: not supported, use `jit`; only None.
+
+    Raises:
+        TypeError: `fun` is no function. ValueError: `devices` is empty, mapped sizes differ, or there are too few
+            devices.
+
+    >>> jax.pmap(lambda x: x - jax.lax.pmean(x, "i"), axis_name="i")(jnp.arange(4.0))
+    Array([-1.5, -0.5,  0.5,  1.5], dtype=float32)
     """
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")

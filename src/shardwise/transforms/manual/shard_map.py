@@ -368,7 +368,25 @@ def shard_map(
 ) -> Any:
     """Map `f` over the blocks of its arguments: one call per device, all at once.
 
-    `axis_names` are the mesh axes that are manual in the body (all of them if empty). Without `f` returns a decorator.
+    `axis_names` are the mesh axes that are manual in the body (all of them if empty). Without `f` returns a
+    decorator. The blocks have the rank of the whole: f32[8, 3] split over "x" of size 4 comes as f32[2, 3].
+
+    Args:
+        out_specs: how results are put together, likewise. An axis that a spec leaves out needs a result that does not
+            vary over it.
+        in_specs: how arguments are split, a prefix tree of PartitionSpecs; without it the types of Explicit arguments
+            say it.
+        mesh: the Mesh; None: that of the context.
+        check_vma: verify that by following which values vary over which axes.
+
+    Raises:
+        TypeError: `axis_names` is no set, or a spec is none.
+        ValueError: `axis_names` are not of the mesh, or a spec does not fit its array.
+
+    >>> mesh = jax.make_mesh((4,), ("x",))
+    >>> f = jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P())
+    >>> f(jnp.arange(8))
+    Array([12, 16], dtype=int32)
     """
     if not isinstance(axis_names, (set, frozenset)):
         raise TypeError(
@@ -397,7 +415,16 @@ def experimental_shard_map(
     """`shard_map` with the seed era's arguments: `check_rep`, and `auto` for the axes that stay automatic.
 
     In the dialect 0.5, derivatives taken inside `f` are per device: the gradient of a loss with respect to replicated
-    parameters is the device's own part of it, and `f` must sum the parts.
+    parameters is the device's own part of it, and `f` must sum the parts. `mesh`, `in_specs`, `out_specs` and the
+    `new` arguments are those of `shardwise.shard_map`.
+
+    Raises:
+        TypeError: an argument is missing or unknown. ValueError: an axis is not of the mesh.
+
+    >>> from shardwise.experimental.shard_map import shard_map
+    >>> mesh = jax.make_mesh((4,), ("x",))
+    >>> shard_map(lambda x: jax.lax.psum(x, "x"), mesh, in_specs=jax.P("x"), out_specs=jax.P())(jnp.arange(8))
+    Array([12, 16], dtype=int32)
     """
     own = config.dialect.shard_map.experimental_grad_is_local and "check_vma" not in new
     check = new.pop("check_vma", check_rep)
@@ -427,9 +454,18 @@ def experimental_shard_map(
 
 
 def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: Any) -> Any:
-    """`shard_map` over one axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None splits no dim.
+    """`shard_map` of `f` over the axis `axis_name` of the context mesh, with dims instead of specs: `in_axes=0`
+    splits dim 0, None splits no dim.
 
-    Without `in_axes` the types of the arguments determine the split; the axis must be Explicit.
+    Without `in_axes` the types of the arguments determine the split; the axis must be Explicit. `out_axes` says along
+    which dim results are joined. Without `f` returns a decorator.
+
+    Raises:
+        TypeError: `axis_name` is no single name, or an axis is negative or no int.
+
+    >>> with jax.set_mesh(jax.make_mesh((2,), ("x",))):
+    ...     print(jax.jit(jax.smap(lambda x: x[::-1], in_axes=0, out_axes=0, axis_name="x"))(jnp.arange(4)))
+    [1 0 3 2]
     """
     if f is None:
         return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)

@@ -40,6 +40,7 @@ class Timeline:
         self.begin = time.perf_counter()
         self.clock = time.time()  # at the same moment, which other processes know as well
         self.events: list[dict[str, Any]] = []
+        self.thread_names: dict[int, str] = {}  # known when it ends
         self._about: dict[Equation, dict[str, Any]] = {}
 
     def start(self) -> None:
@@ -59,6 +60,7 @@ class Timeline:
         own, new = self._before
         sys.settrace(own)
         threading.settrace(new)  # type: ignore[arg-type]
+        self.thread_names = {thread.native_id or 0: thread.name for thread in threading.enumerate()}
 
     def add(self, name: str, kind: str, begin: float, end: float, about: Mapping[str, Any]) -> None:
         """An event from `begin` to `end`, in seconds of `time.perf_counter`."""
@@ -94,7 +96,6 @@ class Timeline:
     def _own_events(self, later: float) -> list[dict[str, Any]]:
         """The events, so many microseconds later, with this process's number and the names of its threads."""
         rank = process_index()
-        names = {thread.native_id: thread.name for thread in threading.enumerate()}
         known: list[dict[str, Any]] = [
             {
                 "name": "process_name",
@@ -104,7 +105,8 @@ class Timeline:
             }
         ]
         known += [
-            {"name": "thread_name", "ph": "M", "pid": rank, "tid": i, "args": {"name": n}} for i, n in names.items()
+            {"name": "thread_name", "ph": "M", "pid": rank, "tid": i, "args": {"name": n}}
+            for i, n in self.thread_names.items()
         ]
         return known + [event | {"ts": event["ts"] + later, "pid": rank} for event in self.events]
 

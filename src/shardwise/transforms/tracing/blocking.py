@@ -30,12 +30,22 @@ def block_until_ready(x: Any) -> Any:
 
 
 def effects_barrier() -> None:
-    """Wait for the side effects (printing, callbacks) of earlier calls. Returns at once: effects happen during the call."""
+    """Wait for the side effects (printing, callbacks) of earlier calls. Returns at once: effects happen during the call.
+
+    >>> jax.effects_barrier()
+    """
 
 
 def ensure_compile_time_eval() -> AbstractContextManager[Any]:
     """A context manager and decorator: ops in it run eagerly, on concrete values, even while a function is traced.
 
     Ops on traced values are still traced.
+
+    >>> def f(x):
+    ...     with jax.ensure_compile_time_eval():
+    ...         n = jnp.sum(jnp.arange(3))  # 3, and no tracer
+    ...     return x * int(n)
+    >>> jax.jit(f)(2)
+    Array(6, dtype=int32, weak_type=True)
     """
     return eagerly()

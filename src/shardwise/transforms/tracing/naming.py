@@ -27,6 +27,10 @@ def named_scope(name: Any) -> Generator[None]:
     """A context manager and decorator: profiles record the ops that run or are traced in it under `name`.
 
     TypeError if `name` is no text.
+
+    >>> with jax.named_scope("encoder"):
+    ...     print(jnp.sin(0.0))
+    0.0
     """
     if not isinstance(name, str):
         raise TypeError(f"named_scope: name argument must be a string, got {name!r} of type {type(name).__name__}.")
@@ -36,6 +40,9 @@ def named_scope(name: Any) -> Generator[None]:
 
 def named_call(fun: Callable[..., Any], *, name: Any = None) -> Callable[..., Any]:
     """`fun` under a `named_scope` of that name, by default its own.
+
+    Raises:
+        TypeError: `fun` is no function, or `name` no text.
 
     >>> jax.named_call(jnp.sin, name='wave')(0.0)
     Array(0., dtype=float32, weak_type=True)

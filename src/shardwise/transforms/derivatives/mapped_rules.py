@@ -1,0 +1,96 @@
+"""The rules of a `custom_vjp` function under `vmap`: the function's own, run on mapped values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base.tree import PyTreeDef
+from shardwise.ir import ShapedArray, tracing
+from shardwise.ops.rules.derivative import do
+from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, lifted
+
+
+class MappedRules:
+    """The rules of a mapped function: `dims` are the mapped dims of its flat inputs, results have theirs first."""
+
+    def __init__(
+        self,
+        rules: Any,
+        size: int,
+        axis_name: Any,
+        dims: tuple[int | None, ...],
+        residual_dims: tuple[int | None, ...] | None = None,
+        inner_types: tuple[ShapedArray, ...] | None = None,
+    ) -> None:
+        self.rules = rules
+        self.size = size
+        self.axis_name = axis_name
+        self.dims = dims
+        self.residual_dims = residual_dims  # None: all first
+        self.types = (
+            ()
+            if inner_types is None
+            else tuple(
+                t
+                if d is None
+                else t.update(shape=(*t.shape[:d], size, *t.shape[d:]), spec=(*t.spec[:d], (), *t.spec[d:]))
+                for t, d in zip(inner_types, dims, strict=True)
+            )
+        )
+
+    @property
+    def symbolic_zeros(self) -> bool:
+        return self.rules.symbolic_zeros
+
+    def _enter(self, trace: BatchTrace, x: Any, dim: int | None) -> Any:
+        return x if dim is None or x is None else BatchTracer(trace, x, dim)
+
+    def forward(
+        self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
+    ) -> tuple[list[Any], list[Any], PyTreeDef]:
+        trace = BatchTrace(self.size, self.axis_name)
+        with tracing(trace):
+            outs, residuals, tree = self.rules.forward(
+                [self._enter(trace, p, d) for p, d in zip(primals, self.dims, strict=True)], perturbed, note
+            )
+        return [lifted(trace, o) for o in outs], [lifted(trace, r) for r in residuals], tree
+
+    def backward(
+        self,
+        residuals: Sequence[Any],
+        residual_tree: PyTreeDef,
+        cts: Sequence[Any],
+        out_tree: PyTreeDef,
+        types: Sequence[ShapedArray],
+        ct_types: Sequence[ShapedArray],
+    ) -> list[Any]:
+        trace = BatchTrace(self.size, self.axis_name)
+        at = self.residual_dims or (0,) * len(residuals)
+
+        def drop(t: ShapedArray, d: int | None) -> ShapedArray:
+            if d is None:
+                return t
+            return t.update(shape=(*t.shape[:d], *t.shape[d + 1 :]), spec=(*t.spec[:d], *t.spec[d + 1 :]))
+
+        inner = [drop(t, d) for t, d in zip(types, self.dims, strict=True)]
+        with tracing(trace):
+            found = self.rules.backward(
+                [self._enter(trace, r, d) for r, d in zip(residuals, at, strict=True)],
+                residual_tree,
+                [self._enter(trace, c, 0) for c in cts],
+                out_tree,
+                inner,
+                [drop(t, 0) for t in ct_types],
+            )
+        return [None if ct is None else _left(trace, ct, d) for ct, d in zip(found, self.dims, strict=True)]
+
+
+def _left(trace: BatchTrace, ct: Any, dim: int | None) -> Any:
+    """A cotangent from a mapped rule, fitted to its argument: mapped dim moved into place, or summed over if the argument has none."""
+    full = lifted(trace, ct)
+    if dim is None:
+        return do.reduce_sum(full, axes=(0,))
+    order = list(range(1, full.ndim))
+    order.insert(dim, 0)
+    return full if dim == 0 else do.transpose(full, permutation=tuple(order))
