@@ -105,6 +105,22 @@ def test_algorithms_along_whole_dims_leave_the_others_in_their_frames(f):
     np.testing.assert_allclose(compiled(placed), f(x), rtol=2e-5)
 
 
+def attention(x):
+    x = x[:, 1:]
+    return jnp.einsum("bqk,bkd->bqd", sw.nn.softmax(jnp.einsum("bqd,bkd->bqk", x, x)), x)
+
+
+@pytest.mark.parametrize("f", [attention, sw.grad(lambda x: (attention(x) ** 2).sum())])
+def test_operands_that_all_devices_hold_are_not_summed_in_parts(f):
+    """Scores gather all rows: products with them afterwards are cheaper whole than as sums over devices."""
+    mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
+    x = np.random.default_rng(0).standard_normal((2, 64, 16)).astype(np.float32)
+    placed = sw.device_put(x, NamedSharding(mesh, P(None, "x")))
+    compiled = sw.jit(f).lower(placed).compile()
+    assert_normwise(compiled(placed), f(x), 2e-5)
+    assert sum(t.bytes for t in compiled.runtime_executable().transfers) == x.nbytes * 7 // 8
+
+
 STEPS = {
     "roll": lambda x, d: jnp.roll(x, 1, d),
     "front": lambda x, d: lax.slice_in_dim(x, 1, None, axis=d),
@@ -126,6 +142,10 @@ STEPS = {
     "largest": lambda x, d: x * jnp.argmax(x, d, keepdims=True) / 8,
     "smooth": lambda x, d: lax.reduce_window(x, 0.0, lax.add, tuple(3 if e == d else 1 for e in range(2)), (1, 1), "SAME"),
     "update": lambda x, d: x.at[1:-1, 1:].set(x[1:-1, :-1] * 2),
+    "rows": lambda x, d: jnp.take(x, jnp.array([1, -1, 3, 0, 2, 2, 40, 4]) * (1 + jnp.argmax(x[0])), d, mode="clip"),
+    "rows added": lambda x, d: jnp.moveaxis(jnp.moveaxis(x, d, 0).at[jnp.argsort(x[0])[:5]].add(0.5), 0, d),
+    "window": lambda x, d: lax.dynamic_slice_in_dim(x, jnp.argmin(x[:, 1]), x.shape[d] - 1, d),
+    "window set": lambda x, d: lax.dynamic_update_slice_in_dim(x, x[:3, :3], jnp.argmax(x[2]), 1 - d),
     "scan": lambda x, d: lax.scan(lambda c, _: (c + jnp.roll(c, 1, d), None), x, None, length=2)[0] / 4,
 }  # fmt: skip
 

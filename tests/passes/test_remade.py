@@ -76,6 +76,9 @@ def test_rows_of_a_gathered_value_are_looked_up_again():
     ids = rng.integers(0, 8, 64).astype(np.int32)
     split = [sw.device_put(a, SPLIT) for a in (w, x, ids)]
     found = [t for t in transfers(routed, *split) if t.kind == "all_gather" and t.value == "f32[64,128]"]
-    assert [t.cause for t in found] == ["gather"]  # of x; not of its rows for the boxes
+    assert [t.cause for t in found] == [
+        "gather",
+        "scatter_add",
+    ]  # of x, and of what is added; not of its rows for the boxes
     want = routed(w, x, ids)
     np.testing.assert_allclose(sw.jit(routed)(*split), want, rtol=2e-5, atol=2e-5 * np.abs(want).max())

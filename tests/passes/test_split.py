@@ -120,3 +120,18 @@ def test_what_others_read_as_well_is_not_moved_for_one_alone():
 def test_little_is_moved_as_it_was():
     eqn = equation(lambda a, b: [lax.dot(a, b)], X, X.update(shape=(16, 8)))
     assert not found(eqn, "(xy)-", "-(xy)", "xy").moves_much
+
+
+def test_few_updates_are_gathered_rather_than_summed_in_all_rows():
+    """A sum of tables sends as much as they hold twice; updates are added by every device as soon as by one."""
+    numbers = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+
+    def added(rows):
+        types = X.update(shape=(rows, 64)), ShapedArray((1024, 1), np.dtype("int32")), X.update(shape=(1024, 64))
+        eqn = equation(lambda t, i, u: [lax.scatter_add(t, i, u, numbers, mode="drop")], *types)
+        dims = tuple(map(layout, ("--", "x-", "x-", "--")))
+        split = cheaper_split(eqn.op, types, (types[0],), ExactParams(eqn.params), dims, SIZES, (1, 1, 1))
+        return [text(d) for d in split.operands]
+
+    assert added(8192) == added(1024) == ["--", "--", "--"]
+    assert added(64) == ["--", "x-", "x-"]

@@ -12,6 +12,7 @@ class Indexed:
 
     `first` is the first operand that holds starts: from there on one scalar per dim, or, if `vectors`, one array whose last dim has a
     start for each of `dims`. `sizes` are the windows' along `dims`; `wrap` says per dim whether negative starts count from the end.
+    Windows that reach beyond the ends are moved inside, or left out if the op `drops` them.
     """
 
     first: int
@@ -19,3 +20,4 @@ class Indexed:
     dims: Sequence[int]
     sizes: Sequence[int]
     wrap: Sequence[bool]
+    drops: bool = False

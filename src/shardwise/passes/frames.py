@@ -9,14 +9,17 @@ Comes in: an equation with operands that are views. Goes out: the frame of each 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrapped
 from shardwise.passes.assemble import Assembler, natural_layout
+from shardwise.passes.framed_starts import looked_up_dims, with_shifted_starts
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.positions import Positions
+from shardwise.passes.remade import whole_copy
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import dim_of
 from shardwise.passes.views import Part, View, compose
@@ -50,13 +53,17 @@ def in_frames(region: Region, eqn: Equation) -> bool:
     frames = frames_of(eqn, rule, views, region.grid.axis_sizes, region.positions)
     if not frames:
         return False
+    looked_up = {f: d for d in looked_up_dims(eqn) for f in rule.inputs[0][d] if f in frames}
+    summed = {f for f in frames if rule.kinds[f] is Kind.REDUCE} - looked_up.keys()
+    if summed and _whole_is_cheaper(region, eqn, rule, views, [frames[f] for f in summed]):
+        return False
     inputs: list[Atom] = []
     for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
         aval = framed_type(atom.aval, tensor, frames)
         if aval is atom.aval and not _lies_unevenly(view, tensor, frames, region.grid.axis_sizes):
             inputs.append(atom)
             continue
-        sums = any(rule.kinds[f] is Kind.REDUCE for fs in tensor for f in fs if f in frames)
+        sums = any(f in summed for fs in tensor for f in fs)
         kind = op.reduction_of(eqn.params) if len(eqn.inputs) == 1 else "sum"
         fill = literal(MONOIDS[kind].identity(aval.dtype), aval.dtype) if sums else None
         inside = into_frames(view, tensor, frames, alone=sums)
@@ -69,16 +76,18 @@ def in_frames(region: Region, eqn: Equation) -> bool:
         inputs.append(inside_var := Var(aval))
         region.define(inside_var, Assembler(region, aval).assemble(inside, dims, fill), dims)
         region.current = outer
-    outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, rule.outputs, strict=True)]
-    placed = [
-        framed_dims(region.placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, rule.outputs, strict=True)
-    ]
+    if looked_up:
+        inputs = with_shifted_starts(region, eqn, inputs, {d: frames[f] for f, d in looked_up.items()})
+    # Windows along a dim that must be whole are no frames of it.
+    made = [tuple(() if fs and rule.kinds[fs[0]] is Kind.REPLICATE else fs for fs in t) for t in rule.outputs]
+    outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, made, strict=True)]
+    placed = [framed_dims(region.placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, made, strict=True)]
     params = eqn.params
     if op.localize is not None:
         params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
     inner = region.placing(dict(zip(outputs, placed, strict=True)))
     inner.equation(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source))
-    for var, out, tensor in zip(eqn.outputs, outputs, rule.outputs, strict=True):
+    for var, out, tensor in zip(eqn.outputs, outputs, made, strict=True):
         if out in region.values and out.aval.shape == var.aval.shape:
             region.define(var, *region.values[out])
         else:
@@ -107,10 +116,8 @@ def frames_of(
             if f not in frames:
                 if not _can_be_framed(eqn, rule, f):
                     return None
-                frame = _frame(f, n, axes, rule, views, sizes)
-                low = positions().low(eqn.inputs[i], d)
-                inside = low is not None and 0 <= low <= frame.size - n
-                frames[f] = replace(frame, low=low) if low is not None and inside else frame
+                found = [(v, e) for v, t in zip(views, rule.inputs, strict=True) if (e := dim_of(t, f)) is not None]
+                frames[f] = _placed(_frame(n, axes, found, sizes), n, positions().low(eqn.inputs[i], d))
     used = [a for frame in frames.values() for a in frame.axes]
     return frames if len(used) == len(set(used)) else None
 
@@ -126,23 +133,65 @@ def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
     op, _, _ = unwrapped(eqn.op, eqn.params)
     if op.collective is not None or op.calls_user or op.has_effects(eqn.params):
         return False
-    # Values follow from positions; lookups count positions of whole dims alone.
-    if op.place is not None and op.indexed is None:
+    looked_up = any(rule.inputs[0][d] == (f,) for d in looked_up_dims(eqn))
+    # Values follow from positions; those of windows are moved into the frame.
+    if op.place is not None and (op.indexed is None or op is not eqn.op):
         return False
     if any(f in fs for t in rule.tensors for fs in t if fs != (f,)):
         return False
+    if looked_up:
+        return True
     if rule.kinds[f] is Kind.REDUCE:  # these positions hold the identity
         adds = op.updates and op.reduction_of(eqn.params) == "sum"
         return not op.multiple_results and (op.contraction is not None or op.fold is not None or adds)
     return rule.kinds[f] is Kind.PASS
 
 
-def _frame(f: int, n: int, axes: Axes, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frame:
-    """The frame that most operands lie in already, else a new one. Of their positions, the closest to the middle: stencils end there."""
+def _whole_is_cheaper(
+    region: Region, eqn: Equation, rule: Rule, views: Sequence[View], summed: Sequence[Frame]
+) -> bool:
+    """Whether each device holds all of the operands already, and reduces them sooner than devices sum what they have reduced."""
+    if not all(_is_held(region, a, view) for a, view in zip(eqn.inputs, views, strict=True)):
+        return False
+    parts = math.prod(ways(frame.axes, region.grid.axis_sizes) for frame in summed)
+    more = 2 * math.prod(rule.sizes) * (1 - 1 / parts)
+    sent = 2 * sum(v.aval.nbytes for v in eqn.outputs) * (1 - 1 / parts)
+    return more <= region.worth * sent
+
+
+def _is_held(region: Region, atom: Atom, view: View) -> bool:
+    """Whether each device holds all of a value, or of the values that a view consists of."""
+    if not region.is_view(atom):
+        return not any(region.layout(atom) or ())
+    return all(
+        p.fills or not any(p.source.dims) or whole_copy(region, p.source.atom, p.source.shape) is not None
+        for p in view.parts
+    )
+
+
+def frame_along(region: Region, atom: Atom, d: int) -> Frame | None:
+    """The frame of dim `d` of a view whose axes do not divide it; None if they do, or if parts would be too small."""
+    if not region.is_view(atom):
+        return None
+    view, sizes = region.view(atom), region.grid.axis_sizes
+    axes, n = view.axes(d), view.shape[d]
+    if not axes or n % ways(axes, sizes) == 0 or n < 2 * ways(axes, sizes):
+        return None
+    return _placed(_frame(n, axes, [(view, d)], sizes), n, region.positions().low(atom, d))
+
+
+def _placed(frame: Frame, n: int, low: int | None) -> Frame:
+    """The frame of a dim of size `n` with the dim at `low`, if it then lies inside."""
+    return replace(frame, low=low) if low is not None and 0 <= low <= frame.size - n else frame
+
+
+def _frame(n: int, axes: Axes, dims: Sequence[tuple[View, int]], sizes: Mapping[str, int]) -> Frame:
+    """The frame that most of these dims of views lie in already, else a new one. Of their positions, the closest to the middle: stencils
+    end there.
+    """
     found: dict[tuple[int, Axes], list[int]] = {}
-    for view, tensor in zip(views, rule.inputs, strict=True):
-        d = dim_of(tensor, f)
-        if d is None or any(p.fills for p in view.parts):
+    for view, d in dims:
+        if any(p.fills for p in view.parts):
             continue
         stands = {(p.first[d], p.at[d], p.size[d], p.source.shape[d], p.source.dims[d]) for p in view.parts}
         if len(stands) == 1:

@@ -20,8 +20,9 @@ from shardwise.ir.program import NOWHERE, Need
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.passes.assemble import Assembler, natural_layout
+from shardwise.passes.equals import merged
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
-from shardwise.passes.frames import in_frames
+from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.moves import Copy, resharded
 from shardwise.passes.positions import Positions, positions_of
@@ -67,6 +68,7 @@ class Region:
     views: dict[Var, View] = field(default_factory=dict)  # values assembled from others, laid out when they are read
     current: Equation | None = None
     partitioned: Sequence[Equation] = ()
+    given: frozenset[Atom] = frozenset()  # the results of the program that consists of these
     known: Known = field(default_factory=Known)
     rounds: int = 1  # how often the program runs
     # Local values that are the same in all rounds: they are exchanged once.
@@ -91,6 +93,11 @@ class Region:
             return None
         return Env(grid.names, grid.sizes, processes=owners), frozenset(grid.names[a] for a in owners.crossing())
 
+    @property
+    def worth(self) -> int:
+        """Additions and multiplications that a device does rather than send a byte."""
+        return costs.OPERATIONS_PER_BYTE if self.across is None else costs.OPERATIONS_PER_BYTE_ACROSS
+
     @cached_property
     def readers(self) -> Counter[Atom]:
         """The number of equations that read each value."""
@@ -102,9 +109,14 @@ class Region:
         return {v: e for e in self.partitioned for v in e.outputs}
 
     @cached_property
-    def users(self) -> dict[Atom, Equation]:
-        """The last equation that reads each value."""
-        return {a: e for e in self.partitioned for a in e.inputs if isinstance(a, Var)}
+    def users(self) -> dict[Atom, list[Equation]]:
+        """The equations that read each value."""
+        found: dict[Atom, list[Equation]] = {}
+        for eqn in self.partitioned:
+            for atom in eqn.inputs:
+                if isinstance(atom, Var):
+                    found.setdefault(atom, []).append(eqn)
+        return found
 
     def positions(self) -> Positions:
         """The positions of the program's uneven values in their frames."""
@@ -277,12 +289,24 @@ class Region:
 
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
-        self.partitioned = program.equations
+        self.partitioned, left = merged(program.equations, self.placements)
+        self.given = frozenset([left.get(a, a) for a in program.outputs if isinstance(a, Var)])
         outer = self.current
-        for eqn in program.equations:
+        for eqn in self.partitioned:
             self.current = eqn
             self.equation(eqn)
         self.current = outer
+        for atom in program.outputs:
+            if isinstance(atom, Var) and atom in left:
+                self._copy(left[atom], atom)
+
+    def _copy(self, var: Atom, other: Var) -> None:
+        """Let `other` be the value `var`."""
+        assert isinstance(var, Var)
+        if var in self.values:
+            self.values[other] = self.values[var]
+        else:
+            self.views[other] = self.views[var]
 
     def equation(self, eqn: Equation) -> None:
         """Partition an equation as its op requires."""
@@ -329,7 +353,18 @@ class Region:
 
     def _moves_on(self, var: Var) -> bool:
         """Whether one equation alone reads a value, and moves its elements on."""
-        return self.readers[var] == 1 and self.users[var].op.boxes is not None
+        return self.readers[var] == 1 and self.users[var][0].op.boxes is not None
+
+    def is_read(self, var: Var) -> bool:
+        """Whether an equation reads a value, or the program gives it."""
+        return var in self.given or var in self.users
+
+    def read_in_parts(self, var: Var) -> bool:
+        """Whether an equation takes boxes or windows of a value, rather than the value in the layout that propagation chose."""
+        return any(
+            e.op.halo is not None or (e.op.boxes is not None and e.op.boxes(e) is not None)
+            for e in self.users.get(var, ())
+        )
 
     def _divides(self, view: View) -> bool:
         """Whether a view can take the layout of its parts."""
@@ -347,6 +382,10 @@ class Region:
     def framed(self, eqn: Equation) -> bool:
         """Compute with unevenly sized operands in their frames, if there are any and the op can; see `frames`."""
         return in_frames(self, eqn)
+
+    def frame(self, atom: Atom, d: int) -> Frame | None:
+        """The frame of dim `d` of a view whose axes do not divide it; None if they do."""
+        return frame_along(self, atom, d)
 
     def placement(self, var: Var) -> DimAxes:
         """The layout that propagation chose for a value."""
@@ -383,8 +422,7 @@ class Region:
         if split.moves_much:
             key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
             self.known.weighed += 1
-            worth = costs.OPERATIONS_PER_BYTE if self.across is None else costs.OPERATIONS_PER_BYTE_ACROSS
-            split = cheaper_split(*key, self.readers_of(eqn), worth)
+            split = cheaper_split(*key, self.readers_of(eqn), self.worth)
         atoms = [
             a if have == want else self.moved(operand, a, have, want)
             for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)

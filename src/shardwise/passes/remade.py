@@ -85,11 +85,12 @@ def _collect(
 
 
 def _whole_copy(region: Region, atom: Atom) -> Atom | None:
-    """The local atom that is all of a split value: gathered for another reader, or what the value was cut from."""
-    if region.layout(atom) is None:
-        return None
-    shape = atom.aval.shape
-    local, _ = region.read(atom)
+    """The local atom that is all of a value that is laid out split."""
+    return None if region.layout(atom) is None else whole_copy(region, region.read(atom)[0], atom.aval.shape)
+
+
+def whole_copy(region: Region, local: Atom, shape: tuple[int, ...]) -> Atom | None:
+    """The local atom that is all of a value: gathered for another reader, or what the part was cut from; None if there is none."""
     moved = copy_of(region, local, ((),) * len(shape), shape)
     if moved is not None:
         return moved

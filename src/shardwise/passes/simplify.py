@@ -13,9 +13,9 @@ from shardwise.ir import (
     Program,
     ProgramMap,
     Var,
-    exact_items,
     region_of,
 )
+from shardwise.passes.equals import Equals, key_of
 from shardwise.passes.live_results import LiveResults
 
 
@@ -61,11 +61,8 @@ def cheaper_forms(program: Program) -> Program:
 def common_subexpressions(program: Program) -> Program:
     """Merge equations with the same op, params and operands."""
     replaced: dict[Var, Atom] = {}
-    seen: dict[Any, Equation] = {}
+    equals = Equals()
     kept: list[Equation] = []
-    # Equal params share a number. Many equations have the same params object, which the equation keeps alive.
-    numbers: dict[Any, int] = {}
-    number_of: dict[int, int] = {}
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else replaced.get(a, a)
@@ -75,25 +72,13 @@ def common_subexpressions(program: Program) -> Program:
         if not replaced.keys().isdisjoint(inputs):
             inputs = tuple(map(read, inputs))
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
-        if eqn.op.has_effects(eqn.params):
-            kept.append(eqn)
-            continue
-        try:
-            params = number_of.get(id(eqn.params))
-            if params is None:
-                params = number_of[id(eqn.params)] = numbers.setdefault(
-                    frozenset(exact_items(eqn.params)), len(numbers)
-                )
-            key = (eqn.op, params, *[a if type(a) is Var else _key(a) for a in inputs])
-            first = seen.setdefault(key, eqn)
-        except TypeError:  # params that do not hash
-            first = eqn
-        if first is eqn:
-            kept.append(eqn)
-            if eqn.op.region is not None:
-                replaced.update(_equal_results(eqn))
-        else:
+        first = equals.of(eqn, inputs)
+        if first is not None:
             replaced.update(zip(eqn.outputs, first.outputs, strict=True))
+            continue
+        kept.append(eqn)
+        if eqn.op.region is not None and not eqn.op.has_effects(eqn.params):
+            replaced.update(_equal_results(eqn))
     return Program(
         program.inputs, tuple(kept), tuple(read(a) for a in program.outputs), program.num_consts, program.name
     )
@@ -111,11 +96,7 @@ def _equal_results(eqn: Equation) -> dict[Var, Atom]:
     known: dict[Any, Var] = {}
     equal: dict[Var, Atom] = {}
     for i, (var, column) in enumerate(zip(eqn.outputs, columns, strict=True)):
-        same = known.setdefault((var.aval, *map(_key, column)), var) if i >= first else var
+        same = known.setdefault((var.aval, *map(key_of, column)), var) if i >= first else var
         if same is not var:
             equal[var] = same
     return equal
-
-
-def _key(atom: Atom) -> Any:
-    return (atom.aval, atom.value.tobytes()) if isinstance(atom, Literal) else atom

@@ -157,8 +157,8 @@ def cheaper_split(
     """`split_of`, unless another split moves far fewer bytes and keeps at least as many devices busy.
 
     Partial results may cost more to sum than operands to gather: then devices compute the same sums, if one of two operands was whole
-    already, and it takes at most `worth` operations more for each byte that is not sent. `readers` gives, per operand, the number of
-    equations that read it: they share the cost of moving it.
+    already or the op updates at places, and it takes at most `worth` operations more for each byte that is not sent. `readers` gives,
+    per operand, the number of equations that read it: they share the cost of moving it.
     """
     ways, types = dict(sizes), in_types + out_types
     split: Split = split_of(op, in_types, out_types, params, dims, sizes)
@@ -170,7 +170,11 @@ def cheaper_split(
     at_work = _ways(factors, ways)
     found = list(other_choices(rule, dims, shapes, ways, windows, factors))
     whole_sums = {f: axes for f, axes in factors.items() if rule.kinds[f] is not Kind.REDUCE}
-    one_sided = all(f in whole_sums or _is_whole_somewhere(rule, f, axes, dims) for f, axes in factors.items())
+    one_sided = op.updates or all(
+        f in whole_sums or _is_whole_somewhere(rule, f, axes, dims) for f, axes in factors.items()
+    )
+    # A product goes through all combinations of its factors, an update once through each operand.
+    operations = 2 * (max(math.prod(t.shape) for t in in_types[1:]) if op.updates else math.prod(rule.sizes))
     if split.partial:
         found.append(whole_sums)
     for chosen in (factors, *found):
@@ -187,10 +191,10 @@ def cheaper_split(
             continue
         tried.add(layouts)
         moved = _bytes_moved(trial, types, dims, ways, alone, sums)
-        more = 2 * math.prod(rule.sizes) * (1 / working - 1 / at_work)
+        more = operations * (1 / working - 1 / at_work)
         if more > worth * (sent - moved):
             continue
-        gain = costs.RESHARD_GAIN * moved
+        gain = (costs.UPDATES_GAIN if op.updates else costs.RESHARD_GAIN) * moved
         if moved < least and ((gain, -working) < (sent, -at_work) or (working < at_work and gain <= sent)):
             best, least = trial, moved
     return best

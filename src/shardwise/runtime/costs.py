@@ -213,8 +213,8 @@ TILED_SHARED: Final = 1 << 18
 RESHARD_LAYOUTS: Final = 4000
 # Axes on one dim up to which every order is tried: 24 orders of four.
 RESHARD_ORDERED_AXES: Final = 4
-# Bytes sent by a device from which other splits of an op are looked at: half of what a link of 10 GB/s sends in the 3 us of a message.
-RESHARD_WORTH: Final = 1 << 14
+# Bytes sent by a device from which other splits of an op are looked at; below, a message costs as much whatever it holds.
+RESHARD_WORTH: Final = 1 << 10
 # Devices of a ring of products and transfers, whose steps are equations each.
 RING_DEVICES: Final = 32
 # Bytes of memory of a device that are worth a ring of products and transfers, which takes longer than a gather and one product: 39 ms of
@@ -234,6 +234,9 @@ LOOP_ROUNDS: Final = 16
 CLOSE_CALL: Final = 1.5
 # How many times fewer bytes another split must move: XLA's partitioner and ours then choose alike where little is at stake.
 RESHARD_GAIN: Final = 2
+# The same for updates at places, which are few operations: a gather of updates sends half of what a sum of as large results does, and the
+# places besides.
+UPDATES_GAIN: Final = 1.5
 # Additions and multiplications that a device does rather than send a byte, where it may compute what others compute as well instead of
 # summing parts with them: an accelerator does 2,000 of them in the time of a byte (TPU v5e: 197 TFLOP/s, 90 GB/s along an axis; H100: 989
 # and 450); one process computes for all its devices at once. Between processes on CPUs 50 GFLOP/s stand beside 3 to 5 GB/s.

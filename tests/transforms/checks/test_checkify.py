@@ -52,7 +52,8 @@ result = [told(jnp.sin, jnp.inf), told(lambda x, y: x / y, 1., 0.), told(lambda 
     told(lambda x, i: x.at[i].add(1.), v, jnp.array([1, -6])), told(lambda x, i: lax.dynamic_slice(x, (i,), (2,)), v, 3),
     told(lambda x, i: lax.dynamic_update_slice(x, x[:2], (i,)), v, 3), told(lambda x, i, j: x[i, j], jnp.ones((2, 3)), 1, 3),
     told(lambda x: jnp.sum(x / 2) + x @ x, v), told(lambda x: x // 0, jnp.arange(3)), told(jax.nn.relu, v),
-    told(lambda x: jnp.take(x, jnp.array([1, 5]), mode='clip'), v), told(lambda x: jnp.log(x)[3], v - 1, errors=index)]
+    told(lambda x: jnp.take(x, jnp.array([1, 5]), mode='clip'), v), told(lambda x: jnp.log(x)[3], v - 1, errors=index),
+    told(lambda x, i: x.at[i].apply(jnp.exp), v, 5, errors=index), told(lambda x, i: x.at[i].apply(jnp.exp), v, 1, errors=index)]
 """,
     "called functions": """
 @jax.jit

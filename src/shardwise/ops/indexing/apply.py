@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, Literal, Program, ShapedArray, Shown, bind, define_op, subprograms, trace_program
+from shardwise.ir.indexed import Indexed
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.indexing.scatter import scatter_add_p, scatter_indexed, scatter_p
@@ -108,6 +109,11 @@ def _apply_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[
     return scatter_p.place(params, (in_dims[0], in_dims[1], tuple(updates)), out_dims)
 
 
+def _apply_indexed(params: Params, in_types: Types) -> Indexed:
+    updates = _updates_type(in_types[0], in_types[1].shape, params)
+    return scatter_indexed(params, (*in_types[:2], updates))
+
+
 scatter_apply_p = define_op(
     "scatter_apply",
     makes_nan=True,
@@ -116,7 +122,7 @@ scatter_apply_p = define_op(
     kernel=_apply_kernel,
     rule=_apply_rule,
     place=_apply_place,
-    indexed=scatter_indexed,
+    indexed=_apply_indexed,
 )
 
 

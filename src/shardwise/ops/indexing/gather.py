@@ -256,7 +256,8 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
 
 def _indexed(params: Params, in_types: Types) -> Indexed:
     dims, sizes = params["dimension_numbers"].start_index_map, params["slice_sizes"]
-    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
+    drops = params["mode"] is GatherScatterMode.FILL_OR_DROP
+    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
 
 
 _small_gather = later("shardwise.runtime.small", "gather")

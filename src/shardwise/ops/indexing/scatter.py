@@ -234,7 +234,8 @@ def scatter_indexed(params: Params, in_types: Types) -> Indexed:
     for d, u in zip(scatter_window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
         sizes[d] = updates.shape[u]
     dims = numbers.scatter_dims_to_operand_dims
-    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
+    drops = params["mode"] is not GatherScatterMode.CLIP
+    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
 
 
 def _hold(params: Params, in_types: Types) -> Any:

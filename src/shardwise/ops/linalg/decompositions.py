@@ -198,7 +198,14 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
     return [((m, k), "same"), ((k, n), "same"), *([((n,), "int32")] if pivoting else [])]
 
 
-qr_p = define_matrix_op("qr", (2,), _qr_results, lapack.qr, rules=("jvp",))
+qr_p = define_matrix_op(
+    "qr",
+    (2,),
+    _qr_results,
+    lapack.qr,
+    rules=("jvp",),
+    partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
+)
 
 
 def qr(

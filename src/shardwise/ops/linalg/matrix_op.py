@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Op, ShapedArray, SmallForm, define_op
+from shardwise.ir import Equation, Op, ShapedArray, SmallForm, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -37,6 +37,7 @@ def define_matrix_op(
     derivatives: str = "linalg_derivative",
     makes_nan: bool = False,
     small: SmallForm | None = None,
+    partition: Callable[[Any, Equation], None] | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
@@ -110,6 +111,7 @@ def define_matrix_op(
         multiple_results=multiple,
         makes_nan=makes_nan,
         small=small,
+        partition=partition,
         **derivative,
     )
 

@@ -1,7 +1,8 @@
 """`argmax` and `argmin` along a split dim: each device searches its own part, then devices compare pairs (value, position).
 
 Comes in: an equation whose reduced dim is split. Goes out: local equations and two all-reduces: one for the extremum of all
-parts, one for its first position (NaN is the extremum of both ops).
+parts, one for its first position (NaN is the extremum of both ops). A dim that the axes do not divide is searched in its frame, whose
+other rows hold what no value is beyond: where one of them wins, all values are equal to it, and the first is the answer.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal, Op, literal
+from shardwise.ir import Atom, Equation, Literal, Op, Var, literal
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.axis_index import axis_index_op
-from shardwise.ops.elementwise.binary import add_p, mul_p, or_p
+from shardwise.ops.elementwise.binary import add_p, max_p, mul_p, or_p, sub_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.elementwise.comparison import eq_p, ne_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.rules.operands import dtype_kind
+from shardwise.ops.shapes.pieces import pad_p
+from shardwise.runtime.monoids import MONOIDS
 
 _INT32 = np.dtype(np.int32)
 
@@ -32,6 +35,9 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
             return None
         (operand,), (out,) = eqn.inputs, eqn.outputs
         (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
+        frame = region.frame(operand, axis)
+        if frame is not None:
+            return _inside(region, eqn, axis, frame, MONOIDS[kind].identity(operand.aval.dtype))
         if isinstance(operand, Literal) or operand.aval.shape[axis] > np.iinfo(_INT32).max:
             return region.generic(eqn)
         atom, have = region.read(operand)
@@ -58,3 +64,25 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
         region.define(out, region.reshard(found, rest, wanted, out.aval), wanted)
 
     return partition
+
+
+def _inside(region: Any, eqn: Equation, axis: int, frame: Any, fill: Any) -> None:
+    """Partition with the operand inside its frame along `axis`, among rows of `fill`."""
+    (operand,), (out,) = eqn.inputs, eqn.outputs
+    aval, low = operand.aval, frame.low
+    edges = [(0, 0, 0)] * aval.ndim
+    edges[axis] = low, frame.size - low - aval.shape[axis], 0
+    whole = Var(aval.update(shape=(*aval.shape[:axis], frame.size, *aval.shape[axis + 1 :])))
+    others = [() if set(frame.axes).intersection(own) else own for own in region.placement(operand)]
+    found, bounded = Var(out.aval), Var(out.aval)
+    placed = dict.fromkeys((found, bounded), region.placement(out))
+    region = region.placing({whole: (*others[:axis], frame.axes, *others[axis + 1 :]), **placed})
+
+    def run(op: Op, result: Var, *inputs: Atom, **params: Any) -> None:
+        region.equation(Equation(op, inputs, (result,), params, eqn.source))
+
+    run(pad_p, whole, operand, literal(fill, aval.dtype), padding_config=tuple(edges))
+    run(eqn.op, found, whole, **eqn.params)
+    first = literal(low, out.aval.dtype)
+    run(max_p, bounded, found, first)
+    run(sub_p, out, bounded, first)

@@ -18,7 +18,7 @@ _MOST = 8  # pieces; with more, the whole value is exchanged
 
 
 def reshape_partition(region: Any, eqn: Equation) -> None:
-    """Partition a reshape in pieces where these are few."""
+    """Partition a reshape in pieces where these are few, and where their split is of use to a reader."""
     (x,), (out,) = eqn.inputs, eqn.outputs
     layout, params = region.layout(x), eqn.params
     if not layout or not any(layout) or params.get("dimensions") is not None:
@@ -33,6 +33,10 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
         axes = split[behind]
         ways = math.prod(region.grid.axis_sizes[a] for a in axes)
         if out.aval.shape[d_out] // x.aval.shape[d] % ways:  # the split goes on in the dims that follow
+            continue
+        if not region.placed(eqn)[0][d_out] and not region.read_in_parts(
+            out
+        ):  # it is gathered, which the value before may be as well
             continue
         return _in_pieces(region, eqn, d, d_out, axes)
     region.usual(eqn)
