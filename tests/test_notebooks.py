@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,5 +36,7 @@ def test_notebook(notebook: Path) -> None:
     assert done.stdout == shown(notebook)
 
 
-def test_there_are_notebooks() -> None:
+def test_the_page_names_them_all() -> None:
+    table = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
     assert NOTEBOOKS
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == [path.stem for path in NOTEBOOKS]

@@ -222,3 +222,23 @@ def test_what_is_moved_once_is_computed_again_where_it_can_be(monkeypatch):
     assert [t.kind for t in sent] == ["all_gather"]  # of `sent`, whose negative is made of that
     monkeypatch.setattr(templates, "key_of", lambda *args: None)
     assert str(lower().device_program) == str(found.device_program)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b: [lax.pad(x, fill, [(0, 0, 0), (1, 1, 0)]) for fill in (0.0, 1.0) for x in (a, b)],
+        lambda a, b: [lax.pad(x, fill, [(1, 7, 0), (0, 0, 0)]) for fill in (0.0, 1.0) for x in (a, b)],
+        lambda a, b: [lax.dynamic_slice(x, (i, 2), (4, 4)) for i in (0, 4) for x in (a, b)],
+        lambda a, b: [lax.sin(lax.concatenate([x, x], d)) + x.sum() for d in (0, 1) for x in (a, b)],
+        lambda a, b: [lax.dot(x, y) for x in (a, b) for y in (a, b)],
+        lambda a, b: [lax.rev(lax.cumsum(x, d), (d,)) for d in (0, 1) for x in (a, b)],
+    ],
+    ids=["pad", "pad a split dim", "dynamic_slice", "concatenate", "dot", "rev"],
+)
+def test_equations_with_equal_params_in_one_program(f, monkeypatch):
+    found, dims, transfers = parts(f, ["8,8 x-", "8,8 x-"])
+    monkeypatch.setattr(templates, "key_of", lambda *args: None)
+    alone, expected, sent = parts(f, ["8,8 x-", "8,8 x-"])
+    assert str(found) == str(alone)
+    assert (dims, [dataclasses.astuple(t) for t in transfers]) == (expected, [dataclasses.astuple(t) for t in sent])

@@ -210,9 +210,9 @@ def prefix_error(name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = 
 
 
 def _leaf_text(x: Any) -> str:
-    """A node or leaf of the full tree, for errors: an array by its type, everything else by its class."""
-    aval = getattr(x, "aval", None)
-    return f"a {type(x).__name__}, {type(x)}" if aval is None else f"an array of type {aval}"
+    """A node or leaf of the full tree, for errors: an array, or the type that stands for one, by its type, everything else by its class."""
+    short = getattr(getattr(x, "aval", x), "str_short", None)
+    return f"a {type(x).__name__}, {type(x)}" if short is None else f"an array of type {short()}"
 
 
 def _prefix_errors(path: KeyPath, prefix: Any, full: Any, is_leaf: IsLeaf) -> Iterator[Callable[[str], ValueError]]:

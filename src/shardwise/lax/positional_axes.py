@@ -20,12 +20,12 @@ from shardwise.ops.elementwise.binary import div
 from shardwise.ops.elementwise.casts import convert_element_type
 from shardwise.ops.reductions.reduce import reduce_max, reduce_min, reduce_sum
 from shardwise.ops.rules.dims import dim_indices
-from shardwise.ops.rules.operands import operand
+from shardwise.ops.rules.operands import Value, operand
 
 __all__ = ["pmax", "pmean", "pmin", "psum"]
 
 
-def _with_positions(collective: Callable[..., Any], reduced: Callable[[Array, tuple[int, ...]], Array]) -> Any:
+def _with_positions(collective: Callable[..., Any], reduced: Callable[[Value, tuple[int, ...]], Array]) -> Any:
     """`collective`, which takes names, made to take positions too; `reduced` is the same reduction over dims."""
     name = collective.__name__
 
@@ -49,11 +49,11 @@ def _with_positions(collective: Callable[..., Any], reduced: Callable[[Array, tu
     return over_axes
 
 
-def _sum(x: Array, dims: tuple[int, ...]) -> Array:
+def _sum(x: Value, dims: tuple[int, ...]) -> Array:
     return reduce_sum(convert_element_type(x, np.dtype(np.int32)) if x.dtype == np.bool_ else x, dims)
 
 
-def _mean(x: Array, dims: tuple[int, ...]) -> Array:
+def _mean(x: Value, dims: tuple[int, ...]) -> Array:
     total = _sum(x, dims)
     total = convert_element_type(total, to_inexact(total.dtype))
     return div(total, literal(math.prod([x.shape[d] for d in dims]), total.dtype, weak_type=True))

@@ -30,8 +30,10 @@ def _joined(program: Program, joins: Callable[[Axes], bool]) -> Program:
     sums: dict[Var, int] = {}  # the positions of sums whose result one equation reads
     equations: list[Equation | None] = []
     for eqn in program.equations:
-        places = [p for a in eqn.inputs if isinstance(a, Var) and (p := sums.get(a)) is not None]
-        pair = [e for p in places if (e := equations[p]) is not None] if eqn.op is add_p else []
+        places: list[int] = []
+        if eqn.op is add_p:
+            places = [p for a in eqn.inputs if isinstance(a, Var) and (p := sums.get(a)) is not None]
+        pair = [e for p in places if (e := equations[p]) is not None]
         if len(pair) == 2 and _are_alike(*pair):
             for p in places:
                 equations[p] = None
@@ -47,7 +49,9 @@ def _joined(program: Program, joins: Callable[[Axes], bool]) -> Program:
 def _is_sum(eqn: Equation) -> bool:
     """Whether an equation is a sum over devices that the partitioner inserted: an all-reduce or a reduce-scatter."""
     collective = eqn.op.collective
-    reduction = None if collective is None or collective.absorbed is None else collective.absorbed(eqn.params)
+    if collective is None:
+        return False
+    reduction = None if collective.absorbed is None else collective.absorbed(eqn.params)
     if reduction is None or reduction.kind != "sum" or len(eqn.inputs) != 1 or not isinstance(eqn.inputs[0], Var):
         return False
     return eqn.source is not None and eqn.source.need is not None and eqn.source.need.implicit

@@ -278,14 +278,15 @@ class Region:
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
         self.partitioned = program.equations
+        outer = self.current
         for eqn in program.equations:
-            outer, self.current = self.current, eqn
+            self.current = eqn
             self.equation(eqn)
-            self.current = outer
+        self.current = outer
 
     def equation(self, eqn: Equation) -> None:
         """Partition an equation as its op requires."""
-        if without_elements(self, eqn):
+        if eqn.outputs and not eqn.outputs[0].aval.size and without_elements(self, eqn):
             return
         if eqn.op.partition is not None:
             eqn.op.partition(self, eqn)
@@ -315,6 +316,7 @@ class Region:
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
             return moved_fills(self, eqn, boxes, operands)
+        self.known.windowed += 1  # readers decide whether a view is laid out
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view

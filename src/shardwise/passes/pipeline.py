@@ -2,7 +2,7 @@
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
-    wide_products -> cut_pieces -> crossing_reductions
+    wide_products -> outer_products -> cut_pieces -> crossing_reductions
                   -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
@@ -241,6 +241,7 @@ DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of s
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("loop_pieces", "with_loops_in_pieces", loops=True),
     _later("wide_products", "with_wide_products"),
+    _later("outer_products", "with_outer_products"),
     _later("cut_pieces", "with_cut_pieces"),
     _later("crossing_reductions", "with_crossing_reductions"),
     _later("schedule", "schedule"),

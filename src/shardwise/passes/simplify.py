@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import is_not
 from typing import Any
 
 from shardwise.ir import (
@@ -40,7 +39,7 @@ def cheaper_forms(program: Program) -> Program:
         return a if isinstance(a, Literal) else names.get(a, a)
 
     for eqn in program.equations:
-        if names:
+        if not names.keys().isdisjoint(eqn.inputs):
             eqn = Equation(eqn.op, tuple(map(read, eqn.inputs)), eqn.outputs, eqn.params, eqn.source)
         if eqn.op.rewrite is None:
             equations.append(eqn)
@@ -72,8 +71,9 @@ def common_subexpressions(program: Program) -> Program:
         return a if isinstance(a, Literal) else replaced.get(a, a)
 
     for eqn in program.equations:
-        inputs = tuple([read(a) for a in eqn.inputs]) if replaced else eqn.inputs
-        if any(map(is_not, inputs, eqn.inputs)):
+        inputs = eqn.inputs
+        if not replaced.keys().isdisjoint(inputs):
+            inputs = tuple(map(read, inputs))
             eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
         if eqn.op.has_effects(eqn.params):
             kept.append(eqn)
@@ -84,7 +84,7 @@ def common_subexpressions(program: Program) -> Program:
                 params = number_of[id(eqn.params)] = numbers.setdefault(
                     frozenset(exact_items(eqn.params)), len(numbers)
                 )
-            key = (eqn.op, tuple([_key(a) for a in inputs]), params)
+            key = (eqn.op, params, *[a if type(a) is Var else _key(a) for a in inputs])
             first = seen.setdefault(key, eqn)
         except TypeError:  # params that do not hash
             first = eqn

@@ -60,7 +60,7 @@ class Known:
         parts: local values that were cut from others that are there.
         anywhere: by op, params and types of an equation, whether any device can compute any part of its results.
         asked: the values that might have been computed again in the layout that they were brought into, that layout, and whether they were.
-        windowed: how often an equation was partitioned by windows, frames or fills.
+        windowed: how often an equation was partitioned by windows, frames, fills or views, which depend on its neighbours.
         weighed: how often the number of readers decided how an equation is split.
         positions: per program, by the id of its equations: where its uneven values lie in their frames.
     """

@@ -161,10 +161,10 @@ def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Atom]] 
     copies: list[Atom] = []
     for atom in eqn.inputs:
         if isinstance(atom, Literal):
-            if eqn.op.boxes is not None:  # literals may say which element goes where
-                return None
             operands.append(atom)
             key.append(atom.aval)
+            if eqn.op.boxes is not None:  # literals may say which element goes where
+                key.append(atom.value.tobytes())
             continue
         if atom in views:
             return None
@@ -187,7 +187,7 @@ def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Befo
     """The template of an equation, whose local equations are those of `region` since `before`; None if they are not all it left."""
     values, views, current, known = region.values, region.views, region.current, region.known
     assert current is not None
-    if any(v in views or v not in values for v in eqn.outputs):
+    if known.windowed > before.windowed or any(v in views or v not in values for v in eqn.outputs):
         return None
     if any(isinstance(a, Var) and values[a][0] is not atom for a, atom in zip(eqn.inputs, operands, strict=False)):
         return None
@@ -243,7 +243,7 @@ def _remembered(
     known, sliced = region.known, region.sliced
     asked = known.asked[before.asked :]
     inputs = eqn.inputs
-    if known.windowed > before.windowed or not known.parts.isdisjoint(operands):
+    if not known.parts.isdisjoint(operands):
         return None
     if any(made or atom not in inputs for atom, _, made in asked):
         return None

@@ -443,8 +443,10 @@ def _critical(
     at = last
     while at >= 0 and at not in found:
         found.add(at)
-        before = [j for j in (cause[at], freed_by[at]) if j >= 0]
-        at = max(before, key=lambda j: min(ends[j], starts[at]), default=-1) if starts[at] > 0 else -1
+        start, maker, busy = starts[at], cause[at], freed_by[at]
+        if start <= 0:
+            break
+        at = maker if busy < 0 or (maker >= 0 and min(ends[maker], start) >= min(ends[busy], start)) else busy
     return found
 
 

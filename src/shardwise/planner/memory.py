@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from shardwise.ir import Atom, Branches, Loop, Var, region_of
+from shardwise.ir import Atom, Branches, Loop, ShapedArray, Var, region_of
 from shardwise.planner.buffers import (
     HostMemory,
     Memory,
@@ -164,6 +164,7 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
         if var in frame.values.rows and var in frame.values.stored and var in last:
             spans.append(Span(first[var], last[var], stored_bytes(var.aval, target), var))
     homes, entries, host = frame.homes, frame.entries, frame.values.host
+    held: dict[ShapedArray, int] = {}
     for g, group in enumerate(groups):
         taken: set[Var] = set()
         before = len(spans)
@@ -172,7 +173,10 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
             if (kept or var in host) and _needs_no_buffer(var, g, group, frame, last):
                 continue
             kind = kind_of(group, var) if group.kind == "loop" else "temporary"
-            span = Span(starts.get(g, g), last.get(var, g), stored_bytes(var.aval, target), var, kind)
+            nbytes = held.get(var.aval)
+            if nbytes is None:
+                nbytes = held[var.aval] = stored_bytes(var.aval, target)
+            span = Span(starts.get(g, g), last.get(var, g), nbytes, var, kind)
             if kept:
                 span.last = max(span.last, last.get(homes.get(var) or var, g))
             source = _overwritten(group, var, g, last, open_spans, taken)

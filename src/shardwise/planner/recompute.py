@@ -113,13 +113,16 @@ def _cone_of(
     """What equation `i` is computed from: stored values, the positions of the equations, and the cost of an element."""
     eqn = values.program.equations[i]
     size = max(eqn.outputs[0].aval.size, 1)
+    cost = float(cost_of(eqn))
+    reads, cones = values.reads[i], chosen.cones
+    if cones.keys().isdisjoint(reads):
+        return reads, frozenset((i,)), cost
     leaves: dict[Var, None] = {}
     cone = frozenset((i,))
-    cost = float(cost_of(eqn))
-    for var in values.reads[i]:
-        if var in chosen.cones:
+    for var in reads:
+        if var in cones:
             leaves.update(dict.fromkeys(chosen.leaves[var]))
-            cone |= chosen.cones[var]
+            cone |= cones[var]
             cost += costs[var] * min(1.0, var.aval.size / size)
         else:
             leaves[var] = None

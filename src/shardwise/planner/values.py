@@ -83,10 +83,9 @@ def values_of(
         return atom if isinstance(atom, Literal) else roots.get(atom, atom)
 
     roles = _roles_of(program)
-    needed: set[Atom] = set(program.outputs)
+    needed: set[Atom] = set(program.outputs).union(*[e.inputs for e in program.equations])
     for i, eqn in enumerate(program.equations):
         role = roles[i]
-        needed.update(eqn.inputs)
         if len(eqn.inputs) == 1:
             one = roots.get(eqn.inputs[0], eqn.inputs[0])
             found = (one,) if isinstance(one, Var) else ()

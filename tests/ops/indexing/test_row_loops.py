@@ -1,5 +1,7 @@
 """Elements taken along rows in machine code, for every type of elements and positions."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -28,3 +30,41 @@ def test_taken_along(dtype, position, wrap, fill):
         if fill is not None:
             want = np.where((wide >= 0) & (wide < columns), want, np.asarray(fill, dtype))
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.uint8, np.complex128])
+@pytest.mark.parametrize("position", [np.int8, np.uint8, np.int32, np.uint32, np.int64])
+@pytest.mark.parametrize("order", [(0, 1), (2, 0, 1)])
+def test_positions_of_several_numbers(monkeypatch, dtype, position, order):
+    """Each number has its own bounds, and the numbers may be for dims in any order."""
+    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    monkeypatch.setattr(row_loops, "_CHUNK", 64)
+    rng = np.random.default_rng(0)
+    shape = (5, 7, 3)[: len(order)]
+    grid = row_loops.Grid.of(shape, order)
+    for columns, wrap, fill in itertools.product((1, 6), (True, False), (None, 7)):
+        array = rng.integers(0, 99, (*shape, columns)).astype(dtype)
+        at = rng.integers(0 if np.iinfo(position).min == 0 else -9, 10, (301, len(order))).astype(position)
+        at[:2] = [[np.iinfo(position).max], [np.iinfo(position).min]]
+        wide = at.astype(np.int64)
+        sizes = np.array([shape[d] for d in order])
+        wide = np.where(wrap & (wide < 0), wide + sizes, wide)
+        inside = ((wide >= 0) & (wide < sizes)).all(1)
+        near = np.clip(wide, 0, sizes - 1)
+        places = tuple(near[:, order.index(d)] for d in range(len(order)))
+        table = array.reshape(-1, columns)
+        got = row_loops.taken_rows(table, at, fill, grid=grid, wrap=wrap)
+        want = array[places]
+        if fill is not None:
+            want = np.where(inside[:, None], want, np.asarray(fill, dtype))
+        assert got is not None
+        np.testing.assert_array_equal(got, want)
+        if dtype == np.complex128:
+            continue
+        into, rows = np.zeros_like(table), rng.integers(0, 9, (301, columns)).astype(dtype)
+        assert row_loops.combined_rows(into, at, rows, np.add, grid=grid, wrap=wrap, clip=fill is None)
+        sums = np.zeros_like(array)
+        for i in range(301):
+            if fill is None or inside[i]:
+                sums[tuple(p[i] for p in places)] += rows[i]
+        np.testing.assert_array_equal(into.reshape(array.shape), sums)

@@ -46,3 +46,13 @@ def test_elements_with_fill_around_and_between(
     assert got.dtype == np.float64 and got.shape == expected.shape
     np.testing.assert_array_equal(got, expected)
     assert np.signbit(got[got == 0]).all()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("last", [1, 2])
+def test_threads_share_what_lies_outermost(last: int, keep: bool):
+    """Dims of one element in front, and enough elements for several threads."""
+    x = np.random.default_rng(0).uniform(-1, 1, (1, 1, 7, 1, 300, 600, last)).astype(np.float32)
+    x = x.transpose(0, 2, 1, 3, 4, 5, 6)
+    got = spread_out(x, 4, ((1, 2), (0, 1), (0, 0)), (1, 1, 1), np.inf, np.dtype(np.float32), keep)
+    np.testing.assert_array_equal(got, np.pad(x, ((0, 0),) * 4 + ((1, 2), (0, 1), (0, 0)), constant_values=np.inf))

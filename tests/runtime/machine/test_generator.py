@@ -85,6 +85,10 @@ def test_versions_that_are_not_known_go_through_python(version):
     assert isinstance(generator.open_generator(FOLDER, version), generator.Bound)
 
 
+def test_a_library_elsewhere_is_found_through_python(tmp_path):
+    assert isinstance(generator.open_generator(str(tmp_path), "0.50.0"), generator.Bound)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere llvmlite's Python modules are used")
 def test_llvmlites_modules_are_not_needed():
     direct()

@@ -148,3 +148,9 @@ def test_kernel_density(shape: tuple[int, ...]) -> None:
     else:
         with pytest.raises(ValueError, match="1D pdfs"):
             ours.integrate_box_1d(-1.0, 0.5)
+
+
+def test_quantiles_of_arrays_are_not_weak() -> None:
+    q = jnp.asarray(Q, jnp.float32)
+    assert not stats.bernoulli.ppf(q, 0.3).weak_type
+    assert stats.bernoulli.ppf(0.5, 0.3).weak_type

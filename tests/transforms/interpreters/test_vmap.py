@@ -328,6 +328,18 @@ def test_trees_and_errors() -> None:
         sw.vmap(lambda v: lax.psum(v, "i"))(np.ones(2))
 
 
+def test_what_no_axis_maps_comes_out_as_it_is():
+    """A Python number or a host array keeps its type, as it does on the way in."""
+    host = np.ones(2, np.float64)
+    out = sw.vmap(
+        lambda x, n, h: (x.reshape(n, 2), n, h, str(n) == "3", 1j), in_axes=(0, None, None), out_axes=(0, *[None] * 4)
+    )(np.ones((4, 6)), 3, host)
+    assert out[0].shape == (4, 3, 2) and out[2] is host
+    assert [type(x) for x in out[1:]] == [int, np.ndarray, bool, complex]
+    with pytest.raises(TypeError):
+        sw.vmap(lambda x: (x, "text"), out_axes=(0, None))(np.ones(3))
+
+
 def test_the_error_of_another_axis_size_names_it():
     with pytest.raises(ValueError, match="argument 0 has size 2 along dim 0, axis_size is 5"):
         sw.vmap(lambda x: x, axis_size=5)(np.ones((2, 3)))

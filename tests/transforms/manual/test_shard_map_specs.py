@@ -171,5 +171,8 @@ def test_specs_against_the_types_of_arguments_over_explicit_axes(way):
 def test_a_tree_of_out_specs_that_does_not_fit_names_the_array():
     mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
     call = sw.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=(P("x"), P("x")))
-    with pytest.raises(ValueError, match=r"the full tree has an array of type .*32\[1\]"):
+    with pytest.raises(ValueError, match=r"the full tree has an array of type f32\[1\]"):
         call(np.arange(8.0, dtype=np.float32))
+    placed = sw.jit(lambda x: x, out_shardings=(NamedSharding(mesh, P("x")), None))
+    with pytest.raises(ValueError, match=r"the full tree has an array of type f32\[8\]"):
+        placed(np.arange(8.0, dtype=np.float32))

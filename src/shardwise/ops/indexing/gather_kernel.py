@@ -17,7 +17,7 @@ from shardwise.base.dtypes import iinfo, isdtype
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, join
-from shardwise.ops.indexing.row_loops import taken_along, taken_rows
+from shardwise.ops.indexing.row_loops import Grid, taken_along, taken_rows
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_windows
 from shardwise.runtime.copies import take_positions
@@ -176,14 +176,16 @@ def _gather_rows(
     shape = operand.shape[lead:]
     if shape[:first] != slice_sizes[:first] or shape[first + count :] != slice_sizes[first + count :]:
         return None
-    if count == 1 and math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
+    if math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
         fills = mode is GatherScatterMode.FILL_OR_DROP
         fill = filling(fill_value, operand.dtype) if fills else None
-        table = operand.reshape(shape[first], math.prod(shape[first + 1 :]))
-        found = taken_rows(table, indices.reshape(-1), fill, wrap=wrap)
+        run, rest = shape[first : first + count], shape[first + count :]
+        table = operand.reshape(math.prod(run), math.prod(rest))
+        grid = Grid.of(run, [d - first for d in numbers.start_index_map])
+        found = taken_rows(table, indices.reshape(-1, count), fill, grid=grid, wrap=wrap)
         if found is not None:
             before = (*operand.shape[:lead], *shape[:first])
-            return found.reshape(*before, *indices.shape[lead:-1], *shape[first + 1 :])
+            return found.reshape(*before, *indices.shape[lead:-1], *rest)
     starts: list[Block] = [indices] * count
     outside: Block | None = None
     for i, d in enumerate(numbers.start_index_map):

@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
-from shardwise.ops.indexing.row_loops import combined_rows
+from shardwise.ops.indexing.row_loops import Grid, combined_rows
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
 from shardwise.runtime.blocks import expanded
@@ -208,7 +208,7 @@ def _scatter_rows(
     index = indices.reshape(indices.shape[lead:])
     rows = updates.reshape(math.prod(index.shape[:-1]), table.shape[1])
     ufunc = _UFUNCS[combine]
-    if count == 1 and combined_rows(table, index.reshape(-1), rows, ufunc, wrap=wrap, clip=clip):
+    if combined_rows(table, index.reshape(-1, count), rows, ufunc, grid=Grid.of(shape, dims), wrap=wrap, clip=clip):
         return work
     starts: list[Block] = [index] * count
     keep: Block | None = None

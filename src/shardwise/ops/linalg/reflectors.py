@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, bind
-from shardwise.ops.linalg.decompositions import Ints, Result, define_matrix_op
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine
+from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op
 from shardwise.ops.rules.convert import as_array
 
 __all__ = ["ormqr", "ormqr_p"]

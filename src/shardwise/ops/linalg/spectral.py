@@ -9,7 +9,8 @@ from typing import Any
 
 from shardwise.ir import Array, bind
 from shardwise.ops.linalg import lapack
-from shardwise.ops.linalg.decompositions import Ints, Result, define_matrix_op, square_size, symmetrized
+from shardwise.ops.linalg.decompositions import symmetrized
+from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim
 

@@ -184,7 +184,10 @@ def spread_out(
         target[d] = slice(low + begin * step, low + (end - 1) * step + 1 if end > begin else 0, step)
         shape[d] = size
     order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d])) if keep else list(range(x.ndim))
-    full, outer = pool.empty([shape[d] for d in order], dtype), order[0]
+    full = pool.empty([shape[d] for d in order], dtype)
+    # What threads share: parts along the outermost dim in memory that has any.
+    outer = next((d for d in order if shape[d] != 1), order[0])
+    before = order.index(outer)
     into, given = full.transpose(np.argsort(order)), x[tuple(source)]
 
     # Single elements at the ends of rows in memory take longer to write than all.
@@ -194,7 +197,7 @@ def spread_out(
         """Some of what lies outermost in memory: `fill` first, everywhere or around the elements, then these."""
         inside = [*target[:outer], run, *target[outer + 1 :]]
         if everywhere:
-            full[run] = fill
+            full[(slice(None),) * before + (run,)] = fill
         else:
             _fill_around(into, inside, first, fill)
         into[tuple(inside)] = given[(slice(None),) * outer + (run,)]

@@ -7,6 +7,7 @@ Both make the same code.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -37,7 +38,8 @@ def open_generator(folder: str, version: str) -> Generator:
     """LLVM from the llvmlite of this version that lies in `folder`. OSError or ImportError where it cannot be loaded."""
     path = library_path(folder)
     if path is not None and _minor(version) in _KNOWN:
-        return Direct(path)
+        with contextlib.suppress(OSError, AttributeError):  # the library lies elsewhere, or lacks a function
+            return Direct(path)
     return Bound()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -147,14 +147,13 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
     def product(f: Any, name: str) -> Product:
         if callable(f):
             return lambda v: flat(f(back(v)))
-        operates = (
-            not isinstance(f, Array) and type(f) is not np.ndarray and hasattr(f, "__matmul__")
-        )  # a sparse matrix, say
+        # a sparse matrix, say
+        operates = not isinstance(f, Array) and type(f) is not np.ndarray and hasattr(f, "__matmul__")
         if not operates and not isinstance(f, Array | np.ndarray):
             raise TypeError(
                 f"linear operator must be either a function or ndarray: got {name}={f!r}. Use jnp.asarray({name})."
             )
-        matrix = f if operates else jnp.asarray(f)
+        matrix = cast("Any", f if operates else jnp.asarray(f))
         if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"linear operator must be a square matrix, but has shape: {matrix.shape}")
         if operates:

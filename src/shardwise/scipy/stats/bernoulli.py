@@ -57,7 +57,7 @@ def ppf(q: Any, p: Any) -> Array:
     Array(0., dtype=float32, weak_type=True)
     """
     q, p = real("bernoulli.ppf", q, p)
-    value = jnp.where(q <= 1 - p, 0.0, 1.0)
+    value = jnp.where(q <= 1 - p, jnp.zeros_like(q), 1.0)
     return jnp.where((q >= 0) & (q <= 1) & (p >= 0) & (p <= 1), value, jnp.nan)
 
 

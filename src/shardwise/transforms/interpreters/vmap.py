@@ -191,16 +191,22 @@ def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
         outs, out_tree = tree_flatten(call(), is_leaf=is_vmappable)
         made = {i: o for i, o in enumerate(outs) if is_reference(o)}
+        given = outs
         outs = [o if is_vmappable(o) else as_array(o.held() if is_reference(o) else o) for o in outs]
     whole = _with_whole_leaves(out_tree, outs)
     full = tree_unflatten(out_tree, outs) if whole is None else whole
     wanted = _prefixed(out_axes, full, "vmap out_axes")
     trace.closed = True
-    left = [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)]
+    # A number or a host array that is the same for all elements comes out as what it is.
+    left = [
+        g if w is None and isinstance(g, _HOST_VALUES) else _leave(trace, o, w)
+        for g, o, w in zip(given, outs, wanted, strict=True)
+    ]
     return tree_unflatten(out_tree, [made[i].another(x) if i in made else x for i, x in enumerate(left)])
 
 
 _NOT_MAPPED = object()
+_HOST_VALUES = (bool, int, float, complex, np.ndarray, np.generic)
 
 
 def _prefixed(axes: Any, tree: Any, name: str) -> list[Any]:

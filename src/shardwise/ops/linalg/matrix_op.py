@@ -1,0 +1,146 @@
+"""Ops on stacks of matrices: what all their definitions share.
+
+Comes in: the sizes that one matrix results in, and a kernel for stacks. Goes out: an `Op`. The last dims hold the matrices and must be
+whole on a device; the dims before them pass through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Op, ShapedArray, SmallForm, define_op
+from shardwise.ir.explicit import type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.rules.derivative import later
+from shardwise.ops.rules.operands import Block, dtype_kind
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+Ints = tuple[int, ...]
+Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', 'real', 'complex', 'int32', 'bool'
+
+
+def define_matrix_op(
+    name: str,
+    ranks: Ints,
+    results: Callable[..., list[Result]],
+    kernel: Callable[..., Any],
+    *,
+    accepts: str = "fc",
+    multiple: bool = True,
+    broadcasts: bool = False,
+    rules: Sequence[str] = (),
+    derivatives: str = "linalg_derivative",
+    makes_nan: bool = False,
+    small: SmallForm | None = None,
+) -> Op:
+    """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
+    raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
+    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package."""
+
+    def type_rule(*types: ShapedArray, **params: Any) -> Any:
+        batches = []
+        for i, (t, r) in enumerate(zip(types, ranks, strict=True)):
+            if t.ndim < r:
+                raise TypeError(f"Input {i} to {name} must have rank at least {r}, but got shape={t.shape}")
+            if dtype_kind(t.dtype) not in accepts or t.dtype.name.startswith("float8"):
+                raise TypeError(
+                    f"{name} does not accept dtype {t.dtype.name}; cast to float32 or another floating type first."
+                )
+            if t.dtype != types[0].dtype:
+                raise TypeError(
+                    f"{name} requires arguments of one dtype, got {', '.join(u.dtype.name for u in types)}."
+                )
+            batches.append(t.shape[: t.ndim - r])
+        batch = batches[0]
+        if broadcasts and len(set(map(len, batches))) == 1:
+            batch = tuple(max(sizes, key=lambda n: n != 1) for sizes in zip(*batches, strict=True))
+            batches = [tuple(m if n == 1 else n for n, m in zip(b, batch, strict=True)) for b in batches]
+        if len(set(batches)) > 1:
+            raise TypeError(
+                f"All inputs to {name} must have the same batch dims, got shapes {', '.join(str(t.shape) for t in types)}."
+            )
+        cores = results(*(t.shape[t.ndim - r :] for t, r in zip(types, ranks, strict=True)), **params)
+        weak = all(t.weak_type for t in types)
+        outs = [ShapedArray(batch + core, _element(types[0].dtype, kind), weak) for core, kind in cores]
+        return tuple(outs) if multiple else outs[0]
+
+    def run(env: Env, *blocks: Block, **params: Any) -> Any:
+        dtype = blocks[0].dtype
+        narrow = dtype.itemsize < 4 and dtype_kind(dtype) == "f"
+        outs = kernel(*(b.astype(np.float32) for b in blocks) if narrow else blocks, **params)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        if narrow:
+            outs = tuple(o.astype(dtype) if o.dtype == np.float32 else o for o in outs)
+        return outs if multiple else outs[0]
+
+    def rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+        return _matrix_rule(in_types, out_types, in_types[0].ndim - ranks[0])
+
+    def explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+        for i, (t, r) in enumerate(zip(in_types, ranks, strict=True)):
+            if any(t.spec[t.ndim - r :]):
+                raise type_error(
+                    f"Input {i} to {name} must be unsharded on non-batch dimensions, but got {t.sharding.spec}. "
+                    "Reshard these dims to None first."
+                )
+        batch = in_types[0].spec[: in_types[0].ndim - ranks[0]]
+        for t in in_types[1:]:
+            if broadcasts:
+                batch = tuple(a or b for a, b in zip(batch, t.spec, strict=False))
+        for t in in_types:
+            if any(a != b and (n != 1 or not broadcasts) for a, b, n in zip(t.spec, batch, t.shape, strict=False)):
+                raise type_error(
+                    f"All inputs to {name} must have the same batch sharding, but got "
+                    f"{', '.join(str(u.sharding.spec) for u in in_types)}."
+                )
+        return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
+
+    derivative = {r: later(f"shardwise.ops.linalg.{derivatives}", f"{name}_{r}") for r in rules}
+    return define_op(
+        name,
+        type_rule=type_rule,
+        kernel=run,
+        rule=rule,
+        explicit=explicit,
+        multiple_results=multiple,
+        makes_nan=makes_nan,
+        small=small,
+        **derivative,
+    )
+
+
+def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:
+    """Batch dims pass through; every dim of a matrix is needed whole, and made whole."""
+    sizes = list(out_types[0].shape[:batch])
+    tensors = []
+    for t in in_types + out_types:
+        factors: list[tuple[int, ...]] = [(d,) if n != 1 else () for d, n in enumerate(t.shape[:batch])]
+        for n in t.shape[batch:]:
+            factors.append((len(sizes),) if n != 1 else ())
+            if n != 1:
+                sizes.append(n)
+        tensors.append(tuple(factors))
+    kinds = (Kind.PASS,) * batch + (Kind.REPLICATE,) * (len(sizes) - batch)
+    return Rule(tuple(tensors[: len(in_types)]), tuple(tensors[len(in_types) :]), tuple(sizes), kinds)
+
+
+def _element(dtype: np.dtype[Any], kind: str) -> np.dtype[Any]:
+    if kind in ("int32", "bool"):
+        return np.dtype(kind)
+    if kind == "real" and dtype.kind == "c":
+        return np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
+    if kind == "complex" and dtype.kind != "c":
+        return np.dtype(np.complex128 if dtype.itemsize == 8 else np.complex64)
+    return dtype
+
+
+def square_size(name: str, shape: Ints) -> int:
+    """The rows of a square matrix. ValueError for others."""
+    if shape[0] != shape[1]:
+        raise ValueError(f"The input to {name} must be a square matrix. Got shape {shape}.")
+    return shape[0]
