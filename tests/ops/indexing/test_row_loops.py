@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise.ops.indexing import row_loops
 from shardwise.runtime.machine.llvm import available
 
@@ -68,3 +69,16 @@ def test_positions_of_several_numbers(monkeypatch, dtype, position, order):
             if fill is None or inside[i]:
                 sums[tuple(p[i] for p in places)] += rows[i]
         np.testing.assert_array_equal(into.reshape(array.shape), sums)
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (0, 1, 2)])
+def test_whole_rows_at_positions_of_several_numbers(dims):
+    """Steps are counted in rows of the table, however many columns these have."""
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((4, 8, 4, 64)).astype(np.float32)
+    position = tuple(rng.integers(0, table.shape[d], 128).astype(np.int32) for d in dims)
+    rows = rng.standard_normal((128, *table.shape[len(dims) :])).astype(np.float32)
+    expected = table.copy()
+    np.add.at(expected, position, rows)
+    np.testing.assert_allclose(sw.numpy.asarray(table).at[position].add(rows), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(sw.numpy.asarray(table)[position], table[position])
