@@ -120,6 +120,28 @@ def take_along_axis(jax, jnp, np):
     return lambda: f(x, indices)
 
 
+def _places(jax, np):
+    """500,000 places in a table of 1024 x 1024, their two numbers apart."""
+    return [rows(jax, np, i) for i in np.random.default_rng(0).integers(0, 1024, (2, 500_000)).astype(np.int32)]
+
+
+@case(REARRANGING, devices=(1, 8))
+def gather_pairs(jax, jnp, np):
+    """500,000 elements `x[i, j]` of a table of 4 MB."""
+    x, f = jnp.asarray(normal(np, 1024, 1024)), jax.jit(lambda x, i, j: x[i, j])
+    i, j = _places(jax, np)
+    return lambda: f(x, i, j)
+
+
+@case(REARRANGING, devices=(1, 8))
+def scatter_pairs(jax, jnp, np):
+    """As many added by `x.at[i, j].add(v)`."""
+    x, f = jnp.asarray(normal(np, 1024, 1024)), jax.jit(lambda x, i, j, v: x.at[i, j].add(v))
+    i, j = _places(jax, np)
+    v = rows(jax, np, normal(np, 500_000))
+    return lambda: f(x, i, j, v)
+
+
 @case(REARRANGING)
 def transpose(jax, jnp, np):
     """A transposed 64 MB, plus 1."""

@@ -70,6 +70,14 @@ def dense_gelu(jax, jnp, np):
     return lambda: f(x, w, b)
 
 
+@case(PRODUCTS, devices=(1, 8))
+def outer_products(jax, jnp, np):
+    """256 outer products of 64 and 128, as gradients per example have them, and their squares' sums."""
+    a, b = rows(jax, np, normal(np, 256, 64)), rows(jax, np, normal(np, 256, 128))
+    f = jax.jit(lambda a, b: (jnp.einsum("bi,bj->bij", a, b) ** 2).sum((1, 2)))
+    return lambda: f(a, b)
+
+
 @case(PRODUCTS)
 def convolution(jax, jnp, np):
     """3 x 3 convolution, 64 images of 32 x 32 with 64 channels to 64."""

@@ -162,7 +162,7 @@ def show(results: dict[str, Any]) -> None:
         for i, name in enumerate(columns):
             table.add_column(name, justify="right" if i else "left")
         for row in body:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         console.print(table)
     for name, figures in errors(results):
         console.print(f"{name}: {figures}", style="yellow")

@@ -208,7 +208,9 @@ def _scatter_rows(
     index = indices.reshape(indices.shape[lead:])
     rows = updates.reshape(math.prod(index.shape[:-1]), table.shape[1])
     ufunc = _UFUNCS[combine]
-    if combined_rows(table, index.reshape(-1, count), rows, ufunc, grid=Grid.of(shape[:count], dims), wrap=wrap, clip=clip):
+    if combined_rows(
+        table, index.reshape(-1, count), rows, ufunc, grid=Grid.of(shape[:count], dims), wrap=wrap, clip=clip
+    ):
         return work
     starts: list[Block] = [index] * count
     keep: Block | None = None
