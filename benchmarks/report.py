@@ -152,6 +152,7 @@ def _memory_rows(cases: dict[str, Any]) -> Iterator[list[str]]:
 def show(results: dict[str, Any]) -> None:
     """Print the tables."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
