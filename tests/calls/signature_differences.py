@@ -21,7 +21,7 @@ DIFFERENT = [
     (r"seed lax\.\w+: kind of out_sharding", "by keyword only, as of today"),
     (r"\w+: default of new_val|sharding\.\w+: default of new_val", "JAX raises without it, too"),
     (r".*GSPMDSharding\.get_replicated: lacks device_assignment", "its name is not that of a call by position"),
-    (r"sharding\.\w+_axes: default of \w+_sharding", "not given is another thing than None"),
+    (r"sharding\.\w+_axes: stars", "they take the plurals of 0.5: out_shardings"),
     (r"seed .*: lacks (initial|newshape|interpolation)", "JAX 0.5.3 raises where it is given, too"),
     (r"seed experimental\.(pjit\.pjit|shard_map\.shard_map): .*", "takes also what JAX 0.10 takes"),
     (r"seed experimental\.(layout\.(Layout|DeviceLocalLayout)|colocated_python\.colocated_cpu_devices): lacks .*", "as of today"),
