@@ -114,7 +114,7 @@ def _every_shard(x: Any) -> list[Any]:
         part = whole[(*index, ...)]
         shard = own.get(device)
         if shard is None:
-            shard = Shard(x, ShardPlace(x._sig, (), device, index, replica))
+            shard = Shard(x, ShardPlace(x._sig, (), device, index, replica, nothing=False))
             aval = ShapedArray(part.shape, x.dtype, x.weak_type)
             shard._data = nothing(signature(aval, SingleDeviceSharding(device), True))
         data: Any = shard.data

@@ -17,12 +17,12 @@ def test_solutions_and_their_derivatives(reorder):
     m = BCSR.fromdense(A)
     f = lambda d, b: linalg.spsolve(d, m.indices, m.indptr, b, reorder=reorder)  # noqa: E731
     for call in (f, sw.jit(f)):
-        np.testing.assert_allclose(call(m.data, B), np.linalg.solve(A, B), rtol=1e-4)
+        np.testing.assert_allclose(call(m.data, B), np.linalg.solve(A, B), rtol=1e-4)  # times the condition of A
     loss = lambda x: (x**2).sum()  # noqa: E731
     by_data, by_b = sw.grad(lambda d, b: loss(f(d, b)), (0, 1))(m.data, B)
     dense = sw.grad(lambda a, b: loss(jnp.linalg.solve(a, b)), (0, 1))(jnp.asarray(A), jnp.asarray(B))
-    np.testing.assert_allclose(by_data, np.asarray(dense[0])[A != 0], rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(by_b, dense[1], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(by_data, np.asarray(dense[0])[A != 0], rtol=1e-3, atol=1e-5)  # its square
+    np.testing.assert_allclose(by_b, dense[1], rtol=1e-3, atol=1e-5)  # its square
 
 
 def test_equations_of_other_shapes_are_refused():
@@ -37,9 +37,13 @@ def test_greatest_eigenvalues():
     start = RNG.normal(size=(32, 3)).astype(np.float32)
     for given in (s, BCOO.fromdense(s), lambda x: jnp.asarray(s) @ x):
         values, vectors, steps = linalg.lobpcg_standard(given, start)
-        np.testing.assert_allclose(values, np.linalg.eigvalsh(s)[::-1][:3], rtol=1e-3)
-        np.testing.assert_allclose(s @ np.asarray(vectors), np.asarray(vectors) * np.asarray(values), atol=0.3)
-        np.testing.assert_allclose(np.asarray(vectors).T @ np.asarray(vectors), np.eye(3), atol=1e-4)
+        np.testing.assert_allclose(values, np.linalg.eigvalsh(s)[::-1][:3], rtol=1e-3)  # where the iteration stops
+        np.testing.assert_allclose(
+            s @ np.asarray(vectors), np.asarray(vectors) * np.asarray(values), atol=0.3
+        )  # residuals of eigenvalues of some hundred
+        np.testing.assert_allclose(
+            np.asarray(vectors).T @ np.asarray(vectors), np.eye(3), atol=1e-4
+        )  # where the iteration stops
         assert 0 < int(steps) < 100
     assert int(linalg.lobpcg_standard(s, start, m=2)[2]) == 2
     with pytest.raises(ValueError, match="5 \\* k < n"):

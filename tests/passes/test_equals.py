@@ -63,6 +63,6 @@ def test_a_value_looked_up_twice_is_gathered_once():
     ids = np.random.default_rng(1).integers(0, 8, 128).astype(np.int32)
     placed = [sw.device_put(a, NamedSharding(mesh, s)) for a, s in [(x, P("x")), (w, P()), (ids, P("x"))]]
     compiled = sw.jit(f).lower(*placed).compile()
-    np.testing.assert_allclose(compiled(*placed), f(x, w, ids), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(compiled(*placed), f(x, w, ids), rtol=5e-5, atol=1e-5)
     gathered = [t.value for t in compiled.runtime_executable().transfers if t.kind == "all_gather" and t.bytes > 4096]
     assert gathered == ["f32[128,16]"]

@@ -131,11 +131,11 @@ def test_inside_of_other_programs():
         with config.override("shardwise_fused", "off"):
             expected = jax.tree.leaves(jax.jit(lambda *a, f=f: f(*a))(COUNTS, x))
         for a, b in zip(got, expected, strict=True):
-            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)  # powers, after 7 rounds
     tangent = jax.jit(lambda x: jax.jvp(lambda x: jax.vmap(powers)(COUNTS, x)[1], (x,), (x,))[1])(x)
     with config.override("shardwise_fused", "off"):
         expected = jax.jit(lambda x: jax.jvp(lambda x: jax.vmap(powers)(COUNTS, x)[1], (x,), (x,))[1])(x)
-    np.testing.assert_allclose(np.asarray(tangent), np.asarray(expected), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(tangent), np.asarray(expected), rtol=1e-4, atol=1e-5)  # powers, after 7 rounds
 
 
 def test_no_elements_and_no_rounds():

@@ -24,7 +24,7 @@ jax.distributed.initialize(
     heartbeat_timeout_seconds=60 if FAULT in ("killed_within", "interrupted_in_vain") else 2,
     shutdown_timeout_seconds=600 if FAULT in ("slow", "killed_within", "interrupted", "interrupted_in_vain") else 2,
 )
-me = int(os.environ["PMI_RANK"])
+me = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])  # of MPICH, of Open MPI
 if FAULT == "stopped" and me == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
 assert jax.process_index() == me

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import shardwise as jax
 
-HOW, ME = sys.argv[1], int(os.environ["PMI_RANK"])
+HOW, ME = sys.argv[1], int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
 if ME == 1:
     if HOW == "ends":
         sys.exit(0)

@@ -47,7 +47,7 @@ def test_batches_of_matrices_and_derivatives():
     for spec in (P(None, "x"), P("y", "x")):
         placed = sw.device_put(x, NamedSharding(MESH, spec))
         got = sw.jit(sw.grad(loss), out_shardings=NamedSharding(MESH, spec))(placed)
-        assert_normwise(got, sw.grad(loss)(x), 1e-4)
+        assert_normwise(got, sw.grad(loss)(x), 1e-4)  # through triangles that are solved twice
         q, _ = sw.jit(thin, out_shardings=(NamedSharding(MESH, spec), NamedSharding(MESH, P())))(placed)
         assert_normwise(q, thin(x)[0], 1e-5)
 
