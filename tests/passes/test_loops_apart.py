@@ -135,7 +135,9 @@ def test_inside_of_other_programs():
     tangent = jax.jit(lambda x: jax.jvp(lambda x: jax.vmap(powers)(COUNTS, x)[1], (x,), (x,))[1])(x)
     with config.override("shardwise_fused", "off"):
         expected = jax.jit(lambda x: jax.jvp(lambda x: jax.vmap(powers)(COUNTS, x)[1], (x,), (x,))[1])(x)
-    np.testing.assert_allclose(np.asarray(tangent), np.asarray(expected), rtol=1e-4, atol=1e-5)  # powers, after 7 rounds
+    np.testing.assert_allclose(
+        np.asarray(tangent), np.asarray(expected), rtol=1e-4, atol=1e-5
+    )  # powers, after 7 rounds
 
 
 def test_no_elements_and_no_rounds():
