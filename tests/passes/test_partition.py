@@ -11,49 +11,9 @@ from hypothesis import strategies as st
 
 import shardwise as sw
 from shardwise import lax
-from shardwise.ir import verify
-from shardwise.passes.grid import make_grid
-from shardwise.passes.partition import partition
-from shardwise.passes.transfers import transfers_of
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
-from tests.passes.layouts import layout, run_propagation
-
-GRID = make_grid(sw.devices(), [(("x", "y"), (2, 4))])
-
-
-def parts(f, args, outs=None):
-    """The per-device program of `f` for arguments like ``8,8 xy``, and its transfers."""
-    program, layouts = run_propagation(f, args, outs, dict(GRID.axis_sizes))
-    in_dims = [layouts[v] for v in program.inputs]
-    wanted = [None] * len(program.outputs) if outs is None else [None if o is None else layout(o) for o in outs]
-    local, out_dims = partition(program, GRID, layouts, in_dims, wanted)
-    return verify(local), out_dims, transfers_of(local, GRID.axis_sizes)
-
-
-def names(program):
-    return [e.op.name for e in program.equations]
-
-
-def test_elementwise_ops_send_nothing():
-    local, out_dims, transfers = parts(lambda a, b: lax.add(lax.sin(a), b), ["8,8 xy", "8,8 xy"])
-    assert (names(local), transfers) == (["sin", "add"], ())
-    assert out_dims == (layout("xy"),)
-    assert {v.aval.shape for e in local.equations for v in e.outputs} == {(4, 2)}
-
-
-def test_a_contracted_dim_ends_in_a_sum():
-    local, _, transfers = parts(lax.dot, ["8,8 -y", "8,8 y-"], ["--"])
-    assert names(local) == ["dot_general", "all_reduce"]
-    (sent,) = transfers
-    assert (sent.kind, sent.axes, sent.cause, sent.implicit) == ("all_reduce", ("y",), "dot_general", True)
-    assert sent.bytes == 2 * 8 * 8 * 4 * 3 // 4  # a ring over four
-    assert not sent.unasked
-
-
-def test_a_sum_that_is_wanted_split_is_scattered():
-    local, _, transfers = parts(lax.dot, ["8,8 -y", "8,8 y-"], ["y-"])
-    assert [t.kind for t in transfers] == ["reduce_scatter"]
-    assert local.outputs[0].aval.shape == (2, 8)
+from tests.passes.layouts import layout
+from tests.passes.partitioned import GRID, names, parts
 
 
 def test_results_are_laid_out_as_wanted():
@@ -61,12 +21,6 @@ def test_results_are_laid_out_as_wanted():
     assert out_dims == (layout("--"),)
     assert [t.kind for t in transfers] == ["all_gather"]
     assert transfers[0].unasked
-
-
-def test_a_window_over_a_split_dim_fetches_its_neighbours():
-    local, _, transfers = parts(lambda a: lax.slice(a, (1, 0), (9, 8)), ["16,8 x-"], ["x-"])
-    assert "halo_exchange" in names(local)
-    assert all(t.kind != "all_gather" for t in transfers)
 
 
 def test_a_barrier_leaves_every_operand_where_it_lies():

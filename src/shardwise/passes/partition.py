@@ -6,7 +6,6 @@ shapes, and an equation for each communication with the bytes it sends. It has t
 
 from __future__ import annotations
 
-import math
 from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,32 +13,23 @@ from functools import cached_property
 from typing import Any, cast
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user, literal, unwrapped
+from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user
 from shardwise.ir.op import Op
 from shardwise.ir.program import NOWHERE, Need
-from shardwise.ops.devices.all_reduce import all_reduce
-from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.passes.assemble import Assembler, natural_layout
+from shardwise.passes.by_rule import finish, partition_by_rule
 from shardwise.passes.equals import merged
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.moves import Copy, resharded
 from shardwise.passes.positions import Positions, positions_of
-from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.remade import remade
 from shardwise.passes.reshard import resharding_bytes
-from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.split import (
     Known,
-    Split,
-    cheaper_split,
-    dim_of,
-    local_params,
     local_results,
     local_type,
-    shape_of,
-    split_of,
 )
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfers_of
@@ -48,7 +38,6 @@ from shardwise.passes.views import Stored, View, compose, moves_split_dims, view
 from shardwise.passes.windows import with_windows
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.sharding.rule import Kind, Rule
 
 Shape = tuple[int, ...]
 
@@ -205,11 +194,12 @@ class Region:
     ) -> tuple[Var, ...]:
         """Append a local equation. `vma`: axes over which the results vary and the operands do not. `need`: why there is a collective."""
         outs = local_results(op, tuple([a.aval for a in atoms]), ExactParams(params), vma, context_token())
-        return self._append(op, atoms, outs, params, need)
+        return self.append(op, atoms, outs, params, need)
 
-    def _append(
+    def append(
         self, op: Op, atoms: Sequence[Atom], outs: Sequence[ShapedArray], params: Mapping[str, Any], need: Need | None
     ) -> tuple[Var, ...]:
+        """`emit` with results of known types."""
         variables = tuple([Var(t) for t in outs])
         source = self.current.source if self.current else None
         if need is not None:
@@ -400,139 +390,11 @@ class Region:
         if self.framed(eqn) or with_windows(self, eqn):
             self.known.windowed += 1
         else:
-            self._split(eqn, self.placed(eqn))
-
-    def _split(self, eqn: Equation, out_dims: tuple[DimAxes, ...]) -> None:
-        """`generic` with the results in these layouts."""
-        in_types = tuple([a.aval for a in eqn.inputs])
-        out_types = tuple([v.aval for v in eqn.outputs])
-        local_ins = [self.read(a) for a in eqn.inputs]
-        in_dims = tuple([dims for _, dims in local_ins])
-        params = eqn.params
-        if not any(map(any, in_dims)) and not any(map(any, out_dims)):
-            self._local(eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
-            return
-        known_by = (eqn.op, id(params), in_types, out_types, in_dims, out_dims)
-        known = self.known.splits.get(known_by)
-        if known is None:
-            exactly = ExactParams(params)
-            split = split_of(eqn.op, in_types, out_types, exactly, in_dims + out_dims, self.sizes)
-            known = self.known.splits[known_by] = params, exactly, split
-        split = known[2]
-        if split.moves_much:
-            key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, self.sizes
-            self.known.weighed += 1
-            split = cheaper_split(*key, self.readers_of(eqn), self.worth)
-        atoms = [
-            a if have == want else self.moved(operand, a, have, want)
-            for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)
-        ]
-        for f in split.exchanged:
-            atoms, params = self.exchange(eqn, split.rule, f, split.factors[f], atoms, params)
-        self.computed(eqn, split, atoms, params, out_dims)
-
-    def computed(
-        self,
-        eqn: Equation,
-        split: Split,
-        atoms: Sequence[Atom],
-        params: Mapping[str, Any],
-        out_dims: tuple[DimAxes, ...],
-    ) -> None:
-        """Run an op on operands in the layouts of its split, and bring the results into these layouts."""
-        self._local(eqn, atoms, split.operands, split.results, params)
-        for var, dims, placed in zip(eqn.outputs, split.results, out_dims, strict=True):
-            if split.partial:
-                self.finish(eqn, var, dims, placed, split.partial)
-            elif dims != placed:
-                atom, _ = self.values[var]
-                self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
-
-    def exchange(
-        self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: Mapping[str, Any]
-    ) -> tuple[list[Atom], Mapping[str, Any]]:
-        """Fetch the window of operand 0 that each device's part of the result needs, or its part of operand 1 if the factor is summed."""
-        n = math.prod(self.sizes_of(axes))
-        sums = rule.kinds[factor] is Kind.REDUCE
-        d, d_other = dim_of(rule.inputs[0], factor), dim_of(rule.inputs[1] if sums else rule.outputs[0], factor)
-        assert d is not None and d_other is not None and eqn.op.halo is not None
-        aval = eqn.inputs[0].aval
-        part = (eqn.inputs[1] if sums else eqn.outputs[0]).aval.shape[d_other] // n
-        halo = eqn.op.halo(params, d, tuple(a.aval for a in eqn.inputs), part)
-        assert halo is not None
-        fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
-        window = {"sizes": self.sizes_of(axes), "dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
-        window |= {"pieces": ((0, 0, 0, aval.shape[d]),), "split": (True,)}
-        return [exchanged_windows(self, [atoms[0]], fill, axes, aval, window), *atoms[1:]], dict(halo.params)
-
-    def _local(
-        self,
-        eqn: Equation,
-        atoms: Sequence[Atom],
-        in_dims: tuple[DimAxes, ...],
-        out_dims: tuple[DimAxes, ...],
-        params: Mapping[str, Any],
-    ) -> None:
-        """Append the equation with operands in the layouts `in_dims` and results in `out_dims`."""
-        types = tuple([a.aval for a in atoms])
-        out_types = tuple([v.aval for v in eqn.outputs])
-        key = (eqn.op, id(params), types, in_dims, out_dims, out_types, self.scoped)
-        form = self.known.forms.get(key)
-        if form is None:
-            form = self.known.forms[key] = params, *self._local_form(eqn, types, in_dims, out_dims, out_types, params)
-        _, local, outs, need = form
-        for var, out, dims in zip(eqn.outputs, self._append(eqn.op, atoms, outs, local, need), out_dims, strict=True):
-            self.values[var] = out, dims
-
-    def _local_form(
-        self,
-        eqn: Equation,
-        types: tuple[ShapedArray, ...],
-        in_dims: tuple[DimAxes, ...],
-        out_dims: tuple[DimAxes, ...],
-        out_types: tuple[ShapedArray, ...],
-        given: Mapping[str, Any],
-    ) -> tuple[Mapping[str, Any], tuple[ShapedArray, ...], Need | None]:
-        """The local params of an equation, the local types of its results, and why it is a collective."""
-        op, params = eqn.op, dict(given)
-        need = None
-        if unwrapped(op, params)[0].collective is not None:
-            params = self._on_grid(op, params)
-            shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
-            need = Need(unwrapped(op, params)[0].name, shown, implicit=False)
-        if op.localize is not None or op.place is not None:
-            params = local_params(op, ExactParams(params), types, in_dims, out_dims, out_types, self.sizes, self.scoped)
-        varying = frozenset([a for dims in out_dims for axes in dims for a in axes])
-        outs = local_results(op, types, ExactParams(params), varying, context_token())
-        for out, aval, dims in zip(outs, out_types, out_dims, strict=True):
-            expected = shape_of(aval.shape, dims, self.sizes)
-            fits = out.shape == expected and not any(out.spec)
-            assert fits, f"{eqn}: local result {out} should have shape {expected}, split over no mesh"
-        return params, outs, need
-
-    def _on_grid(self, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The params of a user's collective, under any number of vmaps, in grid axes: the grid may split a mesh axis further."""
-        if op.collective is None:
-            inner = self._on_grid(params["op"], dict(params["inner"]))
-            return {**params, "inner": tuple(inner.items())}
-        axes = tuple(g for a in params["axes"] for g in self.scope.get(a, (a,)))
-        sizes = {"sizes": self.sizes_of(axes)} if "sizes" in params else {}
-        return {**params, "axes": axes, **sizes}
+            partition_by_rule(self, eqn, self.placed(eqn))
 
     def finish(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
-        """Finish a result of which each device holds a partial reduction: reduce-scatter dims that shall be split, all-reduce the rest."""
-        atom, _ = self.values[var]
-        kind = eqn.op.reduction_of(eqn.params)
-        aval = var.aval
-        plan = plan_reduction(
-            dims, placed, partial, aval.shape, aval.itemsize, self.grid.axis_sizes, scatters=kind == "sum"
-        )
-        for d, axes in plan.scatters:
-            params = {"sizes": self.sizes_of(axes), "dim": d, "tiled": True}
-            atom = self.collective(psum_scatter_op, [atom], axes, aval, params)
-        if plan.rest:
-            atom = self.collective(all_reduce, [atom], plan.rest, aval, {"kind": kind})
-        self.define(var, self.reshard(atom, plan.dims, placed, aval), placed)
+        """Finish a result of which each device holds a partial reduction over these axes."""
+        finish(self, eqn, var, dims, placed, partial)
 
 
 def partition(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shardwise.ir import Equation, ExactParams, ShapedArray, literal
 from shardwise.ir.op import Halo
 from shardwise.passes.assemble import Assembler, Window, natural_layout
+from shardwise.passes.by_rule import compute, with_windows_fetched
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import Split, dim_of, split_of
@@ -89,8 +90,8 @@ def with_windows(region: Region, eqn: Equation) -> bool:
             dict(eqn.params),
         )
         for f in split.exchanged:
-            atoms, params = region.exchange(eqn, split.rule, f, split.factors[f], atoms, params)
-    region.computed(eqn, split, atoms, params, placed)
+            atoms, params = with_windows_fetched(region, eqn, split.rule, f, split.factors[f], atoms, params)
+    compute(region, eqn, split, atoms, params, placed)
     return True
 
 
