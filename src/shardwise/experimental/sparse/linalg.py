@@ -25,6 +25,11 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
 
     Raises:
         ValueError: the shapes are not those of a square matrix and a vector.
+
+    >>> from shardwise.experimental import sparse
+    >>> a = sparse.BCSR.fromdense(jnp.array([[2.0, 0.0], [1.0, 4.0]]))
+    >>> sparse.linalg.spsolve(a.data, a.indices, a.indptr, jnp.array([4.0, 6.0]))
+    Array([2., 1.], dtype=float32)
     """
     del tol
     values, columns, begins, right = map(jnp.asarray, (data, indices, indptr, b))
@@ -71,6 +76,11 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
 
     Raises:
         ValueError: `X` has too many columns, or none.
+
+    >>> from shardwise.experimental import sparse
+    >>> values, _, _ = sparse.linalg.lobpcg_standard(jnp.diag(jnp.arange(1.0, 9.0)), jnp.ones((8, 1)))
+    >>> print(values.round(3))
+    [8.]
     """
     start = jnp.asarray(X)
     if start.ndim != 2 or not 0 < 5 * start.shape[1] < start.shape[0]:
