@@ -119,20 +119,25 @@ def test_everything_listed_is_there(name):
     assert [listed for listed in dir(module) if not hasattr(module, listed)] == []
 
 
-@pytest.mark.parametrize("name", FACES)
-def test_parameters_of_jax(name):
-    """A call that JAX takes is taken here: each of JAX's parameters, under its name and in its place."""
+def functions_of_both(name):
+    """The functions that a module and JAX's of that name have: name, ours, JAX's."""
     pytest.importorskip("jax")
     try:
         theirs = importlib.import_module(f"jax.{name}" if name else "jax")
     except ModuleNotFoundError:
         pytest.skip("JAX 0.10 has no such module")
     ours = face(name)
-    different = []
     for function in sorted(public(ours) & set(dir(theirs))):
         mine, real = getattr(ours, function), getattr(theirs, function)
-        if not callable(mine) or isinstance(mine, type) or isinstance(real, type):
-            continue
+        if callable(mine) and not isinstance(mine, type) and not isinstance(real, type):
+            yield function, mine, real
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_parameters_of_jax(name):
+    """A call that JAX takes is taken here: each of JAX's parameters, under its name and in its place."""
+    different = []
+    for function, mine, real in functions_of_both(name):
         try:
             missing = missing_parameters(inspect.signature(mine), inspect.signature(real))
             if type(real).__name__ == "ufunc":  # JAX's ufuncs name these two and refuse them
@@ -147,17 +152,8 @@ def test_parameters_of_jax(name):
 @pytest.mark.parametrize("name", FACES)
 def test_defaults_of_jax(name):
     """A call that leaves an argument out means the same: defaults that are plain values are JAX's."""
-    pytest.importorskip("jax")
-    try:
-        theirs = importlib.import_module(f"jax.{name}" if name else "jax")
-    except ModuleNotFoundError:
-        pytest.skip("JAX 0.10 has no such module")
-    ours = face(name)
     different = []
-    for function in sorted(public(ours) & set(dir(theirs))):
-        mine, real = getattr(ours, function), getattr(theirs, function)
-        if not callable(mine) or isinstance(mine, type) or isinstance(real, type):
-            continue
+    for function, mine, real in functions_of_both(name):
         try:
             own, others = inspect.signature(mine).parameters, inspect.signature(real).parameters
         except (TypeError, ValueError):

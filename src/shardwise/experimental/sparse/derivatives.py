@@ -31,13 +31,7 @@ def value_and_grad(
     @functools.wraps(fun)
     def wrapped(*args: Any, **given: Any) -> Any:
         chosen = [args[i] for i in nums]
-
-        def of_elements(*elements: Any) -> Any:
-            full = list(args)
-            for i, arg, own in zip(nums, chosen, elements, strict=True):
-                full[i] = _with_elements(arg, own)
-            return fun(*full, **given)
-
+        of_elements = _of_elements(fun, nums, args, given)
         value, grads = _value_and_grad(of_elements, tuple(range(len(nums))), has_aux, **kwargs)(*map(_elements, chosen))
         found = [_with_elements(arg, g) for arg, g in zip(chosen, grads, strict=True)]
         return value, found[0] if isinstance(argnums, int) else tuple(found)
@@ -85,6 +79,20 @@ def _with_elements(arg: Any, elements: Any) -> Any:
     return tree_unflatten(tree, found)
 
 
+def _of_elements(
+    fun: Callable[..., Any], nums: Sequence[int], args: Sequence[Any], given: dict[str, Any]
+) -> Callable[..., Any]:
+    """`fun` as a function of the elements of the arguments `nums`, at these other arguments."""
+
+    def call(*elements: Any) -> Any:
+        full = list(args)
+        for i, own in zip(nums, elements, strict=True):
+            full[i] = _with_elements(args[i], own)
+        return fun(*full, **given)
+
+    return call
+
+
 def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
     def jacobian(
         fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
@@ -95,11 +103,10 @@ def _jacobian(of: Callable[..., Any], name: str) -> Callable[..., Any]:
         def wrapped(*args: Any, **given: Any) -> Any:
             chosen = [args[i] for i in nums]
 
+            call = _of_elements(fun, nums, args, given)
+
             def of_elements(*elements: Any) -> Any:
-                full = list(args)
-                for i, arg, own in zip(nums, chosen, elements, strict=True):
-                    full[i] = _with_elements(arg, own)
-                result = fun(*full, **given)
+                result = call(*elements)
                 if any(map(_is_sparse, tree_leaves(result, is_leaf=_is_sparse))):
                     raise NotImplementedError(
                         f"sparse.{name} of a function with a sparse result. Make it dense by todense(), or give its elements."

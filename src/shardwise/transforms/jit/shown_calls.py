@@ -8,6 +8,7 @@ call is an equation. At other times the decorator costs a look at a number.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -29,17 +30,20 @@ class _Programs:
     """How many programs are being traced to be shown, in all threads: read before the setting, as it is cheaper."""
 
     shown = 0
+    lock = threading.Lock()
 
 
 @contextmanager
 def showing_calls() -> Generator[None]:
     """A context in which calls of decorated functions are traced as equations of their own."""
-    _Programs.shown += 1
+    with _Programs.lock:
+        _Programs.shown += 1
     try:
         with SHOWING.override(True):
             yield
     finally:
-        _Programs.shown -= 1
+        with _Programs.lock:
+            _Programs.shown -= 1
 
 
 def shown_call(static: str = "", *, name: str | None = None) -> Callable[[F], F]:
