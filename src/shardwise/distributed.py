@@ -9,7 +9,8 @@ from shardwise.base.listing import listing as _listing
 from shardwise.engine.planned import recorder
 from shardwise.runtime.processes import Gathered, check_gathers, comm, launched_by_mpi, split_address
 from shardwise.sharding import Topology, backend_initialized
-from shardwise.sharding.device import configured_device_count, install_topology, launched_processes
+from shardwise.sharding.backend import install_topology
+from shardwise.sharding.device import configured_device_count, launched_processes
 
 __all__ = ["initialize", "is_initialized", "shutdown"]
 

@@ -20,7 +20,7 @@ from shardwise.ir import ShapedArray
 from shardwise.runtime.handout import read_only
 from shardwise.runtime.processes.comm import the_world
 from shardwise.sharding import SingleDeviceSharding
-from shardwise.sharding.device import backend, default_device
+from shardwise.sharding.backend import backend, default_device
 
 
 def number_devices(interleaved: bool) -> None:

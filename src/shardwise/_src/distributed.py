@@ -4,7 +4,7 @@ from typing import Any
 
 from shardwise.distributed import is_initialized
 from shardwise.engine.planned import recorder
-from shardwise.sharding.device import process_count, process_index
+from shardwise.sharding.backend import process_count, process_index
 
 
 class _Alone:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from shardwise.sharding.device import Client, backend, backend_initialized
+from shardwise.sharding.backend import backend, backend_initialized
+from shardwise.sharding.device import Client
 
 
 class _Backends(Mapping[str, Client]):

@@ -31,7 +31,7 @@ from shardwise.runtime.hollow import is_hollow
 from shardwise.runtime.memory import is_pooled, pool
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding import device as _device
-from shardwise.sharding.device import default_device
+from shardwise.sharding.backend import default_device
 from shardwise.sharding.formats import Format, format_of
 
 _GUARD = config.setting("jax_transfer_guard_host_to_device")

@@ -48,7 +48,7 @@ from shardwise.sharding import (
     SingleDeviceSharding,
     get_concrete_mesh,
 )
-from shardwise.sharding.device import default_device
+from shardwise.sharding.backend import default_device
 
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 

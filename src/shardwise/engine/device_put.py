@@ -41,7 +41,7 @@ from shardwise.sharding import (
     SingleDeviceSharding,
     get_concrete_mesh,
 )
-from shardwise.sharding.device import default_device
+from shardwise.sharding.backend import default_device
 from shardwise.sharding.formats import Format, Layout
 from shardwise.sharding.ownership import spans_processes
 from shardwise.sharding.spaces import Space

@@ -31,7 +31,7 @@ from shardwise.ir import (
 from shardwise.ir.op import Op
 from shardwise.ir.sources import user_source
 from shardwise.sharding import SingleDeviceSharding
-from shardwise.sharding.device import default_device
+from shardwise.sharding.backend import default_device
 
 _cache: Bounded[Any, Executable] = Bounded()
 _known = _cache.get

@@ -33,7 +33,7 @@ from shardwise.ir import (
 )
 from shardwise.passes import inline_calls
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, Sharding, SingleDeviceSharding
-from shardwise.sharding.device import default_device
+from shardwise.sharding.backend import default_device
 from shardwise.transforms.jit.jit_op import jit_op
 from shardwise.transforms.jit.stages import Traced
 

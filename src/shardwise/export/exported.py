@@ -32,7 +32,7 @@ from shardwise.export.trees import tree_as_data, tree_from_data
 from shardwise.ir import ShapedArray, eval_program
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, Sharding
-from shardwise.sharding.device import default_backend
+from shardwise.sharding.backend import default_backend
 from shardwise.transforms.derivatives.autodiff import vjp as pullback_of
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp
 from shardwise.transforms.jit.jit import jit

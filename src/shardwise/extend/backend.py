@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 from shardwise.base.refused import refusing
 from shardwise.sharding import Device
 from shardwise.sharding import devices as all_devices
-from shardwise.sharding.device import Client, default_device
+from shardwise.sharding.backend import default_device
+from shardwise.sharding.device import Client
 from shardwise.transforms.jit.shared_caches import clear_caches
 
 __all__ = ["backends", "clear_in_memory_compilation_cache", "get_backend", "get_default_device"]

@@ -18,7 +18,7 @@ from shardwise.ir.program import Source
 from shardwise.ir.sources import user_source
 from shardwise.planner import Machine, Plan, client_of, device_program_of, for_chip, make_plan, product_flops_of
 from shardwise.planner.machines import find
-from shardwise.sharding.device import backend, backend_initialized, install_client
+from shardwise.sharding.backend import backend, backend_initialized, install_client
 
 READ = ("zeros", "raise")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less

@@ -14,7 +14,7 @@ from shardwise.ir import Program
 from shardwise.passes import scheduled
 from shardwise.planner.target import Target
 from shardwise.planner.work import DeviceProgram
-from shardwise.sharding.device import default_memory_kind
+from shardwise.sharding.backend import default_memory_kind
 
 HOST_KINDS = ("pinned_host", "unpinned_host")  # of memory
 

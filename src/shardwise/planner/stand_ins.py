@@ -10,7 +10,7 @@ from functools import lru_cache
 from shardwise.planner.machine import Machine, Place, Places
 from shardwise.planner.machines import find_kind
 from shardwise.sharding import Device
-from shardwise.sharding.device import backend, backend_initialized
+from shardwise.sharding.backend import backend, backend_initialized
 from shardwise.sharding.planned import PlannedClient
 
 

@@ -7,6 +7,18 @@ import typing as _typing
 
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.base.listing import package_listing as _package_listing
+from shardwise.sharding.backend import backend_initialized as backend_initialized
+from shardwise.sharding.backend import default_backend as default_backend
+from shardwise.sharding.backend import device_count as device_count
+from shardwise.sharding.backend import devices as devices
+from shardwise.sharding.backend import host_count as host_count
+from shardwise.sharding.backend import host_id as host_id
+from shardwise.sharding.backend import host_ids as host_ids
+from shardwise.sharding.backend import local_device_count as local_device_count
+from shardwise.sharding.backend import local_devices as local_devices
+from shardwise.sharding.backend import process_count as process_count
+from shardwise.sharding.backend import process_index as process_index
+from shardwise.sharding.backend import process_indices as process_indices
 from shardwise.sharding.context import get_abstract_mesh as get_abstract_mesh
 from shardwise.sharding.context import get_concrete_mesh as get_concrete_mesh
 from shardwise.sharding.context import get_mesh as get_mesh
@@ -17,18 +29,6 @@ from shardwise.sharding.context import use_mesh as use_mesh
 from shardwise.sharding.derive import sharding_like as sharding_like
 from shardwise.sharding.device import Device as Device
 from shardwise.sharding.device import Topology as Topology
-from shardwise.sharding.device import backend_initialized as backend_initialized
-from shardwise.sharding.device import default_backend as default_backend
-from shardwise.sharding.device import device_count as device_count
-from shardwise.sharding.device import devices as devices
-from shardwise.sharding.device import host_count as host_count
-from shardwise.sharding.device import host_id as host_id
-from shardwise.sharding.device import host_ids as host_ids
-from shardwise.sharding.device import local_device_count as local_device_count
-from shardwise.sharding.device import local_devices as local_devices
-from shardwise.sharding.device import process_count as process_count
-from shardwise.sharding.device import process_index as process_index
-from shardwise.sharding.device import process_indices as process_indices
 from shardwise.sharding.grid import AbstractDevice as AbstractDevice
 from shardwise.sharding.grid import AbstractMesh as AbstractMesh
 from shardwise.sharding.grid import AxisType as AxisType

@@ -17,8 +17,9 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.config import Setting
 from shardwise.base.errors import about
-from shardwise.sharding.device import Device, device_list
-from shardwise.sharding.device import devices as all_devices
+from shardwise.sharding.backend import device_list
+from shardwise.sharding.backend import devices as all_devices
+from shardwise.sharding.device import Device
 from shardwise.sharding.grid import (
     AbstractDevice,
     AbstractMesh,

@@ -9,7 +9,8 @@ from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError, about
 from shardwise.base.nearest import did_you_mean
 from shardwise.sharding import tiling as tilings
-from shardwise.sharding.device import Device, default_memory_kind, memory_kinds
+from shardwise.sharding.backend import default_memory_kind, memory_kinds
+from shardwise.sharding.device import Device
 from shardwise.sharding.grid import AbstractMesh, AxisType
 from shardwise.sharding.mesh import Mesh
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, rank_text

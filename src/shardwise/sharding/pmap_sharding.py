@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.sharding import tiling as tilings
-from shardwise.sharding.device import Device, default_memory_kind, device_list
-from shardwise.sharding.device import local_devices as all_local_devices
+from shardwise.sharding.backend import default_memory_kind, device_list
+from shardwise.sharding.backend import local_devices as all_local_devices
+from shardwise.sharding.device import Device
 from shardwise.sharding.sharding import ImmutableSharding
 from shardwise.sharding.tiling import Shape, Tiling
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from shardwise.base.html import text_html
 from shardwise.sharding import tiling as tilings
-from shardwise.sharding.device import Device, default_memory_kind, device_list, memory_kinds, unknown_memory_kind
+from shardwise.sharding.backend import default_memory_kind, device_list, memory_kinds, no_such_memory
+from shardwise.sharding.device import Device
 from shardwise.sharding.tiling import Index, Shape, Tiling
 
 
@@ -212,7 +213,7 @@ def checked_memory_kind(kind: str | None) -> str | None:
     if kind is None or kind == default_memory_kind():
         return None
     if kind not in memory_kinds():
-        raise ValueError(unknown_memory_kind(kind))
+        raise ValueError(no_such_memory(kind))
     return kind
 
 

@@ -6,7 +6,8 @@ import weakref
 from typing import Any
 
 from shardwise.sharding import tiling as tilings
-from shardwise.sharding.device import Device, default_memory_kind, device_list
+from shardwise.sharding.backend import default_memory_kind, device_list
+from shardwise.sharding.device import Device
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind
 from shardwise.sharding.tiling import Index, Shape, Tiling
 

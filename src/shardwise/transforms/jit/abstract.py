@@ -14,7 +14,7 @@ from shardwise.engine.signature import Signature, array_type, order_named, signa
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.references import is_reference
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding
-from shardwise.sharding.device import default_device
+from shardwise.sharding.backend import default_device
 from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.abstract_meshes import is_abstract, over_devices
 from shardwise.transforms.tracing import BoundCall, from_beginning

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.engine.signature import Signature
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding
-from shardwise.sharding.device import default_backend
+from shardwise.sharding.backend import default_backend
 
 
 def is_abstract(sharding: Any) -> TypeGuard[NamedSharding]:

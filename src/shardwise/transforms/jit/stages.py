@@ -16,7 +16,8 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Literal, Program, Tracer
 from shardwise.ir.references import Reference, Undeclared, closing_over
 from shardwise.sharding import Sharding, SingleDeviceSharding
-from shardwise.sharding.device import Device, default_device
+from shardwise.sharding.backend import default_device
+from shardwise.sharding.device import Device
 from shardwise.transforms import reports
 from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.abstract_meshes import platform_devices

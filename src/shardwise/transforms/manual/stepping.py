@@ -58,8 +58,8 @@ from shardwise.sharding import (
     get_concrete_mesh,
     use_mesh,
 )
+from shardwise.sharding.backend import default_device
 from shardwise.sharding.context import abstract_mesh_context
-from shardwise.sharding.device import default_device
 from shardwise.sharding.mesh import EMPTY_MESH
 from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.manual import shard_map_errors as errors

@@ -16,7 +16,7 @@ from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
 from shardwise.sharding import Mesh, SingleDeviceSharding
-from shardwise.sharding.device import default_device
+from shardwise.sharding.backend import default_device
 
 # Whether a traced function may return types instead of values, because only types are needed.
 TYPES_SUFFICE: Setting[bool] = Setting("types_suffice", False)
