@@ -131,10 +131,6 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.sharding.spec import P as P
     from shardwise.transforms.derivatives.autodiff import fwd_and_bwd as fwd_and_bwd
     from shardwise.transforms.derivatives.autodiff import grad as grad
-    from shardwise.transforms.derivatives.autodiff import hessian as hessian
-    from shardwise.transforms.derivatives.autodiff import jacfwd as jacfwd
-    from shardwise.transforms.derivatives.autodiff import jacobian as jacobian
-    from shardwise.transforms.derivatives.autodiff import jacrev as jacrev
     from shardwise.transforms.derivatives.autodiff import jvp as jvp
     from shardwise.transforms.derivatives.autodiff import linear_transpose as linear_transpose
     from shardwise.transforms.derivatives.autodiff import linearize as linearize
@@ -147,6 +143,10 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.transforms.derivatives.custom_derivatives import custom_gradient as custom_gradient
     from shardwise.transforms.derivatives.custom_derivatives import custom_jvp as custom_jvp
     from shardwise.transforms.derivatives.custom_derivatives import custom_vjp as custom_vjp
+    from shardwise.transforms.derivatives.jacobians import hessian as hessian
+    from shardwise.transforms.derivatives.jacobians import jacfwd as jacfwd
+    from shardwise.transforms.derivatives.jacobians import jacobian as jacobian
+    from shardwise.transforms.derivatives.jacobians import jacrev as jacrev
     from shardwise.transforms.interpreters.accumulation import ad as ad
     from shardwise.transforms.interpreters.vmap import vmap as vmap
     from shardwise.transforms.jit.jaxpr import eval_shape as eval_shape
@@ -170,8 +170,9 @@ _LAZY_MODULES = frozenset({
     "tree", "tree_util", "typing", "plan",
 })  # fmt: skip
 _LAZY_NAMES = {
-    **dict.fromkeys(("fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize",
-                     "value_and_grad", "vjp"), "shardwise.transforms.derivatives.autodiff"),
+    **dict.fromkeys(("fwd_and_bwd", "grad", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),
+                    "shardwise.transforms.derivatives.autodiff"),
+    **dict.fromkeys(("hessian", "jacfwd", "jacobian", "jacrev"), "shardwise.transforms.derivatives.jacobians"),
     "vmap": "shardwise.transforms.interpreters.vmap", "ad": "shardwise.transforms.interpreters.accumulation",
     **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"),
                     "shardwise.transforms.derivatives.custom_derivatives"),

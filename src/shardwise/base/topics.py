@@ -12,7 +12,8 @@ PLACES = {
     "argument-type": "numpy/operators.py ops/rules/convert.py transforms/jit/binding.py transforms/tracing/traced.py",
     "custom-rules": "transforms/derivatives/custom_batching.py transforms/derivatives/custom_jvp.py "
     "transforms/derivatives/custom_rules.py transforms/derivatives/custom_vjp.py",
-    "derivatives": "transforms/bodies/while_rules.py transforms/derivatives/autodiff.py transforms/interpreters/linear_maps.py",
+    "derivatives": "transforms/bodies/while_rules.py transforms/derivatives/arguments.py "
+    "transforms/derivatives/autodiff.py transforms/interpreters/linear_maps.py",
     "devices-differ": "engine/compile.py",
     "dtypes": "base/dtypes.py base/lattice.py",
     "export": "export",

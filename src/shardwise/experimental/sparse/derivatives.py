@@ -8,9 +8,9 @@ from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from shardwise.experimental.sparse.formats import JAXSparse
-from shardwise.transforms.derivatives.autodiff import jacfwd as _jacfwd
-from shardwise.transforms.derivatives.autodiff import jacrev as _jacrev
 from shardwise.transforms.derivatives.autodiff import value_and_grad as _value_and_grad
+from shardwise.transforms.derivatives.jacobians import jacfwd as _jacfwd
+from shardwise.transforms.derivatives.jacobians import jacrev as _jacrev
 from shardwise.transforms.interpreters.vmap import vmap
 
 

@@ -1,35 +1,24 @@
-"""The functions that compute derivatives: grad, vjp, jvp, linearize, Jacobians."""
+"""The functions that compute derivatives: grad, vjp, jvp, linearize."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast, overload
 
-import numpy as np
-
-from shardwise.base.dtypes import issubdtype
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, check_leaks, current_trace, tracing
-from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
-from shardwise.ops.shapes.pieces import slice_in_dim
-from shardwise.ops.shapes.reshape import reshape
+from shardwise.transforms.derivatives.arguments import check_argnums, check_input, check_output, flat_arrays, split_aux
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer
 from shardwise.transforms.interpreters.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
 from shardwise.transforms.interpreters.linear_transpose import linear_transpose as linear_transpose
 from shardwise.transforms.interpreters.linearize import linearize_flat
-from shardwise.transforms.interpreters.vmap import vmap
 from shardwise.transforms.jit.jit import jit
-from shardwise.transforms.tracing import as_nums, described, from_beginning
-
-
-def _values(tree: Any) -> tuple[list[Any], PyTreeDef]:
-    leaves, structure = tree_flatten(tree)
-    return [as_array(as_value(x)) for x in leaves], structure
+from shardwise.transforms.tracing import described
 
 
 def _flat_function(
@@ -44,7 +33,7 @@ def _flat_function(
         notes[2] = current_trace()
         out = fun(*tree_unflatten(structure, leaves))
         if has_aux:
-            out, notes[1] = _with_aux(out)
+            out, notes[1] = split_aux(out)
         outs, notes[0] = tree_flatten(out)
         places = {id(leaf): i for i, leaf in enumerate(leaves)}
         notes[3] = [(places.get(id(o)), None if isinstance(o, Array) else o) for o in outs]
@@ -58,15 +47,6 @@ def _untouched(found: Sequence[tuple[int | None, Any]], given: Sequence[Any], re
     return [
         given[i] if i is not None else out if own is None else own for (i, own), out in zip(found, results, strict=True)
     ]
-
-
-def _with_aux(out: Any) -> tuple[Any, Any]:
-    """The result of a function with aux output, taken apart; TypeError unless it is a pair."""
-    if not isinstance(out, (tuple, list)) or len(out) != 2:
-        raise TypeError(
-            f"expected function with aux output to return a two-element tuple, but got type {type(out)} with value {out!r}"
-        )
-    return out[0], out[1]
 
 
 @user_facing
@@ -92,7 +72,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
             f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
             f"{type(tangents).__name__}."
         )
-    ps, structure = _values(tuple(primals))
+    ps, structure = flat_arrays(tuple(primals))
     tangent_leaves, t_structure = tree_flatten(tuple(tangents))
     if structure != t_structure or isinstance(primals, tuple) != isinstance(tangents, tuple):
         raise TypeError(
@@ -133,18 +113,19 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     >>> y, f_jvp(1.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
-    ps, structure = _values(primals)
+    ps, structure = flat_arrays(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
     lin = linearize_flat(flat, ps)
 
     f_jvp = pushing(linear_map(lin, ps, structure, notes[0]), lin.residuals)
     out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(primals), lin.results))
-    notes[1] = _strip(notes[1])
+    notes[1] = strip_tangents(notes[1])
     check_leaks(notes[2], "linearize")
     return (out, f_jvp, notes[1]) if has_aux else (out, f_jvp)
 
 
-def _strip(tree: Any) -> Any:
+def strip_tangents(tree: Any) -> Any:
+    """The tree with the primals of tracers whose trace is closed."""
     return tree_map(lambda x: x.primal if isinstance(x, JVPTracer) and x.owner.closed else x, tree)
 
 
@@ -168,7 +149,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     (Array(3., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
     """
     _check_reduce_axes(reduce_axes)
-    out, f_vjp, aux, found = _vjp(fun, primals, has_aux)
+    out, f_vjp, aux, found = pullback(fun, primals, has_aux)
     leaves, structure = tree_flatten(out)
     out = tree_unflatten(structure, _untouched(found, tree_leaves(primals), leaves))
     return (out, f_vjp, aux) if has_aux else (out, f_vjp)
@@ -181,54 +162,16 @@ def _check_reduce_axes(axes: Any) -> None:
         )
 
 
-def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, Any, Any, Any]:
+def pullback(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, Any, Any, Any]:
     """The result as arrays, the pullback, the aux tree, and the notes for `_untouched`."""
-    ps, structure = _values(primals)
+    ps, structure = flat_arrays(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
     lin = linearize_flat(flat, ps)
     f_vjp = pulling(linear_map(lin, ps, structure, notes[0]), lin.residuals)
     out = tree_unflatten(notes[0], lin.results)
-    notes[1] = _strip(notes[1])
+    notes[1] = strip_tangents(notes[1])
     check_leaks(notes[2], "vjp")
     return out, f_vjp, notes[1], notes[3]
-
-
-def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int, ...]:
-    if argnums is None:
-        raise TypeError("argnums takes an int or a collection of ints, got None")
-    nums = as_nums(argnums, "argnums")
-    if not nums:
-        raise ValueError(f"{name}: argnums names no argument.")
-    short = TypeError if name.startswith("grad") else ValueError
-    from_beginning(nums, len(args))
-    for n in nums:
-        if n >= len(args):
-            raise short(
-                f"differentiating with respect to argnums={argnums} requires at least {n + 1} positional arguments to be "
-                f"passed by the caller, but got only {len(args)} positional arguments."
-            )
-    chosen = tuple(n % len(args) for n in nums)
-    if len(set(chosen)) != len(chosen):
-        raise TypeError(f"argnums={argnums} names an argument twice.")
-    return chosen
-
-
-def _check_input(x: Any, holomorphic: bool, allow_int: bool, name: str) -> None:
-    dtype = x.dtype
-    if holomorphic:
-        if not issubdtype(dtype, np.complexfloating):
-            raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got {dtype.name}.")
-    elif name == "jacfwd" and issubdtype(dtype, np.complexfloating):
-        raise TypeError(
-            f"{name} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name}. For "
-            "holomorphic differentiation, pass holomorphic=True; for complex functions use vjp."
-        )
-    elif not allow_int and not issubdtype(dtype, np.inexact):
-        raise TypeError(
-            f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
-            f"np.inexact), but got {dtype.name}. "
-            "If you want to use Boolean- or integer-valued inputs, use vjp or set allow_int to True."
-        )
 
 
 def _check_scalar(out: Any, holomorphic: bool, name: str) -> Any:
@@ -238,20 +181,8 @@ def _check_scalar(out: Any, holomorphic: bool, name: str) -> Any:
     value = leaves[0]
     if value.ndim:
         raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {value.shape}.")
-    _check_output(value, holomorphic, name)
+    check_output(value, holomorphic, name)
     return value
-
-
-def _check_output(value: Any, holomorphic: bool, name: str) -> None:
-    if holomorphic and not issubdtype(value.dtype, np.complexfloating):
-        raise TypeError(
-            f"{name} with holomorphic=True requires outputs with complex dtype, but got {value.dtype.name}."
-        )
-    if not holomorphic and not issubdtype(value.dtype, np.floating):
-        raise TypeError(
-            f"{name} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
-            f"{value.dtype.name}."
-        )
 
 
 def value_and_grad(
@@ -283,10 +214,10 @@ def value_and_grad(
     @wraps(fun)
     @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        nums = _check_argnums(argnums, args, "grad")
+        nums = check_argnums(argnums, args, "grad")
         chosen = [args[n] for n in nums]
         for leaf in tree_flatten(chosen)[0]:
-            _check_input(as_value(leaf), holomorphic, allow_int, "grad")
+            check_input(as_value(leaf), holomorphic, allow_int, "grad")
 
         def partial(*picked: Any) -> Any:
             full_args = list(args)
@@ -295,7 +226,7 @@ def value_and_grad(
             return cast(Callable[..., Any], fun)(*full_args, **kwargs)
 
         _check_reduce_axes(reduce_axes)
-        out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
+        out, pull, *aux = pullback(partial, tuple(chosen), has_aux)[: 2 + has_aux]
         value = _check_scalar(out, holomorphic, "grad")
         one = filled(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
@@ -341,156 +272,6 @@ def grad(
     return described(wrapped, f"Gradient of {{}} with respect to positional argument(s) {argnums}.")
 
 
-def _basis(values: Sequence[Any]) -> list[Any]:
-    """One-hot tangents: for each value an array with a leading dim over all elements of all values."""
-    total = sum(v.size for v in values)
-    out, start = [], 0
-    for v in values:
-        rows = np.zeros((total, v.size), v.dtype)
-        rows[start : start + v.size] = np.eye(v.size, dtype=v.dtype)
-        out.append(convert(as_array(rows.reshape(total, *v.shape)), v.dtype, v.aval.weak_type))
-        start += v.size
-    return out
-
-
-def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
-    """A Jacobian over all elements as one array per value, its element dims unfolded."""
-
-    out, start = [], 0
-    for v in values:
-        axis = 0 if leading else stacked.ndim - 1
-        part = slice_in_dim(stacked, start, start + v.size, axis=axis)
-        rest = stacked.shape[1:] if leading else stacked.shape[:-1]
-        out.append(reshape(part, (*v.shape, *rest) if leading else (*rest, *v.shape)))
-        start += v.size
-    return out
-
-
-def jacfwd(
-    fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[P, Any]:
-    """A function that gives the Jacobian of `fun` by forward mode, one column per input element: for tall Jacobians.
-    f[n] -> f[m] has the Jacobian f[m, n]; trees nest, those of results outside.
-
-    Args:
-        argnums: the position or positions of the arguments to differentiate in.
-        has_aux: `fun` returns a pair (value, aux); so does the result: (derivative, aux).
-        holomorphic: `fun` is holomorphic, its arguments and results complex.
-
-    Raises:
-        TypeError: an argument is no float, or complex without `holomorphic`.
-
-    >>> jax.jacfwd(lambda x: jnp.array([x[0] * x[1], x[0]]))(jnp.array([2.0, 3.0]))
-    Array([[3., 2.],
-           [1., 0.]], dtype=float32)
-    """
-
-    @wraps(fun)
-    @user_facing
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        nums = _check_argnums(argnums, args, "jacfwd")
-        chosen = tuple(args[n] for n in nums)
-        ps, structure = _values(chosen)
-        for p in ps:
-            _check_input(p, holomorphic, False, "jacfwd")
-        aux: list[Any] = []
-
-        def partial(*leaves: Any) -> Any:
-            full_args = list(args)
-            for n, value in zip(nums, tree_unflatten(structure, leaves), strict=True):
-                full_args[n] = value
-            out = cast(Callable[..., Any], fun)(*full_args, **kwargs)
-            if has_aux:
-                out, found = _with_aux(out)
-                aux[:] = [found]
-            return out
-
-        def push(*tangents: Any) -> Any:
-            pushed = jvp(partial, tuple(ps), tangents)[1]
-            for leaf in tree_flatten(pushed)[0] if holomorphic else ():
-                _check_output(leaf, holomorphic, "jacfwd")
-            return pushed
-
-        columns = vmap(push, out_axes=-1)(*_basis(ps))
-        jacobian = tree_map(lambda c: _argument_tree(_split(c, ps, leading=False), structure, argnums), columns)
-        return (jacobian, _strip(aux[0])) if has_aux else jacobian
-
-    return described(wrapped, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
-
-
-def _argument_tree(parts: list[Any], structure: PyTreeDef, argnums: Any) -> Any:
-    tree = tree_unflatten(structure, parts)
-    return tree if isinstance(argnums, Iterable) else tree[0]
-
-
-def jacrev(
-    fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
-) -> Callable[P, Any]:
-    """A function that gives the Jacobian of `fun` by reverse mode, one row per output element: for wide Jacobians. f[n]
-    -> f[m] has the Jacobian f[m, n]; trees nest, those of results outside.
-
-    Args:
-        argnums: the position or positions of the arguments to differentiate in.
-        has_aux: `fun` returns a pair (value, aux); so does the result: (derivative, aux).
-        holomorphic: `fun` is holomorphic, its arguments and results complex.
-        allow_int: integer arguments are taken; their gradients are of dtype float0.
-
-    Raises:
-        TypeError: an argument is no float, or complex without `holomorphic`.
-
-    >>> jax.jacrev(lambda x: x**2)(jnp.array([1.0, 2.0]))
-    Array([[2., 0.],
-           [0., 4.]], dtype=float32)
-    """
-
-    @wraps(fun)
-    @user_facing
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        nums = _check_argnums(argnums, args, "jacrev")
-        chosen = tuple(args[n] for n in nums)
-        for leaf in tree_flatten(chosen)[0]:
-            _check_input(as_value(leaf), holomorphic, allow_int, "jacrev")
-
-        def partial(*picked: Any) -> Any:
-            full_args = list(args)
-            for n, value in zip(nums, picked, strict=True):
-                full_args[n] = value
-            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
-
-        out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
-        outs, out_structure = tree_flatten(out)
-        for leaf in outs:
-            _check_output(leaf, holomorphic, "jacrev")
-        rows = vmap(lambda *cts: pull(tree_unflatten(out_structure, cts)))(*_basis(outs))
-        leaves, structure = tree_flatten(rows)
-        split = [_split(leaf, outs, leading=True) for leaf in leaves]
-        per_out = [_argument_tree([s[i] for s in split], structure, argnums) for i in range(len(outs))]
-        jacobian = tree_unflatten(out_structure, per_out)
-        return (jacobian, aux[0]) if has_aux else jacobian
-
-    return described(wrapped, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
-
-
-jacobian = jacrev
-
-
-def hessian(
-    fun: Callable[P, Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[P, Any]:
-    """A function that gives the second derivatives of `fun`, forward over reverse: for f[n] -> f[] a matrix f[n, n].
-
-    Args:
-        argnums: the position or positions of the arguments to differentiate in.
-        has_aux: `fun` returns a pair (value, aux); so does the result: (derivative, aux).
-        holomorphic: `fun` is holomorphic, its arguments and results complex.
-
-    >>> jax.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 2.0]))
-    Array([[4., 2.],
-           [2., 0.]], dtype=float32)
-    """
-    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
-
-
 def fwd_and_bwd(
     fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -506,7 +287,7 @@ def fwd_and_bwd(
     """
 
     def fwd(*args: Any, **kwargs: Any) -> Any:
-        nums = _check_argnums(argnums, args, "fwd_and_bwd")
+        nums = check_argnums(argnums, args, "fwd_and_bwd")
 
         def partial(*picked: Any) -> Any:
             full_args = list(args)
