@@ -17,9 +17,11 @@ from shardwise.transforms.derivatives.checkpoint import RECOMPUTE as _RECOMPUTE
 from shardwise.transforms.derivatives.checkpoint import SAVEABLE as _SAVEABLE
 from shardwise.transforms.derivatives.checkpoint import Offload as _Offload
 from shardwise.transforms.derivatives.checkpoint import checkpoint as checkpoint
+from shardwise.transforms.derivatives.checkpoint import checkpoint_op
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.derivatives.checkpoint import remat as remat
 from shardwise.transforms.interpreters.linearize import linearize_flat
+from shardwise.transforms.jit.jit_op import jit_op
 
 Saveable, Recompute, Offloadable = _SAVEABLE, _RECOMPUTE, _Offload
 
@@ -46,9 +48,9 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
         v: f"from the argument {_argument(f, path)}"
         for v, (path, _) in zip(program.inputs[program.num_consts :], paths, strict=True)
     }
-    found = [(r.aval, _origin(program, r, names), getattr(r, "variable", None)) for r in lin.residuals]
-    order: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
-    return [(aval, origin) for aval, origin, _ in sorted(found, key=lambda one: order.get(one[2], len(order)))]
+    order = {v: i for i, v in enumerate([*program.inputs, *[o for eqn in program.equations for o in eqn.outputs]])}
+    made = sorted(lin.residuals, key=lambda r: order.get(getattr(r, "variable", None), -1))
+    return [(r.aval, _origin(program, getattr(r, "variable", None), names)) for r in made]
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:
@@ -58,25 +60,31 @@ def _argument(f: Callable[..., Any], path: Any) -> str:
     if path[0].idx == 1:  # by keyword
         return f"{first.key}{rest}"
     try:
-        names = list(inspect.signature(f).parameters)
+        parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
-        names = []
-    return f"{names[first.idx] if first.idx < len(names) else f'[{first.idx}]'}{rest}"
+        parameters = []
+    before = [p for p in parameters[: first.idx + 1] if p.kind is not p.VAR_POSITIONAL]
+    if first.idx < len(before):
+        return f"{before[first.idx].name}{rest}"
+    packed = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+    return f"{packed[0]}[{first.idx - len(before)}]{rest}" if packed else f"[{first.idx}]{rest}"
 
 
-def _origin(program: Program, residual: Any, names: dict[Any, str]) -> str:
-    return _origin_of(program, getattr(residual, "variable", None), names)
-
-
-def _origin_of(program: Program, var: Any, names: dict[Any, str]) -> str:
+def _origin(program: Program, var: Any, names: dict[Any, str]) -> str:
+    """What made a value: of what a checkpointed or compiled function hands out, the equation in it."""
     if var in names:
         return names[var]
     for eqn in program.equations:
-        if var in eqn.outputs:
-            if eqn.op is offload_p:
-                return _origin_of(program, eqn.inputs[0], names)
-            named = f"named '{eqn.params['name']}'" if eqn.op is name_p else f"output of {eqn.op.name}"
-            return f"{named} from {source_text(eqn.source)}"
+        if var not in eqn.outputs:
+            continue
+        if eqn.op is offload_p:
+            return _origin(program, eqn.inputs[0], names)
+        if eqn.op in (checkpoint_op, jit_op):
+            inner: Program = eqn.params["program"]
+            given = {v: _origin(program, x, names) for v, x in zip(inner.inputs, eqn.inputs, strict=True)}
+            return _origin(inner, inner.outputs[eqn.outputs.index(var)], given)
+        named = f"named '{eqn.params['name']}'" if eqn.op is name_p else f"output of {eqn.op.name}"
+        return f"{named} from {source_text(eqn.source)}"
     return "from a constant"
 
 

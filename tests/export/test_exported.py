@@ -11,7 +11,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import export, lax
-from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import AbstractMesh, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
 S = jax.ShapeDtypeStruct
@@ -159,6 +159,18 @@ def test_meshes():
             loaded.call(arg)
     with pytest.raises(ValueError, match="does not match the mesh used for export"):
         loaded.in_shardings_jax(Mesh(devices, ("y",)))
+
+
+def test_structs_over_abstract_meshes():
+    mesh = AbstractMesh((4,), ("a",))
+    over = NamedSharding(mesh, P("a"))
+    f = carried(export.export(jax.jit(lambda x: x * 2))(S((32,), jnp.int32, sharding=over)))
+    assert f.nr_devices == 4
+    assert f.in_shardings_jax(mesh) == (over,)
+    with pytest.raises(ValueError, match="exported for 4 devices"):
+        f.call(np.arange(32, dtype=np.int32))
+    placed = jax.device_put(np.arange(32, dtype=np.int32), over.update(mesh=jax.make_mesh((4,), ("a",))))
+    assert f.call(placed).tolist() == list(range(0, 64, 2))
 
 
 def test_shard_map():

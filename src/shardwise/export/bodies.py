@@ -14,7 +14,7 @@ import numpy as np
 from shardwise.base.caches import Bounded
 from shardwise.base.tree import PyTreeDef
 from shardwise.engine.array import ArrayImpl
-from shardwise.engine.signature import signature
+from shardwise.engine.signature import Signature, signature
 from shardwise.export.dims import evaluated
 from shardwise.export.samples import Samples
 from shardwise.export.scopes import SymbolicScope
@@ -34,6 +34,7 @@ from shardwise.ir import (
 from shardwise.passes import inline_calls
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
+from shardwise.transforms.jit.abstract import Abstract
 from shardwise.transforms.jit.jit_op import jit_op
 from shardwise.transforms.jit.stages import Traced
 
@@ -324,9 +325,16 @@ def _called(trace: Traced) -> tuple[Program, list[Any]]:
 def _shardings(trace: Traced) -> tuple[tuple[NamedSharding | None, ...], tuple[NamedSharding | None, ...]]:
     """Those of arguments and results over abstract meshes, None where nothing is said."""
     asked = trace._wrapped._asked.of_arguments(trace._call)
-    own = [sig.sharding if sig.committed else None for sig in trace._sigs]
+    own = [_own_sharding(x, sig) for x, sig in zip(trace._call.leaves, trace._sigs, strict=True)]
     ins = [_abstract(a if a is not None else b) for a, b in zip(asked, own, strict=True)]
     return tuple(ins), tuple(map(_abstract, trace._chosen))
+
+
+def _own_sharding(leaf: Any, sig: Signature) -> Sharding | None:
+    """What an argument itself says: that of an array which is placed, or of a struct, which may lie on an `AbstractMesh`."""
+    if isinstance(leaf, Abstract) and leaf.over is not None:
+        return leaf.over
+    return sig.sharding if sig.committed else None
 
 
 def _abstract(sharding: Sharding | None) -> NamedSharding | None:

@@ -174,6 +174,22 @@ def test_print_saved_residuals(capsys: Any) -> None:
     assert len(lines) == 3
 
 
+def test_saved_residuals_name_what_made_them() -> None:
+    def two(*layers: Any) -> Any:
+        return sw.checkpoint(jnp.sin)(jnp.sin(layers[1]) * layers[0]["w"])
+
+    def origins(f: Any, *args: Any) -> list[str]:
+        return [origin.partition(" from test")[0] for _, origin in saved_residuals(f, *args)]
+
+    found = ["from the argument layers[0]['w']", "output of sin", "output of cos", "output of mul"]
+    assert origins(two, {"w": 2.0}, 3.0) == found  # in the order of the program
+    assert sorted(origins(sw.jit(two), {"w": 2.0}, 3.0)) == sorted(found)
+    keeps = sw.checkpoint(layer, policy=policies.save_only_these_names("product"))
+    dots = sw.checkpoint(layer, policy=policies.dots_saveable)
+    assert origins(keeps, W, X)[2:] == ["named 'product'"]
+    assert origins(dots, W, X)[2:] == ["output of dot_general"]
+
+
 def test_same_as_jax() -> None:
     jax = pytest.importorskip("jax")
     theirs = jax.grad(lambda w, x: jax.numpy.sum(jax.checkpoint(lambda w, x: jax.numpy.tanh(x @ w))(w, x)))(W, X)
