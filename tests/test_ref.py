@@ -34,6 +34,25 @@ def test_read_and_write() -> None:
         r[0]
 
 
+def test_what_is_written_is_strongly_typed() -> None:
+    r = sw.new_ref(0)
+    assert r[...].weak_type
+    r[...] += 1
+    assert not r[...].weak_type and str(r) == "Ref(1, dtype=int32)"
+    written = sw.new_ref(0)
+    sw.jit(lambda to: to.set(2))(written)
+    assert not written[...].weak_type
+
+    def count(i: Any, _: Any) -> Any:
+        inner[...] += i
+        return i + 1, None
+
+    inner = sw.new_ref(0)
+    assert sw.lax.scan(count, 0, length=4)[0] == 4
+    assert int(inner[...]) == 6
+    assert inner.unsafe_buffer_pointer() == inner[...].unsafe_buffer_pointer()
+
+
 def test_in_traced_functions() -> None:
     def f(x):
         r = sw.new_ref(x)

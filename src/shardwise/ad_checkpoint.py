@@ -48,7 +48,9 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
         v: f"from the argument {_argument(f, path)}"
         for v, (path, _) in zip(program.inputs[program.num_consts :], paths, strict=True)
     }
-    order = {v: i for i, v in enumerate([*program.inputs, *[o for eqn in program.equations for o in eqn.outputs]])}
+    order: dict[Any, int] = {
+        v: i for i, v in enumerate([*program.inputs, *[o for eqn in program.equations for o in eqn.outputs]])
+    }
     made = sorted(lin.residuals, key=lambda r: order.get(getattr(r, "variable", None), -1))
     return [(r.aval, _origin(program, getattr(r, "variable", None), names)) for r in made]
 

@@ -125,7 +125,7 @@ class _Place:
             )
         else:
             new = _with_part(held, index, given, how)
-        self.put(as_array(convert(new, held.dtype, held.weak_type)))
+        self.put(as_array(convert(new, held.dtype, False)))
 
     @property
     def at(self) -> _Parts:
@@ -275,6 +275,10 @@ class Ref(Reference, _Place):
     def share(self) -> None:
         """Note that the array is not the Ref's alone."""
         self._shared = True
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the array's data; ValueError where several devices hold it."""
+        return self.held().unsafe_buffer_pointer()
 
     def release(self) -> Array:
         """Give up the array and return it."""

@@ -86,9 +86,7 @@ def run_job(job: Job, python: Path, results: Path, ours: bool) -> dict[str, list
     """The results of a job's pages by their names, cell by cell; of a process that died, those until then."""
     name = _stem(job)
     given, out = results / f"{name}.pages", results / f"{name}.{'here' if ours else 'jax'}"
-    given.write_text(
-        json.dumps([asdict(page) | {"folder": str(job.folder), "given": job.given} for page in job.pages])
-    )
+    given.write_text(json.dumps([asdict(page) | {"folder": str(job.folder), "given": job.given} for page in job.pages]))
     out.unlink(missing_ok=True)
     command = [str(python), "-W", "ignore"]
     command += ["-m", "shardwise", "run", "--dialect", "latest", "--devices", "8"] if ours else []

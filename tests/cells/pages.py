@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TRANSPARENT = re.compile(r"^(\s*)%{1,2}(?:time|timeit|prun)\s+(?:-\w+\s*\d*\s+)*(.*)$")
-_FENCE = re.compile(r"^(?P<indent>[ ]*)```\{?(?P<kind>[\w-]+)\}?(?P<rest>[^\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?P<indent>[ ]*)```\{?(?P<kind>[\w-]+)\}?(?P<rest>[^\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$", re.M | re.S
+)
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,8 @@ class Types:
     """Whether types print the axes over which values vary, are unreduced or reduced."""
     str_is_short: bool = differs(False, True)
     """Whether `str` of a type is as short as `~f32[2]`; else it is its repr."""
-    tracer_text: str = differs("Traced<{aval!r}>with<{trace}>", "{kind}({aval})")
-    """`repr(tracer)`, as a format of its type, its kind and the kind of its trace."""
+    tracers_show_values: bool = differs(False, True)
+    """Whether `repr(tracer)` shows the values that it holds; else its type and its trace."""
     vma_checked: bool = differs(False, True)
     """Whether branches, carries and collectives must agree in the axes over which their values vary."""
     like_copies_vma: bool = differs(False, True)

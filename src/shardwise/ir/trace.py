@@ -42,6 +42,7 @@ class Trace:
     """Interprets op calls; subclasses are final. Those of libraries say by `process_primitive` what becomes of calls of primitives."""
 
     __slots__ = ("__weakref__", "closed")
+    is_linear = False  # whether it records only what touches its inputs
 
     def __init__(self) -> None:
         self.closed = False
@@ -92,9 +93,14 @@ class Tracer(Array):
         return ""
 
     def __repr__(self) -> str:
-        return config.dialect.types.tracer_text.format(aval=self.aval, kind=self._kind, trace=self._trace_kind)
+        if config.dialect.types.tracers_show_values:
+            return self._text()
+        return f"Traced<{self.aval!r}>with<{self._trace_kind}>"
 
-    _kind = "JitTracer"
+    def _text(self) -> str:
+        """What it is, and what it holds."""
+        return f"JitTracer({self.aval})"
+
     _trace_kind = "DynamicJaxprTrace"
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -302,8 +308,6 @@ class ProgramTrace(Trace):
     """Records every op call as an equation."""
 
     show: Callable[[ProgramTracer], str] | None = None  # the text of a value, where it is not that of its type
-    is_linear = False  # whether it records only what touches its inputs
-
     __slots__ = (
         "arg_names",
         "captured",

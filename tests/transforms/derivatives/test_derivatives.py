@@ -148,6 +148,13 @@ def test_derivatives_at_python_numbers_are_weak_as_these_are() -> None:
     assert not sw.grad(lambda w: jnp.sum(w * x))(np.float32(1)).weak_type
 
 
+def test_cotangents_through_parts_of_complex_numbers_are_strong() -> None:
+    for f in (jnp.real, jnp.imag, jnp.abs, lambda z: jnp.real(z * z)):
+        assert not sw.grad(f)(1 + 2j).weak_type
+    assert not sw.grad(lambda x: jnp.imag(sw.lax.complex(1.0, x)))(2.0).weak_type
+    assert sw.grad(lambda z: z * z, holomorphic=True)(1 + 2j).weak_type
+
+
 def test_what_is_asked_for_is_checked() -> None:
     with pytest.raises(TypeError, match="callable"):
         sw.grad(3)  # type: ignore[arg-type]

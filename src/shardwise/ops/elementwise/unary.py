@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype
-from shardwise.ir import Array, Equation, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.by_dtype import by_dtype
@@ -149,8 +149,20 @@ abs_p = elementwise_op("abs", _abs, "ifc", ufunc_of=_abs_of, emit=ir.ABS, result
 square_p = elementwise_op(
     "square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, _doubled(x))
 )
+
+
+def _zero(ct: Any) -> Literal:
+    """The other part of a cotangent. It is strongly typed, and so is the cotangent of what was a Python number, as in JAX."""
+    return literal(0.0, ct.dtype)
+
+
 real_p = elementwise_op(
-    "real", np.real, "c", result=real_part_dtype, push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0)
+    "real",
+    np.real,
+    "c",
+    result=real_part_dtype,
+    push=lambda t, y, x: do.real(t),
+    pull=lambda ct, x: do.complex(ct, _zero(ct)),
 )
 imag_p = elementwise_op(
     "imag",
@@ -158,7 +170,7 @@ imag_p = elementwise_op(
     "c",
     result=real_part_dtype,
     push=lambda t, y, x: do.imag(t),
-    pull=lambda ct, x: do.complex(0, do.neg(ct)),
+    pull=lambda ct, x: do.complex(_zero(ct), do.neg(ct)),
 )
 conj_p = define_op(
     "conj",

@@ -47,7 +47,6 @@ class BatchTracer(Tracer):
     """A value with one more dim, `dim`, than it shows."""
 
     __slots__ = ("dim", "value")
-    _kind = "BatchTracer"
     _trace_kind = "BatchTrace"
 
     def __init__(self, trace: BatchTrace, value: Any, dim: int) -> None:
@@ -57,6 +56,9 @@ class BatchTracer(Tracer):
         aval = value.aval
         shape = aval.shape[:dim] + aval.shape[dim + 1 :]
         self.aval = aval.update(shape=shape, spec=aval.spec[:dim] + aval.spec[dim + 1 :])
+
+    def _text(self) -> str:
+        return f"VmapTracer(aval={self.aval}, batched={self.value.aval})"
 
 
 class BatchTrace(Trace):

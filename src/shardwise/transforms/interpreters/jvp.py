@@ -31,7 +31,6 @@ class JVPTracer(Tracer):
     """A value and its tangent (None where zero)."""
 
     __slots__ = ("primal", "tangent")
-    _kind = "JVPTracer"
     _trace_kind = "JVPTrace"
 
     def __init__(self, trace: JVPTrace, primal: Any, tangent: Any) -> None:
@@ -46,6 +45,12 @@ class JVPTracer(Tracer):
         if name in ("tangent", "primal"):
             raise AttributeError(name)
         return super().__getattr__(name)
+
+    def _text(self) -> str:
+        owner = getattr(self.tangent, "owner", None)
+        if owner is not None and owner.is_linear:  # reverse mode only records what happens to the tangent
+            return f"GradTracer(primal={self.primal}, typeof(tangent)={self.tangent.aval.str_short(short_dtypes=True)})"
+        return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
 
     def __bool__(self) -> bool:
         return bool(self.primal)
