@@ -160,6 +160,8 @@ class Op:
     ahead           ``(in_types, params)``: begins to load, in the background, what the kernel will need; called before what else is done
                     to compile.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
+    columns         ``(env, params) -> callable(operand, *columns, *others)`` for ops whose operand 1 has vectors of positions: the
+                    kernel for vectors whose columns are operands of their own, each with a last dim of size 1.
     across          like `compile`, for ops that need data of other devices (collectives, and sums over `sum_axes`): their kernel where
                     the device grid lies over several processes.
     transcendental  costs count its result's elements as transcendentals, not as flops.
@@ -234,6 +236,7 @@ class Op:
     eager: Callable[..., Any] | None = None
     ahead: Callable[..., None] | None = None
     compile: Callable[..., Any] | None = None
+    columns: Callable[..., Any] | None = None
     across: Callable[..., Any] | None = None
     effects: bool | Callable[[Params], bool] = False
     calls_user: bool = False

@@ -2,8 +2,8 @@
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
-    wide_products -> outer_products -> cut_pieces -> crossing_reductions
-                  -> schedule -> epilogues                                 `FUSING`, if there are large values
+    wide_products -> outer_products -> cut_pieces -> columns_apart
+                  -> crossing_reductions -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
 Comes in: a `Module`, which is a program with its known layouts, and the `Context` that it is compiled for. A pass returns a new module
@@ -243,6 +243,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products"),
     _later("outer_products", "with_outer_products"),
     _later("cut_pieces", "with_cut_pieces"),
+    _later("columns_apart", "with_columns_apart"),
     _later("crossing_reductions", "with_crossing_reductions"),
     _later("schedule", "schedule"),
     _later("epilogues", "with_epilogues"),

@@ -20,7 +20,7 @@ from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
-from shardwise.ops.indexing.gather_kernel import filling, gather_compile, gather_kernel
+from shardwise.ops.indexing.gather_kernel import filling, gather_columns, gather_compile, gather_kernel
 from shardwise.ops.indexing.permutation import gather_partition
 from shardwise.ops.indexing.window_numbers import (
     GatherDimensionNumbers,
@@ -277,6 +277,7 @@ gather_p = define_op(
     type_rule=_gather_type,
     kernel=gather_kernel,
     compile=gather_compile,
+    columns=gather_columns,
     across=summing(gather_kernel, gather_compile),
     absorbs=all_reduce,
     rule=_gather_rule,

@@ -7,7 +7,7 @@ kernel computes the sum (`sum_axes`), it reads each window once from the joined 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,8 @@ from shardwise.base.dtypes import iinfo, isdtype
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, join
-from shardwise.ops.indexing.row_loops import Grid, taken_along, taken_rows
+from shardwise.ops.indexing.row_loops import taken_along, taken_rows
+from shardwise.ops.indexing.row_places import Grid, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_windows
 from shardwise.runtime.copies import take_positions
@@ -65,7 +66,8 @@ def gather_kernel(
         part = gather_kernel(env, operand, indices, **given, wrap_negative=wrap_negative, operand_axes=operand_axes)
         return merged(env, part, sum_axes)
     if not begins:
-        rows = _gather_rows(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+        columns = [indices[..., c] for c in range(indices.shape[-1])]
+        rows = _gather_rows(operand, columns, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
         if rows is not None:
             return rows
         along = _gather_along(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
@@ -104,6 +106,22 @@ def gather_kernel(
             value = np.where(widen(np.broadcast_to(first, index_shape)), value, absent(out.dtype))
         out = np.where(widen(outside), value, out)
     return out
+
+
+def gather_columns(env: Env, params: Params) -> Callable[..., Block]:
+    """`Op.columns` of `gather`."""
+    return partial(_gather_columns, env, params)
+
+
+def _gather_columns(env: Env, params: Params, operand: Block, *columns: Block) -> Block:
+    """The windows at vectors of positions that are given column by column, each ``loops + batch + (1,)``."""
+    if not params["operand_axes"] and not params.get("sum_axes"):
+        same = np.broadcast_arrays(*(c[..., 0] for c in columns))
+        how = [params[k] for k in ("dimension_numbers", "slice_sizes", "mode", "fill_value", "wrap_negative")]
+        rows = _gather_rows(operand, same, env.lead, *how)
+        if rows is not None:
+            return rows
+    return gather_kernel(env, operand, joined_columns(columns), **params)
 
 
 def absent(dtype: np.dtype[Any]) -> Block:
@@ -159,7 +177,7 @@ def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int |
 
 def _gather_rows(
     operand: Block,
-    indices: Block,
+    columns: Sequence[Block],
     lead: int,
     numbers: GatherDimensionNumbers,
     slice_sizes: tuple[int, ...],
@@ -167,10 +185,16 @@ def _gather_rows(
     fill_value: Any,
     wrap: bool,
 ) -> Block | None:
-    """The common case: whole rows at positions in a run of dims, the same on all devices. None in other cases."""
-    rank, batch = operand.ndim - lead, indices.ndim - 1 - lead
-    first = run_of_dims(numbers, rank, batch)
-    if first is None or math.prod(indices.shape[:lead]) != 1:
+    """The common case: whole rows at positions in a run of dims. None in other cases.
+
+    `columns` are the positions' numbers for each indexed dim, of one shape. If these differ between devices, the operand may not.
+    """
+    if not columns:
+        return None
+    loops, batch = columns[0].shape[:lead], columns[0].shape[lead:]
+    rank = operand.ndim - lead
+    first = run_of_dims(numbers, rank, len(batch))
+    if first is None:
         return None
     count = len(numbers.start_index_map)
     shape = operand.shape[lead:]
@@ -182,15 +206,15 @@ def _gather_rows(
         run, rest = shape[first : first + count], shape[first + count :]
         table = operand.reshape(math.prod(run), math.prod(rest))
         grid = Grid.of(run, [d - first for d in numbers.start_index_map])
-        found = taken_rows(table, indices.reshape(-1, count), fill, grid=grid, wrap=wrap)
+        found = taken_rows(table, [c.reshape(-1) for c in columns], fill, grid=grid, wrap=wrap)
         if found is not None:
-            before = (*operand.shape[:lead], *shape[:first])
-            return found.reshape(*before, *indices.shape[lead:-1], *rest)
-    starts: list[Block] = [indices] * count
+            return found.reshape(*loops, *shape[:first], *batch, *rest)
+    if math.prod(loops) != 1:
+        return None
+    starts: list[Block] = list(columns)
     outside: Block | None = None
-    for i, d in enumerate(numbers.start_index_map):
-        column = indices.reshape(indices.shape[lead:])[..., i]
-        starts[d - first], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
+    for column, d in zip(columns, numbers.start_index_map, strict=True):
+        starts[d - first], inside = in_bounds(column.reshape(batch), shape[d], shape[d] - 1, wrap)
         if inside is not None and mode is GatherScatterMode.FILL_OR_DROP:
             outside = ~inside if outside is None else outside | ~inside
     before = lead + first

@@ -1,45 +1,24 @@
 """Compiled loops that read, put or combine rows of a table at given positions, and check bounds as they move each row.
 
-A position is one number, or one for each of the table's leading dims: `grid` has the sizes of these dims and the steps between rows.
-
 Threads that write divide the columns among them; with few columns, one thread does all. Repeated positions combine every row, in
 order. Threads that read divide the positions.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.ops.indexing.row_places import Form, Grid, Places, RowVectors, number_at, row_at
 from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine import TYPES, Lane, Lanes, available, run_in_parts, thread_count
+from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The dims that the numbers of a position count in.
-
-    Attributes:
-        sizes: of the dim of each number.
-        steps: from one row of that dim to the next, in rows of the table.
-    """
-
-    sizes: tuple[int, ...]
-    steps: tuple[int, ...]
-
-    @classmethod
-    def of(cls, shape: Sequence[int], dims: Sequence[int]) -> Grid:
-        """The grid of a table whose leading dims have `shape`, with positions whose numbers are for the dims `dims`."""
-        return cls(tuple(shape[d] for d in dims), tuple(math.prod(shape[d + 1 :]) for d in dims))
 
 
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
@@ -67,7 +46,7 @@ _BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64
 
 def combined_rows(
     table: Block,
-    position: Block,
+    position: Block | Sequence[Block],
     rows: Block,
     ufunc: Any,
     *,
@@ -78,10 +57,12 @@ def combined_rows(
     """``table[position[i]] = ufunc(table[position[i]], rows[i])`` for each i in order; `ufunc` None puts the rows.
 
     `wrap`: negative positions count from the end. Positions out of bounds are skipped, or clamped if `clip`. Returns False, and
-    changes nothing, if no code exists. `table` is C-contiguous, of shape (n, columns); `position` has one dim, or, with a `grid`,
-    a second one for the numbers of each position.
+    changes nothing, if no code exists. `table` is C-contiguous, of shape (n, columns); `position` as `Places.of` takes it.
     """
-    if rows.size < FEWEST or ufunc not in _WRITERS or not _handles(position) or not available():
+    if rows.size < FEWEST or ufunc not in _WRITERS or not available():
+        return False
+    places = Places.of(position, grid, len(table))
+    if not places.is_readable:
         return False
     rows = np.ascontiguousarray(rows)
     if ufunc is None and table.itemsize in _BY_SIZE:
@@ -93,27 +74,20 @@ def combined_rows(
         return False
     if dtype.kind == "b" and ufunc not in (np.minimum, np.maximum):
         return False
-    columns = table.shape[1]
+    columns, form = table.shape[1], places.form(wrap, clip)
     threads = thread_count() if rows.size >= _SHARED else 1
-    position = np.ascontiguousarray(position)
-    places = _places(table, grid)
-    loop = _combining(ufunc, dtype.name, position.dtype.name, len(places) // 2, columns < 4, wrap, clip)
+    if columns == 1:
+        index = "int32" if places.fits_int32 and len(table) < 1 << 31 else "int64"
+        loop = _combining_elements(ufunc, dtype.name, form, index)
+    else:
+        loop = _combining(ufunc, dtype.name, form, _known(columns))
     if columns < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size) and _apart(ufunc, dtype):
-        _by_segments(loop, table, position, rows, places, ufunc, threads)
+        _by_segments(loop, table, places, rows, ufunc, threads)
         return True
     width = columns if threads == 1 else max(_COLUMNS, -(-columns // (2 * threads)))
     units = -(-columns // width)
-    loop(units, (len(position), columns, width, *places), (table, position, rows), threads)
+    loop(units, (len(places), columns, width, *places.numbers), (table, rows, *places.columns), threads)
     return True
-
-
-def _places(table: Block, grid: Grid | None) -> tuple[int, ...]:
-    """The sizes of the dims that positions count in, and the steps of each, as the loops get them."""
-    return (len(table), 1) if grid is None else (*grid.sizes, *grid.steps)
-
-
-def _place_names(dims: int) -> tuple[str, ...]:
-    return (*(f"size{c}" for c in range(dims)), *(f"step{c}" for c in range(dims)))
 
 
 def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
@@ -121,11 +95,9 @@ def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
     return ufunc is not None and (dtype.kind in "iu" or dtype.itemsize >= 4)
 
 
-def _by_segments(
-    loop: Loop, table: Block, position: Block, rows: Block, places: tuple[int, ...], ufunc: Any, threads: int
-) -> None:
+def _by_segments(loop: Loop, table: Block, places: Places, rows: Block, ufunc: Any, threads: int) -> None:
     """Many rows with few columns: a few parts of them are combined into separate tables, which are then combined in order."""
-    (size, columns), count = table.shape, len(position)
+    (size, columns), count = table.shape, len(places)
     if ufunc in (np.minimum, np.maximum):
         parts = np.repeat(table[None], _SEGMENTS, 0)
     else:
@@ -136,8 +108,8 @@ def _by_segments(
     def work(run: slice) -> None:
         for k in range(run.start, run.stop):
             some = slice(k * length, min(count, (k + 1) * length))
-            given = parts[k], position[some], rows[some]
-            loop(1, (len(given[1]), columns, columns, *places), given, 1)
+            here = places[some]
+            loop(1, (len(here), columns, columns, *here.numbers), (parts[k], rows[some], *here.columns), 1)
 
     run_in_parts(work, _SEGMENTS, 1, threads)
     for part in parts:
@@ -145,34 +117,34 @@ def _by_segments(
 
 
 def taken_rows(
-    table: Block, position: Block, fill: Any, *, grid: Grid | None = None, wrap: bool = False
+    table: Block, position: Block | Sequence[Block], fill: Any, *, grid: Grid | None = None, wrap: bool = False
 ) -> Block | None:
     """``table[position]``; positions out of bounds are clamped, or give `fill` if that is not None.
 
-    `wrap`: negative positions count from the end. Returns None if no code exists. `table` is C-contiguous, of shape
-    (n, columns); `position` has one dim, or, with a `grid`, a second one for the numbers of each position.
+    `wrap`: negative positions count from the end. Returns None if no code exists. `table` is C-contiguous, of shape (n, columns);
+    `position` as `Places.of` takes it.
     """
-    count = len(position)
+    if not len(table) or table.itemsize not in _BY_SIZE or table.dtype.hasobject or not available():
+        return None
+    places = Places.of(position, grid, len(table))
+    count = len(places)
     elements = count * table.shape[1]
-    if elements < FEWEST or not len(table) or table.itemsize not in _BY_SIZE or table.dtype.hasobject:
+    if elements < FEWEST or not places.is_readable:
         return None
-    if not _handles(position) or not available():
-        return None
-    raw = table.view(_BY_SIZE[table.itemsize])
+    raw, form = table.view(_BY_SIZE[table.itemsize]), places.form(wrap, fill is None)
     columns = raw.shape[1]
-    places = _places(table, grid)
     out = pool.empty((count, table.shape[1]), table.dtype)
     fills = np.full(table.shape[1], 0 if fill is None else fill, table.dtype)
     chunk = max(1, _CHUNK // max(columns, 1))
     units = -(-count // chunk)
     threads = thread_count() if elements >= _SHARED else 1
     if columns == 1 and raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
-        index = "int32" if _fits_int32(position) and len(table) < 1 << 31 else "int64"
-        loop = _gathering(raw.dtype.name, position.dtype.name, len(places) // 2, index, wrap, fill is None)
+        index = "int32" if places.fits_int32 and len(table) < 1 << 31 else "int64"
+        loop = _gathering(raw.dtype.name, form, index)
     else:
-        loop = _taking(raw.dtype.name, position.dtype.name, len(places) // 2, columns < 4, wrap, fill is None)
-    numbers = (count, columns, chunk, *places)
-    loop(units, numbers, (raw, np.ascontiguousarray(position), out.view(raw.dtype), fills), threads)
+        loop = _taking(raw.dtype.name, form, _known(columns))
+    numbers = (count, columns, chunk, *places.numbers)
+    loop(units, numbers, (raw, out.view(raw.dtype), fills, *places.columns), threads)
     return out
 
 
@@ -180,62 +152,50 @@ def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False)
     """``out[i, j] = table[i, position[i, j]]``; otherwise as `taken_rows`."""
     if position.size < FEWEST or not table.size or table.itemsize not in (1, 2, 4, 8) or table.dtype.hasobject:
         return None
-    if not _handles(position) or not available():
+    position = np.ascontiguousarray(position)
+    places = Places.of(position.reshape(-1), None, table.shape[1])
+    if not places.is_readable or not available():
         return None
     raw, out = table.view(_BY_SIZE[table.itemsize]), pool.empty(position.shape, table.dtype)
     rows, columns = position.shape
     chunk = max(1, _CHUNK // columns)
     fills = np.full(1, 0 if fill is None else fill, table.dtype)
     if raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
-        index = "int32" if _fits_int32(position) and table.shape[1] < 1 << 31 else "int64"
+        index = "int32" if places.fits_int32 and table.shape[1] < 1 << 31 else "int64"
         loop = _gathering_along(raw.dtype.name, position.dtype.name, index, wrap, fill is None)
     else:
         loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
     threads = thread_count() if position.size >= _SHARED else 1
-    arrays = raw, np.ascontiguousarray(position), out.view(raw.dtype), fills
+    arrays = raw, position, out.view(raw.dtype), fills
     loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
     return out
 
 
-def _handles(position: Block) -> bool:
-    return position.dtype.kind in "iu" and position.dtype.isnative and position.dtype.name != "uint64"
+def _known(columns: int) -> int:
+    """The number of columns that the text of a loop has; 0 where it gets the number, as of many columns, which threads divide."""
+    return columns if columns <= _COLUMNS else 0
 
 
-def _fits_int32(position: Block) -> bool:
-    return position.itemsize < 4 or position.dtype == np.int32
+def _along_columns(w: Function, columns: str, known: int, body: Callable[[str, str | None], object]) -> None:
+    """`body(first column, mask)` for the vectors of a row. Those of a known number of columns need no masks, and get narrower."""
+    if not known:
+        w.parts(columns, body)
+        return
+    width, first = w.width, 0
+    while first < known:
+        here = min(width, 1 << ((known - first).bit_length() - 1))
+        w.at(here)
+        body(str(first), None)
+        first += here
+    w.at(width)
 
 
-def _row(w: Function, i: str, position: str, dims: int, wrap: bool, clip: bool) -> tuple[str, str]:
-    """The register of the row at position i, and an i1: whether each of its numbers is within its dim."""
-    row, within = "0", "true"
-    first = i if dims == 1 else w.integer("mul", i, str(dims))
-    for c in range(dims):
-        at, inside = _number(w, first if c == 0 else w.integer("add", first, str(c)), position, f"%size{c}", wrap, clip)
-        if dims == 1:
-            return at, inside
-        at = w.integer("mul", at, f"%step{c}")
-        row = at if c == 0 else w.integer("add", row, at)
-        within = inside if within == "true" else w.value(f"and i1 {within}, {inside}")
-    return row, within
-
-
-def _number(w: Function, i: str, position: str, size: str, wrap: bool, clip: bool) -> tuple[str, str]:
-    """The register of number i among those of all positions, and an i1: whether it is within a dim of `size`."""
-    at = w.value(f"load {TYPES[position]}, ptr {w.element('%position', i, position)}, align 1")
-    if TYPES[position] != "i64":
-        at = w.value(f"{'sext' if position.startswith('int') else 'zext'} {TYPES[position]} {at} to i64")
-    if wrap:
-        negative = w.test("slt", at, 0)
-        at = w.pick(negative, w.integer("add", at, size), at)
-    if clip:
-        at = w.least(at, w.integer("sub", size, "1"))
-        negative = w.test("slt", at, 0)
-        return w.pick(negative, 0, at), "true"
-    return at, w.test("ult", at, size)
+def _width_names(form: Form) -> tuple[str, ...]:
+    return ("count", "columns", "width", *form.numbers)
 
 
 @recent(128)
-def _combining(ufunc: Any, dtype: str, position: str, dims: int, single: bool, wrap: bool, clip: bool) -> Loop:
+def _combining(ufunc: Any, dtype: str, form: Form, known: int) -> Loop:
     """Unit: some columns of all rows."""
 
     def body(w: Function, unit: str) -> None:
@@ -244,74 +204,97 @@ def _combining(ufunc: Any, dtype: str, position: str, dims: int, single: bool, w
         table, rows = w.element("%table", begin, dtype), w.element("%rows", begin, dtype)
 
         def row(i: str, _: list[str]) -> None:
-            at, inside = _row(w, i, position, dims, wrap, clip)
+            at, inside = row_at(w, i, form)
 
             def move() -> None:
                 there = w.element(table, w.integer("mul", at, "%columns"), dtype)
                 here = w.element(rows, w.integer("mul", i, "%columns"), dtype)
-                w.parts(columns, lambda j, mask: step(there, here, j, mask))
+                _along_columns(w, columns, known, lambda j, mask: step(there, here, j, mask))
 
             w.branch(inside, move)
 
         def step(there: str, here: str, j: str, mask: str | None) -> None:
-            target = w.element(there, j, dtype)
-            new = w.load(w.element(here, j, dtype), dtype, mask)
-            old = new if ufunc is None else w.load(target, dtype, mask)
-            w.store(w.narrowed(_WRITERS[ufunc](w, old, new)), target, mask)
+            _combine(w, ufunc, w.element(there, j, dtype), w.element(here, j, dtype), dtype, mask)
 
         w.loop(0, "%count", row, occurs=False)
 
-    width = 1 if single else lanes_of(dtype)
-    return Loop(("count", "columns", "width", *_place_names(dims)), ("table", "position", "rows"), width, body)
+    return Loop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype), body)
+
+
+@recent(128)
+def _combining_elements(ufunc: Any, dtype: str, form: Form, index: str) -> Loop:
+    """Unit: all rows of a table of one column. Positions are computed in vectors, the elements there one after the other."""
+
+    def body(w: Function, unit: str) -> None:
+        width = w.width
+        vectors = RowVectors(w, form, index)
+
+        def one(i: str, _: list[str]) -> None:
+            w.at(1)
+            at, inside = row_at(w, i, form)
+            w.branch(inside, lambda: element(i, at))
+            w.at(width)
+
+        def element(i: str, at: str) -> None:
+            w.at(1)
+            _combine(w, ufunc, w.element("%table", at, dtype), w.element("%rows", i, dtype), dtype)
+
+        def vector(i: str, _: list[str]) -> None:
+            w.at(width)
+            rows, within = vectors.at(i)
+
+            def all_inside() -> None:
+                for k in range(width):
+                    at = w.value(f"extractelement <{width} x {rows.type}> {rows.ref}, i64 {k}")
+                    at = at if rows.type == "i64" else w.value(f"sext {rows.type} {at} to i64")
+                    element(w.integer("add", i, k), at)
+                w.at(width)
+
+            def one_by_one() -> None:
+                w.loop(i, w.integer("add", i, width), one)
+
+            if within is None:
+                all_inside()
+                return
+            outside = w.some(w.binary("xor", within, w.constant(True, "bool")))
+            w.branch(outside, one_by_one, all_inside, mark=RARE)
+
+        rest = w.integer("urem", "%count", width)
+        whole = w.integer("sub", "%count", rest)
+        w.loop(0, whole, vector, step=width, occurs=False)
+        w.loop(whole, "%count", one, occurs=False)
+
+    return Loop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype, index), body)
+
+
+def _combine(w: Function, ufunc: Any, target: str, source: str, dtype: str, mask: str | None = None) -> None:
+    """Combine the vector at one address with that at another."""
+    new = w.load(source, dtype, mask)
+    old = new if ufunc is None else w.load(target, dtype, mask)
+    w.store(w.narrowed(_WRITERS[ufunc](w, old, new)), target, mask)
 
 
 @recent(64)
-def _gathering(dtype: str, position: str, dims: int, index: str, wrap: bool, clip: bool) -> Loop:
+def _gathering(dtype: str, form: Form, index: str) -> Loop:
     """Unit: a run of positions in a table of one column, vector by vector; `index` is the type of positions in registers."""
 
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%chunk")
         count = w.integer("sub", w.least("%count", w.integer("add", begin, "%chunk")), begin)
-        spread = lambda name: w.convert(w.splat(name, "int64"), index)  # noqa: E731
-        zero, one, fill = w.constant(0, index), w.constant(1, index), w.scalar("%fills", dtype)
-        sizes, steps = ([spread(f"%{name}{c}") for c in range(dims)] for name in ("size", "step"))
-        lasts = [w.sub(size, one) for size in sizes]
-        lanes = w.sequence(index)
-
-        def numbers(k: str, left: str, c: int, mask: str | None) -> Lane:
-            if dims == 1:
-                return w.convert(w.load(w.element("%position", k, position), position, mask), index)
-            first = w.element("%position", w.integer("add", w.integer("mul", k, str(dims)), str(c)), position)
-            place = lanes if mask is None else w.minimum(lanes, w.sub(spread(left), one))
-            return w.convert(w.gather(first, w.mul(place, w.constant(dims, index)), position), index)
+        vectors, fill = RowVectors(w, form, index), w.scalar("%fills", dtype)
 
         def part(j: str, mask: str | None) -> None:
             k = w.integer("add", begin, j)
-            left = w.integer("sub", count, j)
-            row, within = None, None
-            for c in range(dims):
-                at = numbers(k, left, c, mask)
-                if wrap:
-                    at = w.select(w.compare("lt", at, zero), w.add(at, sizes[c]), at)
-                if clip:
-                    at = w.maximum(w.minimum(at, lasts[c]), zero)
-                else:
-                    inside = w.binary("and", w.compare("lt", at, sizes[c]), w.compare("ge", at, zero))
-                    within = inside if within is None else w.binary("and", within, inside)
-                at = at if dims == 1 else w.mul(at, steps[c])
-                row = at if row is None else w.add(row, at)
-            assert row is not None
-            # Masked-out lanes have position 0, which is in the table.
-            w.store(w.gather("%table", row, dtype, within, fill), w.element("%out", k, dtype), mask)
+            rows, within = vectors.at(k, w.integer("sub", count, j), mask)
+            w.store(w.gather("%table", rows, dtype, within, fill), w.element("%out", k, dtype), mask)
 
         w.parts(count, part)
 
-    return Loop(
-        ("count", "columns", "chunk", *_place_names(dims)),
-        ("table", "position", "out", "fills"),
-        lanes_of(dtype, index),
-        body,
-    )
+    return Loop(_chunk_names(form), ("table", "out", "fills", *form.arrays), lanes_of(dtype, index), body)
+
+
+def _chunk_names(form: Form) -> tuple[str, ...]:
+    return ("count", "columns", "chunk", *form.numbers)
 
 
 @recent(64)
@@ -354,6 +337,7 @@ def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bo
 @recent(64)
 def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
     """Unit: a run of rows."""
+    form = Form(position, 1, True, wrap, clip)
 
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%chunk")
@@ -365,7 +349,7 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
 
             def element(j: str, _: list[str]) -> None:
                 k = w.integer("add", first, j)
-                at, inside = _number(w, k, position, "%size", wrap, clip)
+                at, inside = number_at(w, w.element("%position", k, position), "%size", form)
                 here = w.element(table, at, dtype)
                 if not clip:
                     here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
@@ -379,7 +363,7 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
 
 
 @recent(64)
-def _taking(dtype: str, position: str, dims: int, single: bool, wrap: bool, clip: bool) -> Loop:
+def _taking(dtype: str, form: Form, known: int) -> Loop:
     """Unit: a run of positions."""
 
     def body(w: Function, unit: str) -> None:
@@ -387,19 +371,17 @@ def _taking(dtype: str, position: str, dims: int, single: bool, wrap: bool, clip
         end = w.least("%count", w.integer("add", begin, "%chunk"))
 
         def row(i: str, _: list[str]) -> None:
-            at, inside = _row(w, i, position, dims, wrap, clip)
+            at, inside = row_at(w, i, form)
             here = w.element("%table", w.integer("mul", at, "%columns"), dtype)
-            if not clip:
+            if not form.clip:
                 here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
             there = w.element("%out", w.integer("mul", i, "%columns"), dtype)
-            w.parts(
-                "%columns",
-                lambda j, mask: w.store(
-                    w.load(w.element(here, j, dtype), dtype, mask), w.element(there, j, dtype), mask
-                ),
-            )
+
+            def move(j: str, mask: str | None) -> None:
+                w.store(w.load(w.element(here, j, dtype), dtype, mask), w.element(there, j, dtype), mask)
+
+            _along_columns(w, "%columns", known, move)
 
         w.loop(begin, end, row)
 
-    width = 1 if single else lanes_of(dtype)
-    return Loop(("count", "columns", "chunk", *_place_names(dims)), ("table", "position", "out", "fills"), width, body)
+    return Loop(_chunk_names(form), ("table", "out", "fills", *form.arrays), lanes_of(dtype), body)

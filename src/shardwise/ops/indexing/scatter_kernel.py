@@ -16,7 +16,8 @@ import numpy as np
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
-from shardwise.ops.indexing.row_loops import Grid, combined_rows
+from shardwise.ops.indexing.row_loops import combined_rows
+from shardwise.ops.indexing.row_places import Grid, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
 from shardwise.runtime.blocks import expanded
@@ -55,6 +56,44 @@ class ScatterKernel:
         if owned:
             blocks[0] = None  # type: ignore[call-overload]  dropped in any case
         return scatter_kernel(self._env, *operands, **self._params, owned=owned)
+
+
+class ScatterColumns:
+    """The same with vectors of positions that are given column by column, each ``loops + batch + (1,)``."""
+
+    def __init__(self, env: Env, params: Params) -> None:
+        self._env, self._params = env, params
+
+    def __call__(self, *blocks: Block) -> Block:
+        return self._scattered(blocks, owned=False)
+
+    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
+        """As `ScatterKernel.over`."""
+        owned = 0 in free and alone(blocks, 0)
+        operands = tuple(blocks)
+        if owned:
+            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
+        return self._scattered(operands, owned)
+
+    def _scattered(self, blocks: Sequence[Block], owned: bool) -> Block:
+        env, params, (operand, *columns, updates) = self._env, self._params, blocks
+        if not (params["operand_axes"] or params["update_axes"] or params.get("sum_axes")):
+            same = np.broadcast_arrays(*(c[..., 0] for c in columns))
+            out = _scatter_rows(
+                operand,
+                same,
+                updates,
+                env.lead,
+                params["dimension_numbers"],
+                params["mode"],
+                params["unique_indices"],
+                params["wrap_negative"],
+                params["combine"],
+                owned,
+            )
+            if out is not None:
+                return out
+        return scatter_kernel(env, operand, joined_columns(columns), updates, **params, owned=owned)
 
 
 def scatter_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> ScatterKernel:
@@ -108,8 +147,9 @@ def scatter_kernel(
             }
     out: Block | None = None
     if not begins:
+        columns = [indices[..., c] for c in range(indices.shape[-1])]
         out = _scatter_rows(
-            operand, indices, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned
+            operand, columns, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned
         )
     if out is None:
         window = scatter_window_dims(numbers, rank)
@@ -178,7 +218,7 @@ def _one_after_other(
 
 def _scatter_rows(
     operand: Block,
-    indices: Block,
+    columns: Sequence[Block],
     updates: Block,
     lead: int,
     numbers: ScatterDimensionNumbers,
@@ -188,39 +228,41 @@ def _scatter_rows(
     combine: str,
     owned: bool,
 ) -> Block | None:
-    """The common case: whole rows at positions in the first dims, the same on all devices. None in other cases."""
+    """The common case: whole rows at positions in the first dims, the same on all devices. None in other cases.
+
+    `columns` are the positions' numbers for each indexed dim, of one shape.
+    """
     dims = numbers.scatter_dims_to_operand_dims
-    count, batch = len(dims), indices.ndim - 1 - lead
+    count = len(dims)
+    if not count:
+        return None
+    batch = columns[0].ndim - lead
     shape, loops = operand.shape[lead:], (1,) * lead
     if (
-        not count
-        or numbers.operand_batching_dims
+        numbers.operand_batching_dims
         or numbers.inserted_window_dims != tuple(range(count))
         or set(dims) != set(range(count))
         or numbers.update_window_dims != tuple(range(batch, batch + len(shape) - count))
         or updates.shape[lead + batch :] != shape[count:]
-        or not operand.shape[:lead] == indices.shape[:lead] == updates.shape[:lead] == loops
+        or not operand.shape[:lead] == columns[0].shape[:lead] == updates.shape[:lead] == loops
     ):
         return None
     work = operand if owned and operand.flags.c_contiguous else row_major(operand)
     table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
     clip = mode is GatherScatterMode.CLIP
-    index = indices.reshape(indices.shape[lead:])
-    rows = updates.reshape(math.prod(index.shape[:-1]), table.shape[1])
+    columns = [c.reshape(-1) for c in columns]
+    rows = updates.reshape(len(columns[0]), table.shape[1])
     ufunc = _UFUNCS[combine]
-    if combined_rows(
-        table, index.reshape(-1, count), rows, ufunc, grid=Grid.of(shape[:count], dims), wrap=wrap, clip=clip
-    ):
+    if combined_rows(table, columns, rows, ufunc, grid=Grid.of(shape[:count], dims), wrap=wrap, clip=clip):
         return work
-    starts: list[Block] = [index] * count
+    starts = list(columns)
     keep: Block | None = None
-    for i, d in enumerate(dims):
-        starts[d], inside = in_bounds(index[..., i], shape[d], shape[d] - 1, wrap)
+    for column, d in zip(columns, dims, strict=True):
+        starts[d], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
         if inside is not None and not clip:
             keep = inside if keep is None else keep & inside
-    position = linear_index(starts, shape[:count], starts[0].shape).reshape(-1)
+    position = linear_index(starts, shape[:count], starts[0].shape)
     if keep is not None:
-        chosen = keep.reshape(-1)
-        position, rows = position[chosen], rows[chosen]
+        position, rows = position[keep], rows[keep]
     combine_rows(table, position, rows, ufunc, unique)
     return work
