@@ -387,6 +387,58 @@ def test_a_trace_of_a_library_gets_params_by_the_names_that_equations_show():
     assert out.value.shape == (2, 3)
 
 
+def test_a_trace_of_a_library_gets_operands_as_the_primitives_of_jax_take_them():
+    seen = []
+
+    class Looking(_Noting):
+        def process_primitive(self, primitive: Primitive, tracers: Any, params: dict[str, Any]) -> Any:
+            seen.append((primitive.name, [jnp.shape(t) for t in tracers]))
+            return super().process_primitive(primitive, tracers, params)
+
+    x = jnp.array([[-1.0, 0.0], [2.0, jnp.nan]])
+    with core.take_current_trace() as around, core.set_current_trace(Looking(around)) as trace:
+        out = jnp.heaviside(_Noted(trace, x, ()), 0.5)
+        window = jax.lax.dynamic_slice(_Noted(trace, x, ()), (-1, 0), (1, 2))
+    assert all(shapes == [shapes[0]] * 3 for name, shapes in seen if name == "select_n" and shapes[0])
+    np.testing.assert_array_equal(out.value, jnp.heaviside(x, 0.5))
+    np.testing.assert_array_equal(window.value, x[1:])
+
+
+def test_the_current_trace_is_an_attribute_of_the_context():
+    assert core.trace_ctx.is_top_level()
+
+    @jax.jit
+    def f(x: Any) -> Any:
+        assert not core.trace_ctx.is_top_level()
+        with core.take_current_trace() as outer:
+            assert core.trace_ctx.trace is not outer
+        assert core.trace_ctx.trace is outer
+        return x
+
+    f(1.0)
+
+
+@pytest.mark.parametrize("module", ["prng", "random.threefry2x32"])
+def test_keys_as_words(module):
+    words = operator.attrgetter(module)(jax._src)
+    seed = words.threefry_seed(jnp.int32(5))
+    np.testing.assert_array_equal(seed, [0, 5])
+    key = jax.random.key(5)
+    np.testing.assert_array_equal(words.threefry_split(seed, (3, 2)), jax.random.key_data(jax.random.split(key, (3, 2))))
+    np.testing.assert_array_equal(
+        words.threefry_fold_in(seed, jnp.int32(7)), jax.random.key_data(jax.random.fold_in(key, 7))
+    )
+    for width in (8, 16, 32):
+        bits = words.threefry_random_bits(seed, width, (4,))
+        np.testing.assert_array_equal(bits, jax.random.bits(key, (4,), f"uint{width}"))
+    np.testing.assert_array_equal(jax.jit(words.threefry_seed)(jnp.int32(5)), seed)
+    with pytest.raises(TypeError, match=r"a scalar of integer type, got f32"):
+        words.threefry_seed(jnp.float32(1))
+    with pytest.raises(TypeError, match="8, 16, 32 or 64"):
+        words.threefry_random_bits(seed, 7, (4,))
+    assert words.threefry_2x32(seed, jnp.zeros(3, "uint32")).shape == (3,)
+
+
 def test_a_trace_without_rules_says_so():
     refused = pytest.raises(NotImplementedError, match="Trace defines no process_primitive")
     with core.take_current_trace(), core.set_current_trace(core.Trace()) as trace, refused:

@@ -27,6 +27,7 @@ _MODULES = (
     "literals",
     "mesh",
     "numpy",
+    "prng",
     "state",
     "traceback_util",
     "tree_util",

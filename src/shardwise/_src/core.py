@@ -10,7 +10,9 @@ from shardwise.extend.core import set_current_trace as set_current_trace
 from shardwise.extend.core import take_current_trace as take_current_trace
 from shardwise.extend.core import unmapped_aval as unmapped_aval
 from shardwise.ir import is_eager
-from shardwise.transforms.interpreters.trace_state import nonempty_axis_env
+from shardwise.transforms.interpreters.trace_state import TraceContext, nonempty_axis_env
+
+trace_ctx = TraceContext()
 
 
 def trace_state_clean() -> bool:

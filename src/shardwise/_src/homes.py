@@ -42,6 +42,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "profiler": ("profiler",),
     "public_test_util": ("test_util",),
     "random": ("random",),
+    "random.threefry2x32": ("_src.prng",),
     "ref": ("ref",),
     "scipy": (),
     "scipy.linalg": ("scipy.linalg",),

@@ -409,3 +409,16 @@ def test_cotangents_vary_over_the_axes_over_which_the_arguments_do(backward: Any
     with pytest.raises(ValueError, match="the same type as the argument"):
         sw.grad(total)(jnp.ones(4))
     assert sw.grad(lambda x: total(x, check_vma=False))(jnp.ones(4)).shape == (4,)
+
+
+@pytest.mark.parametrize("value", [3, 2.5, True, 1j, np.arange(2.0), np.float16(1)], ids=lambda v: type(v).__name__)
+def test_results_on_values_are_what_the_function_gives(value):
+    forward = sw.custom_jvp(lambda x: value)
+    forward.defjvp(lambda primals, tangents: (value, jnp.zeros_like(value)))
+    reverse = sw.custom_vjp(lambda x: {"of": (value, x)})
+    reverse.defvjp(lambda x: ({"of": (value, x)}, None), lambda _, ct: (ct["of"][1],))
+    assert forward(1.0) is value
+    result = reverse(1.0)["of"]
+    assert result[0] is value
+    assert isinstance(result[1], sw.Array)
+    assert isinstance(sw.jit(forward)(1.0), sw.Array)

@@ -173,11 +173,10 @@ class Custom(Generic[P, R]):
         raise NotImplementedError
 
     def _called_on_values(self, args: tuple[Any, ...]) -> Any:
-        """Call the function itself; NumPy arrays and scalars become Arrays of JAX's dtypes first."""
+        """Call the function itself; NumPy arrays and scalars become Arrays of JAX's dtypes first. Results are as it gives them."""
         _, smooth, joined = self._split(args)
         leaves, structure = flat_values(smooth)
-        outs, out_tree = flat_values(self.fun(*joined(tree_unflatten(structure, leaves))))
-        return tree_unflatten(out_tree, outs)
+        return self.fun(*joined(tree_unflatten(structure, leaves)))
 
     def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
         """The trace under which a rule calls the function on values alone, where there are no tangents to record; else None."""

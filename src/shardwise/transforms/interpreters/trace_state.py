@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from shardwise.ir import ProgramTrace, Trace, current_trace, eagerly, tracing
+from shardwise.ir import ProgramTrace, Trace, current_trace, eagerly, is_eager, tracing
 from shardwise.ir.axis_scope import AXIS_ENV
 from shardwise.transforms.interpreters.batch_trace import BatchTrace
 
@@ -33,6 +33,19 @@ class OpaqueTraceState:
 
 class TraceTag:
     """Tells the traces of one transformation from those of others."""
+
+
+class TraceContext:
+    """What ops go to now, as attributes."""
+
+    @property
+    def trace(self) -> Trace:
+        """The current trace."""
+        return current_trace()
+
+    def is_top_level(self) -> bool:
+        """Whether ops run at once."""
+        return is_eager()
 
 
 def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:

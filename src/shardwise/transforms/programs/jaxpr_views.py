@@ -23,6 +23,7 @@ from shardwise.ir import (
     eval_program,
     install_primitives,
     subprograms,
+    tracing,
 )
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms import reports
@@ -321,7 +322,12 @@ def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
 
 
 def _process_primitive(trace: Trace, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Give a call to a library's trace, as the primitive and the params that an equation of it shows."""
+    """Give a call to a library's trace, as the primitives and the params that equations of it show."""
+    if op.shown.parts is not None and op.inline is None:  # of calls it gets the programs
+        with tracing(trace):
+            parts = op.shown.parts(args, params)
+        if parts is not None:
+            return parts
     eqn = Equation(op, args, (), params)
     values = [as_array(a) if isinstance(a, Literal) else a for a in args]
     shown = {op.shown.renamed.get(k, k): v for k, v in _shown_params(eqn).items()}
