@@ -5,8 +5,9 @@
 DIR holds one checkout per library, in folders of the names in libraries.toml, at the version that pip installs. The
 environment, with every library and JAX 0.10.2, is made at the first call. Libraries run one after the other: their tests once under
 JAX, and those that passed there once more by `shardwise run --dialect latest -m pytest`. Seconds are the processor's, within the
-tests; memory is the most that a process of tests held. What a run found is kept in the environment's folder, so that libraries can
-be tried at different times; with `--kept` only what runs here is run again, beside what JAX gave before.
+tests; memory is the most that a process of tests held. What a run found is kept in the environment's folder, and with `--write` in
+rows.json, from which the page is made, so that libraries can be tried at different times and places; with `--kept` only what runs here
+is run again, beside what JAX gave before.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
 _PAGE = _ROOT / "docs" / "clients.md"
+_ROWS = _HERE / "rows.json"
 _JAX = "0.10.2"
 _SUITE_SECONDS = 1800
 
@@ -162,10 +164,20 @@ def packages_of(python: Path) -> Path:
     return Path(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip())
 
 
-def page(results: Path) -> str:
-    """The text of docs/clients.md, of the results kept."""
-    rows = {name: json.loads(p.read_text()) for name in libraries() if (p := results / f"{name}.json").exists()}
-    rows = {name: row for name, row in rows.items() if row["passed"]}  # others say nothing: JAX fails there, too
+def rows_with(known: dict[str, Any], results: Path) -> dict[str, Any]:
+    """The rows `known`, with those of the results kept in place of older ones, in the order of libraries.toml."""
+    found = {name: json.loads(p.read_text()) for name in libraries() if (p := results / f"{name}.json").exists()}
+    for row in found.values():
+        theirs, ours = row.pop("seconds")
+        row["time"] = round(theirs / ours, 1) if ours else None
+    rows = known | {
+        name: row for name, row in found.items() if row["passed"]
+    }  # others say nothing: JAX fails there, too
+    return {name: rows[name] for name in libraries() if name in rows}
+
+
+def page(rows: dict[str, Any]) -> str:
+    """The text of docs/clients.md, of the rows of rows.json."""
     lines = [
         "# JAX's libraries here",
         "",
@@ -181,7 +193,7 @@ def page(results: Path) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
-        ratio = f"{row['seconds'][0] / row['seconds'][1]:.1f}x" if row["seconds"][1] else ""
+        ratio = f"{row['time']:.1f}x" if row["time"] else ""
         memory = " / ".join(str(m) for m in row["memory"])
         lines.append(
             f"| {name} | {row['version']} | {row['tried']} | {row['passed']} | {row['ours']} | {ratio} | {memory} |"
@@ -244,7 +256,9 @@ def main() -> None:
         for test, reason in row["lost"].items():
             print(f"    {test}: {reason}", flush=True)
     if options.write:
-        _PAGE.write_text(page(results))
+        rows = rows_with(json.loads(_ROWS.read_text()), results)
+        _ROWS.write_text(json.dumps(rows, indent=1) + "\n")
+        _PAGE.write_text(page(rows))
 
 
 if __name__ == "__main__":

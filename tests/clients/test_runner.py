@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.__main__ import Library, compare, libraries, page, read_results
+from tests.clients.__main__ import Library, compare, libraries, page, read_results, rows_with
 
 SUITE = """
 import jax, pytest
@@ -53,9 +53,18 @@ def test_the_page_shows_what_passes_and_what_does_not(tmp_path: Path) -> None:
     }
     (tmp_path / "chex.json").write_text(json.dumps(row))
     (tmp_path / "optax.json").write_text(json.dumps(row | {"passed": 0, "lost": {}}))
-    text = page(tmp_path)
+    before = row | {"version": "1.1", "time": 3.0}
+    del before["seconds"]
+    rows = rows_with({"einops": before, "chex": before}, tmp_path)
+    text = page(rows)
     assert "| chex | 1.2 | 9 | 5 | 4 | 2.0x | 20 / 10 |" in text and "- chex: `t::a`: no" in text
+    assert "| einops | 1.1 | 9 | 5 | 4 | 3.0x | 20 / 10 |" in text
     assert "optax" not in text
+
+
+def test_the_page_is_of_the_rows_kept() -> None:
+    kept = json.loads((Path(__file__).parent / "rows.json").read_text())
+    assert page(kept) == (Path(__file__).parents[2] / "docs" / "clients.md").read_text()
 
 
 def test_every_library_names_its_tests() -> None:

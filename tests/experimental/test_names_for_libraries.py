@@ -389,19 +389,26 @@ def test_a_trace_of_a_library_gets_params_by_the_names_that_equations_show():
 
 def test_a_trace_of_a_library_gets_operands_as_the_primitives_of_jax_take_them():
     seen = []
+    i, y = jnp.array([-1, 0]), jnp.arange(12.0).reshape(2, 2, 3)
 
     class Looking(_Noting):
         def process_primitive(self, primitive: Primitive, tracers: Any, params: dict[str, Any]) -> Any:
             seen.append((primitive.name, [jnp.shape(t) for t in tracers]))
+            assert "wrap_negative" not in params
             return super().process_primitive(primitive, tracers, params)
 
     x = jnp.array([[-1.0, 0.0], [2.0, jnp.nan]])
     with core.take_current_trace() as around, core.set_current_trace(Looking(around)) as trace:
         out = jnp.heaviside(_Noted(trace, x, ()), 0.5)
         window = jax.lax.dynamic_slice(_Noted(trace, x, ()), (-1, 0), (1, 2))
+        z = _Noted(trace, y, ())
+        ends = [z[:, i], z[0, i, i], z.at[:, i].add(1.0)]
     assert all(shapes == [shapes[0]] * 3 for name, shapes in seen if name == "select_n" and shapes[0])
     np.testing.assert_array_equal(out.value, jnp.heaviside(x, 0.5))
     np.testing.assert_array_equal(window.value, x[1:])
+    np.testing.assert_array_equal(ends[0].value, y[:, ::-1])
+    np.testing.assert_array_equal(ends[1].value, [y[0, 1, 2], y[0, 0, 0]])
+    np.testing.assert_array_equal(ends[2].value, y + 1)
 
 
 def test_the_current_trace_is_an_attribute_of_the_context():
@@ -424,7 +431,9 @@ def test_keys_as_words(module):
     seed = words.threefry_seed(jnp.int32(5))
     np.testing.assert_array_equal(seed, [0, 5])
     key = jax.random.key(5)
-    np.testing.assert_array_equal(words.threefry_split(seed, (3, 2)), jax.random.key_data(jax.random.split(key, (3, 2))))
+    np.testing.assert_array_equal(
+        words.threefry_split(seed, (3, 2)), jax.random.key_data(jax.random.split(key, (3, 2)))
+    )
     np.testing.assert_array_equal(
         words.threefry_fold_in(seed, jnp.int32(7)), jax.random.key_data(jax.random.fold_in(key, 7))
     )

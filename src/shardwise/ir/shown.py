@@ -19,6 +19,7 @@ class Shown:
     aliases     other names of the primitive, as in ``<alias>_p``.
     renamed     JAX's names of params, by ours. Programs among them are known to interpreters under these names, too.
     hidden      params that JAX does not have.
+    absent      params that JAX does not have, each with the value at which the op does what JAX's does.
     empty       params that are shown as None where the op has no value for them.
     change      ``(eqn, shown) -> shown``: further changes.
     whole       ``(params) -> shown``: all params, in place of renaming them one by one.
@@ -31,6 +32,7 @@ class Shown:
     aliases: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
+    absent: Mapping[str, Any] = field(default_factory=dict)
     empty: tuple[str, ...] = ()
     change: Callable[[Equation, dict[str, Any]], dict[str, Any]] | None = None
     whole: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
@@ -40,10 +42,15 @@ class Shown:
         """The params of an equation that JAX shows, under its names."""
         if self.whole is not None:
             return self.whole(eqn.params)
-        shown = {self.renamed.get(k, k): v for k, v in eqn.params.items() if v is not None and k not in self.hidden}
+        known = self.without_absent(eqn.params)
+        shown = {self.renamed.get(k, k): v for k, v in known.items() if v is not None and k not in self.hidden}
         for key in self.empty:
             shown.setdefault(key, None)
         return shown if self.change is None else self.change(eqn, shown)
+
+    def without_absent(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The params but those that JAX does not have where these make no difference."""
+        return {k: v for k, v in params.items() if k not in self.absent or v != self.absent[k]}
 
 
 AS_IT_IS = Shown()

@@ -22,6 +22,7 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.indexing.gather_kernel import filling, gather_columns, gather_compile, gather_kernel
 from shardwise.ops.indexing.permutation import gather_partition
+from shardwise.ops.indexing.shown_starts import counting_windows
 from shardwise.ops.indexing.window_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -268,10 +269,6 @@ def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
     return _small_gather(body, eqn, values, wanted, fill, eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP)
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in shown.items() if k != "wrap_negative" or v}
-
-
 gather_p = define_op(
     "gather",
     type_rule=_gather_type,
@@ -290,7 +287,11 @@ gather_p = define_op(
     batch=_gather_batch,
     keys=HANDS_ON,
     indexed=_indexed,
-    shown=Shown(change=_shown, empty=("fill_value",)),
+    shown=Shown(
+        empty=("fill_value",),
+        absent={"wrap_negative": False},
+        parts=counting_windows(lambda: gather_p, "start_index_map"),
+    ),
     extracts="copies",
     small=SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit")),
 )

@@ -28,7 +28,7 @@ from shardwise.ops.indexing.scatter_derivative import (
     sum_transpose,
 )
 from shardwise.ops.indexing.scatter_kernel import REDUCTIONS, ScatterColumns, scatter_compile, scatter_kernel
-from shardwise.ops.indexing.shown_starts import combination
+from shardwise.ops.indexing.shown_starts import combination, counting_windows
 from shardwise.ops.indexing.window_numbers import (
     GatherScatterMode,
     ScatterDimensionNumbers,
@@ -267,13 +267,12 @@ _SMALL = SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit")
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     combine, operand = eqn.params["combine"], eqn.inputs[0].aval
     program = combination(combine, operand.update(shape=(), weak_type=False)) if combine else None
-    kept = {k: v for k, v in shown.items() if k != "wrap_negative" or v}
-    return {**kept, "update_consts": (), "update_jaxpr": program}
+    return {**shown, "update_consts": (), "update_jaxpr": program}
 
 
 def _define(combine: str, **derivative: Any) -> Op:
     name = f"scatter_{combine}" if combine else "scatter"
-    return define_op(
+    op = define_op(
         name,
         type_rule=_scatter_type,
         kernel=scatter_kernel,
@@ -295,10 +294,13 @@ def _define(combine: str, **derivative: Any) -> Op:
         shown=Shown(
             f"scatter-{combine}" if combine else None,
             hidden=frozenset({"combine", "update_axes", "operand_axes"}),
+            absent={"wrap_negative": False},
             change=_shown,
+            parts=counting_windows(lambda: op, "scatter_dims_to_operand_dims"),
         ),
         **derivative,
     )
+    return op
 
 
 scatter_p = _define("", jvp=linear_jvp("scatter", (0, 2)), transpose=put_transpose)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.base.caches import recent
-from shardwise.ir import Literal, Program, ShapedArray, literal, trace_program
+from shardwise.ir import Literal, Op, Program, ShapedArray, bind, literal, trace_program
 from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, scalar
 
 
@@ -45,6 +48,33 @@ def wrapped_index(index: Any, size: int) -> Any:
     if aval.weak_type:
         zero, extent = scalar(0, aval.dtype), scalar(size, aval.dtype)
     return convert(do.select_n(do.lt(index, zero), index, do.add(index, extent)), aval.dtype, False)
+
+
+def counting_windows(op: Callable[[], Op], dims: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """`Shown.parts` of gathers and scatters: JAX's do not count negative starts from the end, other ops do before them.
+
+    `dims` is the field of the dimension numbers that says which dims of the operand the starts are of.
+    """
+
+    def parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        operand, starts, *rest = values
+        if not params["wrap_negative"] or any(v.aval.mesh is not None for v in values):
+            return None
+        sizes = [operand.aval.shape[d] for d in getattr(params["dimension_numbers"], dims)]
+        return bind(op(), operand, _counted_vectors(starts, sizes), *rest, **{**params, "wrap_negative": False})
+
+    return parts
+
+
+def _counted_vectors(starts: Any, sizes: Sequence[int]) -> Any:
+    if len(set(sizes)) <= 1:
+        return wrapped_index(starts, sizes[0]) if sizes else starts
+    aval = starts.aval
+    if aval.dtype.kind != "i":
+        return starts
+    extents = as_array(np.array(sizes, aval.dtype))
+    wide = do.broadcast_in_dim(extents, shape=aval.shape, broadcast_dimensions=(aval.ndim - 1,), out_sharding=None)
+    return do.select_n(do.lt(starts, literal(0, dtype=aval.dtype)), starts, do.add(starts, wide))
 
 
 @recent(64)

@@ -330,7 +330,8 @@ def _process_primitive(trace: Trace, op: Op, args: tuple[Any, ...], params: dict
             return parts
     eqn = Equation(op, args, (), params)
     values = [as_array(a) if isinstance(a, Literal) else a for a in args]
-    shown = {op.shown.renamed.get(k, k): v for k, v in _shown_params(eqn).items()}
+    known = op.shown.without_absent(_shown_params(eqn))
+    shown = {op.shown.renamed.get(k, k): v for k, v in known.items()}
     out = trace.process_primitive(_shown_primitive(eqn), values, shown)
     return [as_value(o) for o in out] if op.multiple_results else as_value(out)
 

@@ -466,7 +466,7 @@ def named_primitive(name: str) -> Primitive | None:
 def own_params(op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
     """The op's params from those that an equation shows: copies of these have the names that it shows, and ClosedJaxprs."""
     ours = {theirs: name for name, theirs in op.shown.renamed.items()}
-    return {ours.get(name, name): as_program(value) for name, value in params.items()}
+    return {**op.shown.absent, **{ours.get(name, name): as_program(value) for name, value in params.items()}}
 
 
 def as_program(value: Any) -> Any:
