@@ -388,13 +388,14 @@ def test_a_trace_of_a_library_gets_params_by_the_names_that_equations_show():
 
 
 def test_a_trace_of_a_library_gets_operands_as_the_primitives_of_jax_take_them():
-    seen = []
+    seen, windows = [], {}
     i, y = jnp.array([-1, 0]), jnp.arange(12.0).reshape(2, 2, 3)
 
     class Looking(_Noting):
         def process_primitive(self, primitive: Primitive, tracers: Any, params: dict[str, Any]) -> Any:
             seen.append((primitive.name, [jnp.shape(t) for t in tracers]))
-            assert "wrap_negative" not in params
+            if primitive.name in ("gather", "scatter-add"):
+                windows[primitive.name] = params
             return super().process_primitive(primitive, tracers, params)
 
     x = jnp.array([[-1.0, 0.0], [2.0, jnp.nan]])
@@ -409,6 +410,8 @@ def test_a_trace_of_a_library_gets_operands_as_the_primitives_of_jax_take_them()
     np.testing.assert_array_equal(ends[0].value, y[:, ::-1])
     np.testing.assert_array_equal(ends[1].value, [y[0, 1, 2], y[0, 0, 0]])
     np.testing.assert_array_equal(ends[2].value, y + 1)
+    assert set(windows["gather"]) <= set(inspect.signature(jax.lax.gather).parameters)
+    assert set(windows["scatter-add"]) <= set(inspect.signature(jax.lax.scatter_add).parameters)
 
 
 def test_the_current_trace_is_an_attribute_of_the_context():

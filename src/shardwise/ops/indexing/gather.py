@@ -289,7 +289,7 @@ gather_p = define_op(
     indexed=_indexed,
     shown=Shown(
         empty=("fill_value",),
-        absent={"wrap_negative": False},
+        absent={"wrap_negative": False, "operand_axes": None},
         parts=counting_windows(lambda: gather_p, "start_index_map"),
     ),
     extracts="copies",

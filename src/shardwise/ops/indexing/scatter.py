@@ -294,7 +294,7 @@ def _define(combine: str, **derivative: Any) -> Op:
         shown=Shown(
             f"scatter-{combine}" if combine else None,
             hidden=frozenset({"combine", "update_axes", "operand_axes"}),
-            absent={"wrap_negative": False},
+            absent={"wrap_negative": False, "combine": combine, "operand_axes": None, "update_axes": ()},
             change=_shown,
             parts=counting_windows(lambda: op, "scatter_dims_to_operand_dims"),
         ),
