@@ -40,6 +40,7 @@ class Library:
     module: str
     checkout: str | None
     environment: dict[str, str]
+    keyword: str = ""
 
 
 def libraries() -> dict[str, Library]:
@@ -53,6 +54,7 @@ def libraries() -> dict[str, Library]:
             row.get("module", row["package"]),
             None if row.get("installed") else row.get("checkout", name),
             row.get("environment", {}),
+            row.get("keyword", ""),
         )
         for name, row in rows.items()
     }
@@ -66,7 +68,7 @@ def make_environment(folder: Path) -> Path:
         packages = sorted({library.package for library in libraries().values() if library.package})
         subprocess.run([python, "-m", "pip", "install", "-q", f"jax=={_JAX}", *packages, "pytest", "hypothesis", "absl-py",
                         "pytest-json-report", "ndindex", "cloudpickle", "scikit-learn", "tqdm", "mock", "pyro-api",
-                        "typeguard==2.13.3"], check=True)  # fmt: skip
+                        "typeguard==2.13.3", "array-api-compat", "beartype"], check=True)  # fmt: skip
         # Libraries ask for two packages that write the same folder; only the later one knows this JAX.
         subprocess.run(
             [python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", "tfp-nightly"], check=True
@@ -94,6 +96,7 @@ def run_suite(
         "addopts=",
         "-o",
         "filterwarnings=",
+        *(["-k", library.keyword] if library.keyword else []),
         *library.tests,
     ]
     environment = (
