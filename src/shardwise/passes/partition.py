@@ -248,15 +248,16 @@ class Region:
         """Move `atom` from layout `have` to layout `want`; `aval` is the global type."""
         if have == want or isinstance(atom, Literal):
             return atom
-        self.known.moves += 1
+        self.known.changes.moves = True
         return resharded(self, atom, have, want, aval)
 
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
         """A value of layout `have` in layout `want`: resharded, or made there if it follows from no value that is split."""
-        self.known.moves += 1
+        changes = self.known.changes
+        changes.moves = True
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
-            self.known.windowed += 1
+            changes.alone = False
             return Assembler(self, atom.aval).assemble(view, want)
         if (
             isinstance(atom, Var)
@@ -265,10 +266,21 @@ class Region:
             and self._sends(atom, have, want)
         ):
             made = remade(self, atom, want)
-            self.known.asked.append((atom, want, made is not None))
+            changes.asked.append((atom, want, made is not None))
             if made is not None:
                 return made
         return self.reshard(local, have, want, atom.aval)
+
+    def keep_copy(self, atom: Atom, copy: Copy) -> None:
+        """Remember a local value in another layout."""
+        self.moves[atom] = (*self.moves.get(atom, ()), copy)
+        self.known.changes.copies.append((atom, copy))
+
+    def keep_cut(self, part: Atom, shape: Shape, whole: Atom, dims: DimAxes) -> None:
+        """Remember that a local value, of this global shape, was cut from another one in layout `dims`."""
+        self.sliced[part, shape] = whole, dims
+        self.known.parts.add(part)
+        self.known.changes.cuts.append((part, shape, whole, dims))
 
     def _sends(self, atom: Atom, have: DimAxes, want: DimAxes) -> bool:
         """Whether devices exchange anything to change the layout of a value."""
@@ -330,7 +342,7 @@ class Region:
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
             return moved_fills(self, eqn, boxes, operands)
-        self.known.windowed += 1  # readers decide whether a view is laid out
+        self.known.changes.alone = False  # readers decide whether a view is laid out
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view
@@ -388,7 +400,7 @@ class Region:
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, reshard the operands, compute, reduce."""
         if self.framed(eqn) or with_windows(self, eqn):
-            self.known.windowed += 1
+            self.known.changes.alone = False
         else:
             partition_by_rule(self, eqn, self.placed(eqn))
 

@@ -11,8 +11,7 @@ Comes in: an equation and the region that it is partitioned in. Goes out: its lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from shardwise.base.config import context_token
@@ -99,16 +98,48 @@ class Template:
             self._remember(region, eqn, pool)
 
     def _remember(self, region: Region, eqn: Equation, pool: Sequence[Atom]) -> None:
-        moves, known = region.moves, region.known
-        known.moves += 1
-        known.asked += [(eqn.inputs[i], want, False) for i, want in self.moved]
+        changes = region.known.changes
+        changes.moves = True
+        changes.asked += [(eqn.inputs[i], want, False) for i, want in self.moved]
         for i, copy, at in self.copies:
-            atom = pool[i]
-            moves[atom] = (*moves.get(atom, ()), Copy(copy.dims, copy.shape, pool[at]))
+            region.keep_copy(pool[i], Copy(copy.dims, copy.shape, pool[at]))
         for i, shape, at, dims in self.cuts:
-            region.sliced[pool[i], shape] = pool[at], dims
-            known.parts.add(pool[i])
-        known.remembered += len(self.copies) + len(self.cuts)
+            region.keep_cut(pool[i], shape, pool[at], dims)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What an equation left in its region besides local equations and its results, and what of the region they followed from.
+
+    A template is made of it. So whatever a way to partition equations reads of their neighbours, or writes that later ones read, is said
+    here, by the methods of `Region` that do it or by the way itself.
+
+    Attributes:
+        moves: whether a value was brought into another layout, or windows exchanged: what then happens follows from earlier moves.
+        copies: values that were brought into other layouts, each with its copy.
+        cuts: parts of values that are there: the part, its global shape, the value that it was cut from and that value's layout.
+        asked: the values that might have been computed again in the layout that they were brought into, that layout, and whether they were.
+        alone: False where windows, frames, fills or views decided, which depend on neighbours.
+        weighed: whether the number of readers decided how the equation is split.
+    """
+
+    moves: bool = False
+    copies: list[tuple[Atom, Copy]] = field(default_factory=list["tuple[Atom, Copy]"])
+    cuts: list[tuple[Atom, tuple[int, ...], Atom, DimAxes]] = field(
+        default_factory=list["tuple[Atom, tuple[int, ...], Atom, DimAxes]"]
+    )
+    asked: list[tuple[Atom, DimAxes, bool]] = field(default_factory=list["tuple[Atom, DimAxes, bool]"])
+    alone: bool = True
+    weighed: bool = False
+
+    def add(self, inner: Changes) -> None:
+        """Count what an equation inside of this one changed as this one's."""
+        self.moves |= inner.moves
+        self.copies += inner.copies
+        self.cuts += inner.cuts
+        self.asked += inner.asked
+        self.alone &= inner.alone
+        self.weighed |= inner.weighed
 
 
 def with_template(region: Region, eqn: Equation) -> None:
@@ -120,34 +151,14 @@ def with_template(region: Region, eqn: Equation) -> None:
     template = region.known.templates.get(key)
     if template is not None and template.fits(region, eqn, operands):
         return template.apply(region, eqn, operands)
-    before = Before(region, operands)
+    known, number = region.known, len(region.equations)
+    outer, known.changes = known.changes, Changes()
     region.anew(eqn)
-    template = record(region, eqn, operands, before)
+    changes, known.changes = known.changes, outer
+    outer.add(changes)
+    template = record(region, eqn, operands, region.equations[number:], changes)
     if template is not None:
-        region.known.templates[key] = template
-
-
-@dataclass(slots=True)
-class Before:
-    """How much a region had learned before an equation."""
-
-    equations: int
-    moves: int
-    remembered: int
-    asked: int
-    windowed: int
-    weighed: int
-    copies: dict[Atom, int]  # of operands
-
-    def __init__(self, region: Region, operands: Sequence[Atom]) -> None:
-        known = region.known
-        self.equations = len(region.equations)
-        self.moves = known.moves
-        self.remembered = known.remembered
-        self.asked = len(known.asked)
-        self.windowed = known.windowed
-        self.weighed = known.weighed
-        self.copies = {a: len(region.moves.get(a, ())) for a in operands}
+        known.templates[key] = template
 
 
 def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Atom]] | None:
@@ -183,15 +194,16 @@ def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Atom]] 
     return tuple(key), operands
 
 
-def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Before) -> Template | None:
-    """The template of an equation, whose local equations are those of `region` since `before`; None if they are not all it left."""
-    values, views, current, known = region.values, region.views, region.current, region.known
+def record(
+    region: Region, eqn: Equation, operands: Sequence[Atom], made: Sequence[Equation], changes: Changes
+) -> Template | None:
+    """The template of an equation that became the local equations `made`; None if a template cannot say what else it changed."""
+    values, views, current = region.values, region.views, region.current
     assert current is not None
-    if known.windowed > before.windowed or any(v in views or v not in values for v in eqn.outputs):
+    if not changes.alone or any(v in views or v not in values for v in eqn.outputs):
         return None
     if any(isinstance(a, Var) and values[a][0] is not atom for a, atom in zip(eqn.inputs, operands, strict=False)):
         return None
-    made = region.equations[before.equations :]
     atoms = {v for e in made for v in e.outputs}.union(operands)
     others = dict.fromkeys([a for e in made for a in e.inputs if a not in atoms])
     literals = tuple([a for a in others if isinstance(a, Literal)])
@@ -201,7 +213,7 @@ def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Befo
     pool = [*operands, *literals, *[v for e in made for v in e.outputs]]
     for i, atom in enumerate(pool):
         places.setdefault(atom, i)
-    remembered = Remembered() if known.moves == before.moves else _remembered(region, eqn, operands, places, before)
+    remembered = _remembered(region, eqn, operands, places, changes) if changes.moves else Remembered()
     if remembered is None:
         return None
     lines = [
@@ -222,7 +234,7 @@ def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Befo
         literals,
         tuple(lines),
         tuple([(places[atom], dims) for atom, dims in results]),
-        region.readers_of(eqn) if known.weighed > before.weighed else None,
+        region.readers_of(eqn) if changes.weighed else None,
         *remembered,
     )
 
@@ -237,29 +249,19 @@ class Remembered(NamedTuple):
 
 
 def _remembered(
-    region: Region, eqn: Equation, operands: Sequence[Atom], places: Mapping[Atom, int], before: Before
+    region: Region, eqn: Equation, operands: Sequence[Atom], places: Mapping[Atom, int], changes: Changes
 ) -> Remembered | None:
-    """What a region remembers since `before` of an equation that moved values; None if a template cannot say it."""
-    known, sliced = region.known, region.sliced
-    asked = known.asked[before.asked :]
+    """What a region remembers of an equation that moved values; None if a template cannot say it."""
     inputs = eqn.inputs
-    if not known.parts.isdisjoint(operands):
+    if not region.known.parts.isdisjoint(operands):
         return None
-    if any(made or atom not in inputs for atom, _, made in asked):
+    if any(made or atom not in inputs for atom, _, made in changes.asked):
         return None
-    number = known.remembered - before.remembered
-    cuts = [
-        (places[part], shape, places[whole], dims)
-        for (part, shape), (whole, dims) in islice(reversed(sliced.items()), number)  # the last ones are new
-        if part in places and whole in places and part not in before.copies
-    ]
-    copies = [
-        (i, copy, places[copy.atom])
-        for atom, i in places.items()
-        for copy in region.moves.get(atom, ())[before.copies.get(atom, 0) :]
-        if copy.atom in places
-    ]
-    if len(cuts) + len(copies) < number:
+    kept = [a for atom, copy in changes.copies for a in (atom, copy.atom)]
+    kept += [a for part, _, whole, _ in changes.cuts for a in (part, whole)]
+    if not places.keys() >= set(kept):  # values of another way, which was not taken
         return None
-    moved = tuple([(inputs.index(atom), want) for atom, want, _ in asked])
-    return Remembered(True, tuple(copies), tuple(reversed(cuts)), moved)
+    copies = tuple([(places[atom], copy, places[copy.atom]) for atom, copy in changes.copies])
+    cuts = tuple([(places[part], shape, places[whole], dims) for part, shape, whole, dims in changes.cuts])
+    moved = tuple([(inputs.index(atom), want) for atom, want, _ in changes.asked])
+    return Remembered(True, copies, cuts, moved)
