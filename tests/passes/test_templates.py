@@ -183,7 +183,7 @@ def test_unrolled_models_come_out_as_if_each_equation_were_alone(kind, monkeypat
 def test_later_layers_move_values_by_the_templates_of_the_first(monkeypatch):
     anew = []
     partition = Region.anew
-    monkeypatch.setattr(Region, "anew", lambda self, eqn: (anew.append(eqn.op), partition(self, eqn)))
+    monkeypatch.setattr(Region, "anew", lambda self, eqn, own: (anew.append(eqn.op), partition(self, eqn, own)))
     counts = []
     for layers in (4, 7):
         planned("gpt", lambda kind, mesh, layers=layers: model(kind, mesh, layers))
@@ -233,8 +233,29 @@ def test_what_is_moved_once_is_computed_again_where_it_can_be(monkeypatch):
         lambda a, b: [lax.sin(lax.concatenate([x, x], d)) + x.sum() for d in (0, 1) for x in (a, b)],
         lambda a, b: [lax.dot(x, y) for x in (a, b) for y in (a, b)],
         lambda a, b: [lax.rev(lax.cumsum(x, d), (d,)) for d in (0, 1) for x in (a, b)],
+        lambda a, b: [lax.pad(x, fill, [(2, 1, 1), (0, 0, 0)]) for fill in (0.0, 1.0) for x in (a, b)],
+        lambda a, b: [
+            lax.dynamic_update_slice(x, y, (i, 2)) for i in (0, 4) for x, y in ((a, b[:4, :2]), (b, a[4:, 2:4]))
+        ],
+        lambda a, b: [lax.sort((x, y), dimension=d, num_keys=1)[1] for d in (0, 1) for x, y in ((a, b), (b, a))],
+        lambda a, b: [jnp.argsort(jnp.argsort(x, 0), 0) for x in (a, b)] + [jnp.argsort(b, 0)],
+        lambda a, b: [jnp.linalg.qr(x[:, :1])[i] for i in (0, 1) for x in (a, b)],
+        lambda a, b: [x.reshape(2, 4, 8)[i] for i in (0, 1) for x in (a, b)],
     ],
-    ids=["pad", "pad a split dim", "dynamic_slice", "concatenate", "dot", "rev"],
+    ids=[
+        "pad",
+        "pad a split dim",
+        "dynamic_slice",
+        "concatenate",
+        "dot",
+        "rev",
+        "pad inside",
+        "update",
+        "sort",
+        "ranks",
+        "qr",
+        "reshape",
+    ],
 )
 def test_equations_with_equal_params_in_one_program(f, monkeypatch):
     found, dims, transfers = parts(f, ["8,8 x-", "8,8 x-"])

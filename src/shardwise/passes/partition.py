@@ -22,7 +22,7 @@ from shardwise.passes.equals import merged
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
-from shardwise.passes.moves import Copy, resharded
+from shardwise.passes.moves import Copy, copy_of, resharded
 from shardwise.passes.positions import Positions, positions_of
 from shardwise.passes.remade import remade
 from shardwise.passes.reshard import resharding_bytes
@@ -265,6 +265,9 @@ class Region:
             and (local, atom.aval.shape) not in self.sliced
             and self._sends(atom, have, want)
         ):
+            there = None if any(want) else copy_of(self, local, want, atom.aval.shape)
+            if there is not None:
+                return there
             made = remade(self, atom, want)
             changes.asked.append((atom, want, made is not None))
             if made is not None:
@@ -314,18 +317,18 @@ class Region:
         """Partition an equation as its op requires."""
         if eqn.outputs and not eqn.outputs[0].aval.size and without_elements(self, eqn):
             return
-        if eqn.op.partition is not None:
-            eqn.op.partition(self, eqn)
-        else:
-            self.usual(eqn)
+        with_template(self, eqn, own=eqn.op.partition is not None)
 
     def usual(self, eqn: Equation) -> None:
         """Partition an equation by its op's boxes, or by its sharding rule; or as an equal one was."""
-        with_template(self, eqn)
+        with_template(self, eqn, own=False)
 
-    def anew(self, eqn: Equation) -> None:
-        """`usual` without a look at equal equations."""
-        if not self._deferred(eqn):
+    def anew(self, eqn: Equation, own: bool) -> None:
+        """Partition an equation without a look at equal ones, as its op does on its `own` or as `usual`."""
+        if own:
+            assert eqn.op.partition is not None
+            eqn.op.partition(self, eqn)
+        elif not self._deferred(eqn):
             self.generic(eqn)
 
     def readers_of(self, eqn: Equation) -> tuple[int, ...]:
@@ -359,10 +362,17 @@ class Region:
 
     def is_read(self, var: Var) -> bool:
         """Whether an equation reads a value, or the program gives it."""
+        self.known.changes.alone = False
         return var in self.given or var in self.users
+
+    def maker(self, atom: Atom) -> Equation | None:
+        """The equation that makes a value; None for the program's inputs."""
+        self.known.changes.alone = False
+        return self.makers.get(atom)
 
     def read_in_parts(self, var: Var) -> bool:
         """Whether an equation takes boxes or windows of a value, rather than the value in the layout that propagation chose."""
+        self.known.changes.alone = False
         return any(
             e.op.halo is not None or (e.op.boxes is not None and e.op.boxes(e) is not None)
             for e in self.users.get(var, ())
@@ -383,11 +393,15 @@ class Region:
 
     def framed(self, eqn: Equation) -> bool:
         """Compute with unevenly sized operands in their frames, if there are any and the op can; see `frames`."""
-        return in_frames(self, eqn)
+        found = in_frames(self, eqn)
+        self.known.changes.alone &= not found
+        return found
 
     def frame(self, atom: Atom, d: int) -> Frame | None:
         """The frame of dim `d` of a view whose axes do not divide it; None if they do."""
-        return frame_along(self, atom, d)
+        found = frame_along(self, atom, d)
+        self.known.changes.alone &= found is None
+        return found
 
     def placement(self, var: Var) -> DimAxes:
         """The layout that propagation chose for a value."""

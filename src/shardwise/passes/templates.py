@@ -1,9 +1,10 @@
 """Templates: what partitioning makes of one equation is made again of its equals, as the layers of an unrolled model are full of them.
 
 Equations are equal if they have the same op, params and types, and if propagation and earlier equations have put operands and results
-into the same layouts, and have been brought into the same other layouts before. Equations whose operands are views, or that make views,
+into the same layouts, and have been brought into the same other layouts before. Ops with a partition of their own must stand at the
+same line, too: programs that they hold have lines. Equations whose operands are views, or that make views,
 have no template: what becomes of them depends on the values that the views were made of. Nor have those whose operands were cut from
-values that are there, or are computed again rather than moved.
+values that are there, or are computed again rather than moved, nor those that run code of the user's.
 
 Comes in: an equation and the region that it is partitioned in. Goes out: its local equations.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Equation, Literal, Need, Op, ShapedArray, Var
+from shardwise.ir import Atom, Equation, Literal, Need, Op, ShapedArray, Source, Var, calls_user
 from shardwise.ir.program import NOWHERE
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.moves import Copy
@@ -33,6 +34,7 @@ class Line(NamedTuple):
         inputs: positions in the pool of atoms: the operands, then literals, then the results of earlier lines.
         types: of its results.
         need: why there is a collective; None for other equations.
+        source: of an op with a partition of its own: the line, which may be one of a program that it holds. None: that of the equation.
     """
 
     op: Op
@@ -40,6 +42,7 @@ class Line(NamedTuple):
     types: tuple[ShapedArray, ...]
     params: Mapping[str, Any]
     need: Need | None
+    source: Source | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Template:
     """The local equations of an equation.
 
     Attributes:
-        params: those of the equation: keys hold their id.
+        kept: the params of the equation, and the layouts of values by which its op partitions it: keys hold their ids.
         literals: that lines read besides those of the equation.
         lines: the local equations.
         results: for each result its position in the pool, and its layout.
@@ -59,7 +62,7 @@ class Template:
         moved: positions of operands that are moved because they cannot be computed again, and the layouts that they are needed in.
     """
 
-    params: Mapping[str, Any]
+    kept: tuple[Mapping[Any, Any], ...]
     literals: tuple[Literal, ...]
     lines: tuple[Line, ...]
     results: tuple[tuple[int, DimAxes], ...]
@@ -85,9 +88,9 @@ class Template:
         pool: list[Atom] = [*operands, *self.literals]
         assert region.current is not None
         source, append = region.current.source, region.equations.append
-        for op, inputs, types, params, need in self.lines:
+        for op, inputs, types, params, need, own in self.lines:
             variables = (Var(types[0]),) if len(types) == 1 else tuple([Var(t) for t in types])
-            where = source if need is None else (source or NOWHERE)._replace(need=need)
+            where = (source if need is None else (source or NOWHERE)._replace(need=need)) if own is None else own
             atoms = (pool[inputs[0]],) if len(inputs) == 1 else tuple([pool[i] for i in inputs])
             append(Equation(op, atoms, variables, params, where))
             pool += variables
@@ -142,39 +145,42 @@ class Changes:
         self.weighed |= inner.weighed
 
 
-def with_template(region: Region, eqn: Equation) -> None:
-    """Partition an equation by its template if there is one, else anew."""
-    found = key_of(region, eqn)
+def with_template(region: Region, eqn: Equation, own: bool) -> None:
+    """Partition an equation by its template if there is one, else anew; `own`: as its op does."""
+    found = key_of(region, eqn, own)
     if found is None:
-        return region.anew(eqn)
+        return region.anew(eqn, own)
     key, operands = found
     template = region.known.templates.get(key)
     if template is not None and template.fits(region, eqn, operands):
         return template.apply(region, eqn, operands)
     known, number = region.known, len(region.equations)
     outer, known.changes = known.changes, Changes()
-    region.anew(eqn)
+    region.anew(eqn, own)
     changes, known.changes = known.changes, outer
     outer.add(changes)
-    template = record(region, eqn, operands, region.equations[number:], changes)
+    template = record(region, eqn, operands, region.equations[number:], changes, own)
     if template is not None:
         known.templates[key] = template
 
 
-def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Atom]] | None:
+def key_of(region: Region, eqn: Equation, own: bool) -> tuple[tuple[Any, ...], list[Atom]] | None:
     """What partitioning an equation depends on, and its local operands with their copies; None if it has no template."""
     values, views, placements, current = region.values, region.views, region.placements, region.current
     if current is None or region.steady:
         return None
-    key: list[Any] = [eqn.op, id(eqn.params), current.op, region.scoped, region.manual, context_token()]
+    key: list[Any] = [eqn.op, own, id(eqn.params), current.op, region.scoped, region.manual, context_token()]
     operands: list[Atom] = []
+    values_matter = own or eqn.op.boxes is not None  # literals may say which element goes where
+    if own:
+        key += (id(placements), current.source)
     moves = region.moves
     copies: list[Atom] = []
     for atom in eqn.inputs:
         if isinstance(atom, Literal):
             operands.append(atom)
             key.append(atom.aval)
-            if eqn.op.boxes is not None:  # literals may say which element goes where
+            if values_matter:
                 key.append(atom.value.tobytes())
             continue
         if atom in views:
@@ -195,12 +201,12 @@ def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Atom]] 
 
 
 def record(
-    region: Region, eqn: Equation, operands: Sequence[Atom], made: Sequence[Equation], changes: Changes
+    region: Region, eqn: Equation, operands: Sequence[Atom], made: Sequence[Equation], changes: Changes, own: bool
 ) -> Template | None:
     """The template of an equation that became the local equations `made`; None if a template cannot say what else it changed."""
     values, views, current = region.values, region.views, region.current
     assert current is not None
-    if not changes.alone or any(v in views or v not in values for v in eqn.outputs):
+    if not changes.alone or any(v in views or v not in values for v in eqn.outputs) or (own and calls_user(eqn)):
         return None
     if any(isinstance(a, Var) and values[a][0] is not atom for a, atom in zip(eqn.inputs, operands, strict=False)):
         return None
@@ -223,6 +229,7 @@ def record(
             tuple([v.aval for v in e.outputs]),
             e.params,
             e.source.need if e.source is not None and e.source is not current.source else None,
+            e.source if own else None,
         )
         for e in made
     ]
@@ -230,7 +237,7 @@ def record(
     if any(atom not in places for atom, _ in results):
         return None
     return Template(
-        eqn.params,
+        (eqn.params, region.placements),
         literals,
         tuple(lines),
         tuple([(places[atom], dims) for atom, dims in results]),
@@ -257,11 +264,14 @@ def _remembered(
         return None
     if any(made or atom not in inputs for atom, _, made in changes.asked):
         return None
-    kept = [a for atom, copy in changes.copies for a in (atom, copy.atom)]
-    kept += [a for part, _, whole, _ in changes.cuts for a in (part, whole)]
-    if not places.keys() >= set(kept):  # values of another way, which was not taken
+    # A body has a memory of its own, and that of a way that was not taken is gone.
+    its_copies = [(atom, copy) for atom, copy in changes.copies if copy in region.moves.get(atom, ())]
+    its_cuts = [cut for cut in changes.cuts if (cut[0], cut[1]) in region.sliced]
+    kept = [a for atom, copy in its_copies for a in (atom, copy.atom)]
+    kept += [a for part, _, whole, _ in its_cuts for a in (part, whole)]
+    if not places.keys() >= set(kept):
         return None
-    copies = tuple([(places[atom], copy, places[copy.atom]) for atom, copy in changes.copies])
-    cuts = tuple([(places[part], shape, places[whole], dims) for part, shape, whole, dims in changes.cuts])
+    copies = tuple([(places[atom], copy, places[copy.atom]) for atom, copy in its_copies])
+    cuts = tuple([(places[part], shape, places[whole], dims) for part, shape, whole, dims in its_cuts])
     moved = tuple([(inputs.index(atom), want) for atom, want, _ in changes.asked])
     return Remembered(True, copies, cuts, moved)
