@@ -102,7 +102,9 @@ class Program:
     def has_effects(self) -> bool:
         """Whether an equation has effects."""
         if self._effects is None:
-            self._effects = any(e.op.effects and e.op.has_effects(e.params) for e in self.equations)
+            found = any(e.op.effects and e.op.has_effects(e.params) for e in self.equations)
+            object.__setattr__(self, "_effects", found)
+            return found
         return self._effects
 
     @property
