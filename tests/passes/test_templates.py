@@ -180,10 +180,58 @@ def test_unrolled_models_come_out_as_if_each_equation_were_alone(kind, monkeypat
     assert found[2]
 
 
+def manual_step(which, mesh):
+    """Layers with bodies per device, loops and branches, traced once; one gets another layout, or is called from another line."""
+
+    def body(x, w):
+        h, _ = lax.scan(lambda h, row: (jnp.tanh(h + row.sum()), None), x @ w, w)
+        return lax.psum(h, "y")
+
+    each = sw.shard_map(body, mesh=mesh, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))
+    partly = sw.shard_map(lambda x: lax.psum(x * 2, "y"), mesh=mesh, in_specs=P("y"), out_specs=P(), axis_names={"y"})
+
+    @sw.jit
+    def layer(x, w):
+        x = each(x, w) + partly(w).sum(0)
+        x = lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)[:, ::-1]
+        return lax.fori_loop(0, 3, lambda _, x: lax.sort(x * 0.5, dimension=0), x)
+
+    def loss(ws, x):
+        for i, w in enumerate(ws):
+            odd = i == ODD and which == "layout"
+            w = lax.with_sharding_constraint(w, NamedSharding(mesh, P("y", None if odd else "x")))
+            if i == ODD and which == "line":
+                x = lax.with_sharding_constraint(layer(x, w), NamedSharding(mesh, P(None, "y")))[::2].repeat(2, 0)
+            else:
+                x = lax.with_sharding_constraint(layer(x, w), NamedSharding(mesh, P(None, "y")))[::2].repeat(2, 0)
+        return x.sum()
+
+    ws = [sw.ShapeDtypeStruct((32, 32), jnp.float32, sharding=NamedSharding(mesh, P("x", "y")))] * 5
+    x = sw.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh, P("x", None)))
+    return sw.jit(loss), (ws, x)
+
+
+@pytest.mark.parametrize("which", ["line", "layout"])
+def test_ops_with_a_partition_of_their_own_come_out_as_if_each_were_alone(which, monkeypatch):
+    applied = []
+    apply = templates.Template.apply
+    monkeypatch.setattr(
+        templates.Template,
+        "apply",
+        lambda self, region, eqn, atoms: (applied.append(eqn.op), apply(self, region, eqn, atoms)),
+    )
+    found = planned(which, manual_step)
+    owners = {op.name for op in applied if op.partition is not None}
+    assert {"shard_map", "sharding_constraint", "cond"} <= owners
+    monkeypatch.setattr(templates, "key_of", lambda *args: None)
+    assert planned(which, manual_step) == found
+    assert found[2]
+
+
 def test_later_layers_move_values_by_the_templates_of_the_first(monkeypatch):
     anew = []
     partition = Region.anew
-    monkeypatch.setattr(Region, "anew", lambda self, eqn: (anew.append(eqn.op), partition(self, eqn)))
+    monkeypatch.setattr(Region, "anew", lambda self, eqn, own: (anew.append(eqn.op), partition(self, eqn, own)))
     counts = []
     for layers in (4, 7):
         planned("gpt", lambda kind, mesh, layers=layers: model(kind, mesh, layers))
@@ -233,8 +281,29 @@ def test_what_is_moved_once_is_computed_again_where_it_can_be(monkeypatch):
         lambda a, b: [lax.sin(lax.concatenate([x, x], d)) + x.sum() for d in (0, 1) for x in (a, b)],
         lambda a, b: [lax.dot(x, y) for x in (a, b) for y in (a, b)],
         lambda a, b: [lax.rev(lax.cumsum(x, d), (d,)) for d in (0, 1) for x in (a, b)],
+        lambda a, b: [lax.pad(x, fill, [(2, 1, 1), (0, 0, 0)]) for fill in (0.0, 1.0) for x in (a, b)],
+        lambda a, b: [
+            lax.dynamic_update_slice(x, y, (i, 2)) for i in (0, 4) for x, y in ((a, b[:4, :2]), (b, a[4:, 2:4]))
+        ],
+        lambda a, b: [lax.sort((x, y), dimension=d, num_keys=1)[1] for d in (0, 1) for x, y in ((a, b), (b, a))],
+        lambda a, b: [jnp.argsort(jnp.argsort(x, 0), 0) for x in (a, b)] + [jnp.argsort(b, 0)],
+        lambda a, b: [jnp.linalg.qr(x[:, :1])[i] for i in (0, 1) for x in (a, b)],
+        lambda a, b: [x.reshape(2, 4, 8)[i] for i in (0, 1) for x in (a, b)],
     ],
-    ids=["pad", "pad a split dim", "dynamic_slice", "concatenate", "dot", "rev"],
+    ids=[
+        "pad",
+        "pad a split dim",
+        "dynamic_slice",
+        "concatenate",
+        "dot",
+        "rev",
+        "pad inside",
+        "update",
+        "sort",
+        "ranks",
+        "qr",
+        "reshape",
+    ],
 )
 def test_equations_with_equal_params_in_one_program(f, monkeypatch):
     found, dims, transfers = parts(f, ["8,8 x-", "8,8 x-"])

@@ -96,6 +96,16 @@ class Program:
     outputs: tuple[Atom, ...]
     num_consts: int = 0
     name: str = "f"
+    _effects: bool | None = field(default=None, init=False)  # once it was asked for
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether an equation has effects."""
+        if self._effects is None:
+            found = any(e.op.effects and e.op.has_effects(e.params) for e in self.equations)
+            object.__setattr__(self, "_effects", found)
+            return found
+        return self._effects
 
     @property
     def in_types(self) -> tuple[ShapedArray, ...]:
@@ -159,9 +169,9 @@ class ProgramMap:
             found = self._done[program] = self._change(program)
         return found
 
-    def __call__(self, eqn: Equation) -> Equation:
-        params = (self._params.get(id(eqn.params)) or self._changed(eqn))[1]
-        return eqn if params is eqn.params else Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
+    def params_of(self, eqn: Equation) -> Mapping[str, Any]:
+        """The params of the changed equation."""
+        return (self._params.get(id(eqn.params)) or self._changed(eqn))[1]
 
     def _changed(self, eqn: Equation) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         found = self._params[id(eqn.params)] = eqn.params, map_programs(eqn, self.of).params
@@ -263,12 +273,12 @@ def is_update(eqn: Equation) -> bool:
 
 def live_equations(program: Program) -> Program:
     """`program` without equations whose results nobody uses and which have no effects."""
-    needed: set[Var] = {v for v in program.outputs if isinstance(v, Var)}
+    needed: set[Atom] = set(program.outputs)
     kept: list[Equation] = []
     for eqn in reversed(program.equations):
-        if eqn.op.has_effects(eqn.params) or any(v in needed for v in eqn.outputs):
+        if not needed.isdisjoint(eqn.outputs) or (eqn.op.effects and eqn.op.has_effects(eqn.params)):
             kept.append(eqn)
-            needed.update(v for v in eqn.inputs if isinstance(v, Var))
+            needed.update(eqn.inputs)
     if len(kept) == len(program.equations):
         return program
     return Program(program.inputs, tuple(reversed(kept)), program.outputs, program.num_consts, program.name)

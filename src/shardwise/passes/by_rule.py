@@ -46,7 +46,7 @@ def partition_by_rule(region: Region, eqn: Equation, out_dims: tuple[DimAxes, ..
     split = known[2]
     if split.moves_much:
         key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, region.sizes
-        region.known.weighed += 1
+        region.known.changes.weighed = True
         split = cheaper_split(*key, region.readers_of(eqn), region.worth)
     atoms = [
         a if have == want else region.moved(operand, a, have, want)

@@ -28,7 +28,8 @@ class Equals:
 
     def of(self, eqn: Equation, inputs: Sequence[Atom], *more: Any) -> Equation | None:
         """An earlier equation with these operands that gives the same, and of which `more` is the same; None if there is none."""
-        if eqn.op.has_effects(eqn.params):
+        op = eqn.op
+        if op.effects and op.has_effects(eqn.params):
             return None
         try:
             params = self.number_of.get(id(eqn.params))
@@ -36,7 +37,7 @@ class Equals:
                 params = self.numbers.setdefault(frozenset(exact_items(eqn.params)), len(self.numbers))
                 self.number_of[id(eqn.params)] = params
             found = self.first.setdefault(
-                (eqn.op, params, more, *[a if type(a) is Var else key_of(a) for a in inputs]), eqn
+                (op, params, more, *[a if type(a) is Var else key_of(a) for a in inputs]), eqn
             )
         except TypeError:  # params that do not hash
             return None

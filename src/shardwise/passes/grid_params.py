@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.ir import Equation, Program, ProgramMap, map_equations
+from shardwise.ir import Equation, Program, ProgramMap
 from shardwise.passes.grid import Grid
 
 
@@ -15,14 +15,20 @@ def on_grid(program: Program, grid: Grid) -> Program:
     """`program` with params rewritten by `Op.to_grid`."""
     rewritten: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # by id of params, which are kept: no id is reused
 
-    def changed(eqn: Equation) -> Equation:
-        if eqn.op.to_grid is not None:
+    def own(program: Program) -> Program:
+        """The program with the params of its own equations rewritten."""
+        equations = list(program.equations)
+        for i, eqn in enumerate(program.equations):
+            if eqn.op.to_grid is None:
+                continue
             types = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
             key = (eqn.op, id(eqn.params), types)
             if key not in rewritten:
                 rewritten[key] = eqn.params, dict(eqn.op.to_grid(dict(eqn.params), grid, *types))
-            eqn = Equation(eqn.op, eqn.inputs, eqn.outputs, rewritten[key][1], eqn.source)
-        return inner(eqn)
+            equations[i] = Equation(eqn.op, eqn.inputs, eqn.outputs, rewritten[key][1], eqn.source)
+        if all(new is old for new, old in zip(equations, program.equations, strict=True)):
+            return program
+        return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
-    inner = ProgramMap(lambda p: map_equations(p, changed))
+    inner = ProgramMap(lambda p: inner.inside(own(p)))
     return inner.of(program)

@@ -16,12 +16,7 @@ from shardwise.runtime import costs
 
 def hoist(program: Program) -> Program:
     """The same program with collectives of constants ahead of its loops, inner loops first."""
-    hoisted = ProgramMap(lambda p: _hoisted(_inner(p)))
-
-    def _inner(p: Program) -> Program:
-        changed = tuple([hoisted(e) for e in p.equations])
-        return p if all(a is b for a, b in zip(changed, p.equations, strict=True)) else replace(p, equations=changed)
-
+    hoisted = ProgramMap(lambda p: _hoisted(hoisted.inside(p)))
     return hoisted.of(program)
 
 

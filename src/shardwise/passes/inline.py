@@ -5,6 +5,9 @@ An op that has a simpler form for literal operands (`Op.static`) takes that form
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from shardwise.ir import Atom, Equation, Literal, Program, ProgramMap, SharedParams, Var, map_equations, subprograms
 
 
@@ -17,7 +20,7 @@ def inline_calls(program: Program) -> Program:
             return map_equations(program, with_shared_params)
         equations: list[Equation] = []
         names: dict[Var, Atom] = {}
-        _splice(program, names, equations, bodies, shared)
+        _splice(program, names, equations, params_of)
         outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
         return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
@@ -25,7 +28,16 @@ def inline_calls(program: Program) -> Program:
         params = shared(eqn.params)
         return eqn if params is eqn.params else Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
 
+    def params_of(eqn: Equation) -> Mapping[str, Any]:
+        """The params of an equation with its programs inlined; equal ones are one object."""
+        found = known.get(id(eqn.params))
+        if found is None:
+            alike = with_shared_params(eqn)
+            found = known[id(eqn.params)] = eqn.params, bodies.params_of(alike)
+        return found[1]
+
     bodies, shared = ProgramMap(inlined), SharedParams()
+    known: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # by id of the params, which are kept
     return bodies.of(program)
 
 
@@ -42,19 +54,27 @@ def _has_calls(program: Program, known: dict[Program, bool]) -> bool:
 
 
 def _splice(
-    program: Program, names: dict[Var, Atom], equations: list[Equation], bodies: ProgramMap, shared: SharedParams
+    program: Program,
+    names: dict[Var, Atom],
+    equations: list[Equation],
+    params_of: Callable[[Equation], Mapping[str, Any]],
 ) -> None:
     for eqn in program.equations:
-        inputs = tuple([names.get(a, a) for a in eqn.inputs])  # type: ignore[arg-type]
-        if eqn.op.inline is None:
-            outputs = tuple([Var(v.aval) for v in eqn.outputs])
-            names.update(zip(eqn.outputs, outputs, strict=True))
-            renamed = bodies(Equation(eqn.op, inputs, outputs, shared(eqn.params), eqn.source))
-            simpler = None if eqn.op.static is None else eqn.op.static(renamed)
+        op, inputs = eqn.op, tuple([names.get(a, a) for a in eqn.inputs])  # type: ignore[arg-type]
+        if op.inline is None:
+            if len(eqn.outputs) == 1:
+                (var,) = eqn.outputs
+                outputs = (Var(var.aval),)
+                names[var] = outputs[0]
+            else:
+                outputs = tuple([Var(v.aval) for v in eqn.outputs])
+                names.update(zip(eqn.outputs, outputs, strict=True))
+            renamed = Equation(op, inputs, outputs, params_of(eqn), eqn.source)
+            simpler = None if op.static is None else op.static(renamed)
             equations.append(renamed if simpler is None else simpler)
             continue
-        inner: Program = eqn.op.inline(eqn)
+        inner: Program = op.inline(eqn)
         inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
-        _splice(inner, inner_names, equations, bodies, shared)
+        _splice(inner, inner_names, equations, params_of)
         for var, atom in zip(eqn.outputs, inner.outputs, strict=True):
             names[var] = atom if isinstance(atom, Literal) else inner_names.get(atom, atom)

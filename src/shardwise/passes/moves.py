@@ -54,12 +54,10 @@ def resharded(region: Region, atom: Atom, have: DimAxes, want: DimAxes, aval: Sh
         moved = atom
         for step in steps:
             moved = _step(region, moved, step, aval)
-    region.known.remembered += 1
     if sent:
-        region.moves[atom] = (*region.moves.get(atom, ()), Copy(want, aval.shape, moved))
+        region.keep_copy(atom, Copy(want, aval.shape, moved))
     else:
-        region.sliced[moved, aval.shape] = atom, have
-        region.known.parts.add(moved)
+        region.keep_cut(moved, aval.shape, atom, have)
     return moved
 
 

@@ -22,7 +22,7 @@ from shardwise.passes.equals import merged
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import Frame, frame_along, in_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
-from shardwise.passes.moves import Copy, resharded
+from shardwise.passes.moves import Copy, copy_of, resharded
 from shardwise.passes.positions import Positions, positions_of
 from shardwise.passes.remade import remade
 from shardwise.passes.reshard import resharding_bytes
@@ -248,15 +248,16 @@ class Region:
         """Move `atom` from layout `have` to layout `want`; `aval` is the global type."""
         if have == want or isinstance(atom, Literal):
             return atom
-        self.known.moves += 1
+        self.known.changes.moves = True
         return resharded(self, atom, have, want, aval)
 
     def moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
         """A value of layout `have` in layout `want`: resharded, or made there if it follows from no value that is split."""
-        self.known.moves += 1
+        changes = self.known.changes
+        changes.moves = True
         view = self.views.get(atom) if isinstance(atom, Var) else None
         if view is not None and view.fills:
-            self.known.windowed += 1
+            changes.alone = False
             return Assembler(self, atom.aval).assemble(view, want)
         if (
             isinstance(atom, Var)
@@ -264,11 +265,25 @@ class Region:
             and (local, atom.aval.shape) not in self.sliced
             and self._sends(atom, have, want)
         ):
+            there = None if any(want) else copy_of(self, local, want, atom.aval.shape)
+            if there is not None:
+                return there
             made = remade(self, atom, want)
-            self.known.asked.append((atom, want, made is not None))
+            changes.asked.append((atom, want, made is not None))
             if made is not None:
                 return made
         return self.reshard(local, have, want, atom.aval)
+
+    def keep_copy(self, atom: Atom, copy: Copy) -> None:
+        """Remember a local value in another layout."""
+        self.moves[atom] = (*self.moves.get(atom, ()), copy)
+        self.known.changes.copies.append((atom, copy))
+
+    def keep_cut(self, part: Atom, shape: Shape, whole: Atom, dims: DimAxes) -> None:
+        """Remember that a local value, of this global shape, was cut from another one in layout `dims`."""
+        self.sliced[part, shape] = whole, dims
+        self.known.parts.add(part)
+        self.known.changes.cuts.append((part, shape, whole, dims))
 
     def _sends(self, atom: Atom, have: DimAxes, want: DimAxes) -> bool:
         """Whether devices exchange anything to change the layout of a value."""
@@ -302,18 +317,18 @@ class Region:
         """Partition an equation as its op requires."""
         if eqn.outputs and not eqn.outputs[0].aval.size and without_elements(self, eqn):
             return
-        if eqn.op.partition is not None:
-            eqn.op.partition(self, eqn)
-        else:
-            self.usual(eqn)
+        with_template(self, eqn, own=eqn.op.partition is not None)
 
     def usual(self, eqn: Equation) -> None:
         """Partition an equation by its op's boxes, or by its sharding rule; or as an equal one was."""
-        with_template(self, eqn)
+        with_template(self, eqn, own=False)
 
-    def anew(self, eqn: Equation) -> None:
-        """`usual` without a look at equal equations."""
-        if not self._deferred(eqn):
+    def anew(self, eqn: Equation, own: bool) -> None:
+        """Partition an equation without a look at equal ones, as its op does on its `own` or as `usual`."""
+        if own:
+            assert eqn.op.partition is not None
+            eqn.op.partition(self, eqn)
+        elif not self._deferred(eqn):
             self.generic(eqn)
 
     def readers_of(self, eqn: Equation) -> tuple[int, ...]:
@@ -330,7 +345,7 @@ class Region:
         moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
         if not viewed and not moves:
             return moved_fills(self, eqn, boxes, operands)
-        self.known.windowed += 1  # readers decide whether a view is laid out
+        self.known.changes.alone = False  # readers decide whether a view is laid out
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view
@@ -347,10 +362,17 @@ class Region:
 
     def is_read(self, var: Var) -> bool:
         """Whether an equation reads a value, or the program gives it."""
+        self.known.changes.alone = False
         return var in self.given or var in self.users
+
+    def maker(self, atom: Atom) -> Equation | None:
+        """The equation that makes a value; None for the program's inputs."""
+        self.known.changes.alone = False
+        return self.makers.get(atom)
 
     def read_in_parts(self, var: Var) -> bool:
         """Whether an equation takes boxes or windows of a value, rather than the value in the layout that propagation chose."""
+        self.known.changes.alone = False
         return any(
             e.op.halo is not None or (e.op.boxes is not None and e.op.boxes(e) is not None)
             for e in self.users.get(var, ())
@@ -371,11 +393,15 @@ class Region:
 
     def framed(self, eqn: Equation) -> bool:
         """Compute with unevenly sized operands in their frames, if there are any and the op can; see `frames`."""
-        return in_frames(self, eqn)
+        found = in_frames(self, eqn)
+        self.known.changes.alone &= not found
+        return found
 
     def frame(self, atom: Atom, d: int) -> Frame | None:
         """The frame of dim `d` of a view whose axes do not divide it; None if they do."""
-        return frame_along(self, atom, d)
+        found = frame_along(self, atom, d)
+        self.known.changes.alone &= found is None
+        return found
 
     def placement(self, var: Var) -> DimAxes:
         """The layout that propagation chose for a value."""
@@ -388,7 +414,7 @@ class Region:
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, reshard the operands, compute, reduce."""
         if self.framed(eqn) or with_windows(self, eqn):
-            self.known.windowed += 1
+            self.known.changes.alone = False
         else:
             partition_by_rule(self, eqn, self.placed(eqn))
 

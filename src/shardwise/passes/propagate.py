@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base import config
 from shardwise.base.caches import recent
@@ -95,7 +95,7 @@ class _Graph:
 
     def _new(self, dims: DimAxes, banned: frozenset[str]) -> int:
         self.dims.append(dims)
-        self.closed.append((False,) * len(dims))
+        self.closed.append(_open(len(dims)))
         self.banned.append(banned)
         self.annotated.append(False)
         self.users.append([])
@@ -112,7 +112,7 @@ class _Graph:
 
     def _value(self, var: Var) -> int:
         aval = var.aval
-        placement = self.fixed.get(var)
+        placement = self.fixed.get(var) if self.fixed else None
         if placement is not None:
             i = self._new(placement.dims, _NO_AXES)
             self.fix(i, placement)
@@ -266,16 +266,20 @@ class _Graph:
         return SINGLE_USE
 
     def _equation(self, eqn: Equation) -> None:
-        atoms = (*eqn.inputs, *eqn.outputs)
-        early = self._early(eqn.inputs)
-        key = (eqn.op, id(eqn.params), early, len(eqn.outputs), *[a.aval for a in atoms])
+        inputs, outputs, ids = eqn.inputs, eqn.outputs, self.ids
+        early = self._early(inputs)
+        types = [a.aval for a in inputs]
+        types += [v.aval for v in outputs]
+        key = (eqn.op, id(eqn.params), early, len(outputs), *types)
         flow = self.flows.get(key)
         if flow is None:
             flow = self.flows[key] = equation_flow(eqn, early)
-        if flow.turns:
-            ids, id_of = self.ids, self.id_of
-            found = [ids.get(a) for a in atoms]  # type: ignore[arg-type]
-            self._node(flow, tuple([id_of(a) if i is None else i for a, i in zip(atoms, found, strict=True)]))
+        if not flow.turns:
+            return
+        found = [ids.get(a) for a in (*inputs, *outputs)]  # type: ignore[arg-type]
+        if None in found:
+            found = [self.id_of(a) if i is None else i for i, a in zip(found, (*inputs, *outputs), strict=True)]
+        self._node(flow, tuple(cast("list[int]", found)))
 
     def _edges(self, eqn: Equation) -> None:
         for sources, targets in self.edges[eqn]:
@@ -431,6 +435,11 @@ def _with_offset(entry: Any) -> tuple[Atom, int]:
 
 
 _NO_AXES: frozenset[str] = frozenset()
+
+
+@recent(64)
+def _open(rank: int) -> tuple[bool, ...]:
+    return (False,) * rank
 
 
 @recent(64)

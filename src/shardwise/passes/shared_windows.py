@@ -34,8 +34,8 @@ def exchanged_windows(
     region: Region, sources: Sequence[Atom], fill: Atom, axes: Axes, aval: ShapedArray, params: dict[str, Any]
 ) -> Atom:
     """The devices' windows of `sources`, values of global type `aval`; positions outside of these hold `fill`."""
-    region.known.moves += 1
-    region.known.windowed += 1
+    region.known.changes.moves = True
+    region.known.changes.alone = False
     ends = _ends(params)
     key = tuple(sources), axes, tuple(params.items())
     if ends is not None and key in region.windows:

@@ -21,7 +21,7 @@ from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.positions import Positions
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import local_shape, resharding_bytes
-from shardwise.passes.templates import Template
+from shardwise.passes.templates import Changes, Template
 from shardwise.runtime import costs
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
@@ -55,13 +55,9 @@ class Known:
         close_calls: how often the second best way to partition an equation sends hardly more than the best.
         takes_seconds: whether it is taken then.
         templates: the local equations per op, params, types and layouts.
-        moves: how often a value was brought into another layout, or windows exchanged: what then happens follows from earlier moves.
-        remembered: how many values in other layouts regions remember.
         parts: local values that were cut from others that are there.
         anywhere: by op, params and types of an equation, whether any device can compute any part of its results.
-        asked: the values that might have been computed again in the layout that they were brought into, that layout, and whether they were.
-        windowed: how often an equation was partitioned by windows, frames, fills or views, which depend on its neighbours.
-        weighed: how often the number of readers decided how an equation is split.
+        changes: what the equation at hand changed, and followed from.
         positions: per program, by the id of its equations: where its uneven values lie in their frames.
     """
 
@@ -71,13 +67,9 @@ class Known:
     close_calls: int = 0
     takes_seconds: bool = False
     templates: dict[Any, Template] = field(default_factory=dict)
-    moves: int = 0
-    remembered: int = 0
     anywhere: dict[Any, tuple[Any, bool]] = field(default_factory=dict)
     parts: set[Atom] = field(default_factory=set["Atom"])
-    asked: list[tuple[Atom, DimAxes, bool]] = field(default_factory=list["tuple[Atom, DimAxes, bool]"])
-    windowed: int = 0
-    weighed: int = 0
+    changes: Changes = field(default_factory=Changes)
     positions: dict[int, tuple[Any, Positions]] = field(default_factory=dict)
 
 

@@ -1,9 +1,10 @@
 """Templates: what partitioning makes of one equation is made again of its equals, as the layers of an unrolled model are full of them.
 
 Equations are equal if they have the same op, params and types, and if propagation and earlier equations have put operands and results
-into the same layouts, and have been brought into the same other layouts before. Equations whose operands are views, or that make views,
+into the same layouts, and have been brought into the same other layouts before. Ops with a partition of their own must stand at the
+same line, too: programs that they hold have lines. Equations whose operands are views, or that make views,
 have no template: what becomes of them depends on the values that the views were made of. Nor have those whose operands were cut from
-values that are there, or are computed again rather than moved.
+values that are there, or are computed again rather than moved, nor those that run code of the user's.
 
 Comes in: an equation and the region that it is partitioned in. Goes out: its local equations.
 """
@@ -11,12 +12,11 @@ Comes in: an equation and the region that it is partitioned in. Goes out: its lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Equation, Literal, Need, Op, ShapedArray, Var
+from shardwise.ir import Atom, Equation, Literal, Need, Op, ShapedArray, Source, Var, calls_user
 from shardwise.ir.program import NOWHERE
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.moves import Copy
@@ -34,6 +34,7 @@ class Line(NamedTuple):
         inputs: positions in the pool of atoms: the operands, then literals, then the results of earlier lines.
         types: of its results.
         need: why there is a collective; None for other equations.
+        source: of an op with a partition of its own: the line, which may be one of a program that it holds. None: that of the equation.
     """
 
     op: Op
@@ -41,6 +42,7 @@ class Line(NamedTuple):
     types: tuple[ShapedArray, ...]
     params: Mapping[str, Any]
     need: Need | None
+    source: Source | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Template:
     """The local equations of an equation.
 
     Attributes:
-        params: those of the equation: keys hold their id.
+        kept: the params of the equation, and the layouts of values by which its op partitions it: keys hold their ids.
         literals: that lines read besides those of the equation.
         lines: the local equations.
         results: for each result its position in the pool, and its layout.
@@ -60,7 +62,7 @@ class Template:
         moved: positions of operands that are moved because they cannot be computed again, and the layouts that they are needed in.
     """
 
-    params: Mapping[str, Any]
+    kept: tuple[Mapping[Any, Any], ...]
     literals: tuple[Literal, ...]
     lines: tuple[Line, ...]
     results: tuple[tuple[int, DimAxes], ...]
@@ -86,9 +88,9 @@ class Template:
         pool: list[Atom] = [*operands, *self.literals]
         assert region.current is not None
         source, append = region.current.source, region.equations.append
-        for op, inputs, types, params, need in self.lines:
+        for op, inputs, types, params, need, own in self.lines:
             variables = (Var(types[0]),) if len(types) == 1 else tuple([Var(t) for t in types])
-            where = source if need is None else (source or NOWHERE)._replace(need=need)
+            where = (source if need is None else (source or NOWHERE)._replace(need=need)) if own is None else own
             atoms = (pool[inputs[0]],) if len(inputs) == 1 else tuple([pool[i] for i in inputs])
             append(Equation(op, atoms, variables, params, where))
             pool += variables
@@ -99,71 +101,86 @@ class Template:
             self._remember(region, eqn, pool)
 
     def _remember(self, region: Region, eqn: Equation, pool: Sequence[Atom]) -> None:
-        moves, known = region.moves, region.known
-        known.moves += 1
-        known.asked += [(eqn.inputs[i], want, False) for i, want in self.moved]
+        changes = region.known.changes
+        changes.moves = True
+        changes.asked += [(eqn.inputs[i], want, False) for i, want in self.moved]
         for i, copy, at in self.copies:
-            atom = pool[i]
-            moves[atom] = (*moves.get(atom, ()), Copy(copy.dims, copy.shape, pool[at]))
+            region.keep_copy(pool[i], Copy(copy.dims, copy.shape, pool[at]))
         for i, shape, at, dims in self.cuts:
-            region.sliced[pool[i], shape] = pool[at], dims
-            known.parts.add(pool[i])
-        known.remembered += len(self.copies) + len(self.cuts)
+            region.keep_cut(pool[i], shape, pool[at], dims)
 
 
-def with_template(region: Region, eqn: Equation) -> None:
-    """Partition an equation by its template if there is one, else anew."""
-    found = key_of(region, eqn)
+@dataclass(slots=True)
+class Changes:
+    """What an equation left in its region besides local equations and its results, and what of the region they followed from.
+
+    A template is made of it. So whatever a way to partition equations reads of their neighbours, or writes that later ones read, is said
+    here, by the methods of `Region` that do it or by the way itself.
+
+    Attributes:
+        moves: whether a value was brought into another layout, or windows exchanged: what then happens follows from earlier moves.
+        copies: values that were brought into other layouts, each with its copy.
+        cuts: parts of values that are there: the part, its global shape, the value that it was cut from and that value's layout.
+        asked: the values that might have been computed again in the layout that they were brought into, that layout, and whether they were.
+        alone: False where windows, frames, fills or views decided, which depend on neighbours.
+        weighed: whether the number of readers decided how the equation is split.
+    """
+
+    moves: bool = False
+    copies: list[tuple[Atom, Copy]] = field(default_factory=list["tuple[Atom, Copy]"])
+    cuts: list[tuple[Atom, tuple[int, ...], Atom, DimAxes]] = field(
+        default_factory=list["tuple[Atom, tuple[int, ...], Atom, DimAxes]"]
+    )
+    asked: list[tuple[Atom, DimAxes, bool]] = field(default_factory=list["tuple[Atom, DimAxes, bool]"])
+    alone: bool = True
+    weighed: bool = False
+
+    def add(self, inner: Changes) -> None:
+        """Count what an equation inside of this one changed as this one's."""
+        self.moves |= inner.moves
+        self.copies += inner.copies
+        self.cuts += inner.cuts
+        self.asked += inner.asked
+        self.alone &= inner.alone
+        self.weighed |= inner.weighed
+
+
+def with_template(region: Region, eqn: Equation, own: bool) -> None:
+    """Partition an equation by its template if there is one, else anew; `own`: as its op does."""
+    found = key_of(region, eqn, own)
     if found is None:
-        return region.anew(eqn)
+        return region.anew(eqn, own)
     key, operands = found
     template = region.known.templates.get(key)
     if template is not None and template.fits(region, eqn, operands):
         return template.apply(region, eqn, operands)
-    before = Before(region, operands)
-    region.anew(eqn)
-    template = record(region, eqn, operands, before)
+    known, number = region.known, len(region.equations)
+    outer, known.changes = known.changes, Changes()
+    region.anew(eqn, own)
+    changes, known.changes = known.changes, outer
+    outer.add(changes)
+    template = record(region, eqn, operands, region.equations[number:], changes, own)
     if template is not None:
-        region.known.templates[key] = template
+        known.templates[key] = template
 
 
-@dataclass(slots=True)
-class Before:
-    """How much a region had learned before an equation."""
-
-    equations: int
-    moves: int
-    remembered: int
-    asked: int
-    windowed: int
-    weighed: int
-    copies: dict[Atom, int]  # of operands
-
-    def __init__(self, region: Region, operands: Sequence[Atom]) -> None:
-        known = region.known
-        self.equations = len(region.equations)
-        self.moves = known.moves
-        self.remembered = known.remembered
-        self.asked = len(known.asked)
-        self.windowed = known.windowed
-        self.weighed = known.weighed
-        self.copies = {a: len(region.moves.get(a, ())) for a in operands}
-
-
-def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Atom]] | None:
+def key_of(region: Region, eqn: Equation, own: bool) -> tuple[tuple[Any, ...], list[Atom]] | None:
     """What partitioning an equation depends on, and its local operands with their copies; None if it has no template."""
     values, views, placements, current = region.values, region.views, region.placements, region.current
     if current is None or region.steady:
         return None
-    key: list[Any] = [eqn.op, id(eqn.params), current.op, region.scoped, region.manual, context_token()]
+    key: list[Any] = [eqn.op, own, id(eqn.params), current.op, region.scoped, region.manual, context_token()]
     operands: list[Atom] = []
+    values_matter = own or eqn.op.boxes is not None  # literals may say which element goes where
+    if own:
+        key += (id(placements), current.source)
     moves = region.moves
     copies: list[Atom] = []
     for atom in eqn.inputs:
         if isinstance(atom, Literal):
             operands.append(atom)
             key.append(atom.aval)
-            if eqn.op.boxes is not None:  # literals may say which element goes where
+            if values_matter:
                 key.append(atom.value.tobytes())
             continue
         if atom in views:
@@ -183,15 +200,16 @@ def key_of(region: Region, eqn: Equation) -> tuple[tuple[Any, ...], list[Atom]] 
     return tuple(key), operands
 
 
-def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Before) -> Template | None:
-    """The template of an equation, whose local equations are those of `region` since `before`; None if they are not all it left."""
-    values, views, current, known = region.values, region.views, region.current, region.known
+def record(
+    region: Region, eqn: Equation, operands: Sequence[Atom], made: Sequence[Equation], changes: Changes, own: bool
+) -> Template | None:
+    """The template of an equation that became the local equations `made`; None if a template cannot say what else it changed."""
+    values, views, current = region.values, region.views, region.current
     assert current is not None
-    if known.windowed > before.windowed or any(v in views or v not in values for v in eqn.outputs):
+    if not changes.alone or any(v in views or v not in values for v in eqn.outputs) or (own and calls_user(eqn)):
         return None
     if any(isinstance(a, Var) and values[a][0] is not atom for a, atom in zip(eqn.inputs, operands, strict=False)):
         return None
-    made = region.equations[before.equations :]
     atoms = {v for e in made for v in e.outputs}.union(operands)
     others = dict.fromkeys([a for e in made for a in e.inputs if a not in atoms])
     literals = tuple([a for a in others if isinstance(a, Literal)])
@@ -201,7 +219,7 @@ def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Befo
     pool = [*operands, *literals, *[v for e in made for v in e.outputs]]
     for i, atom in enumerate(pool):
         places.setdefault(atom, i)
-    remembered = Remembered() if known.moves == before.moves else _remembered(region, eqn, operands, places, before)
+    remembered = _remembered(region, eqn, operands, places, changes) if changes.moves else Remembered()
     if remembered is None:
         return None
     lines = [
@@ -211,6 +229,7 @@ def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Befo
             tuple([v.aval for v in e.outputs]),
             e.params,
             e.source.need if e.source is not None and e.source is not current.source else None,
+            e.source if own else None,
         )
         for e in made
     ]
@@ -218,11 +237,11 @@ def record(region: Region, eqn: Equation, operands: Sequence[Atom], before: Befo
     if any(atom not in places for atom, _ in results):
         return None
     return Template(
-        eqn.params,
+        (eqn.params, region.placements),
         literals,
         tuple(lines),
         tuple([(places[atom], dims) for atom, dims in results]),
-        region.readers_of(eqn) if known.weighed > before.weighed else None,
+        region.readers_of(eqn) if changes.weighed else None,
         *remembered,
     )
 
@@ -237,29 +256,22 @@ class Remembered(NamedTuple):
 
 
 def _remembered(
-    region: Region, eqn: Equation, operands: Sequence[Atom], places: Mapping[Atom, int], before: Before
+    region: Region, eqn: Equation, operands: Sequence[Atom], places: Mapping[Atom, int], changes: Changes
 ) -> Remembered | None:
-    """What a region remembers since `before` of an equation that moved values; None if a template cannot say it."""
-    known, sliced = region.known, region.sliced
-    asked = known.asked[before.asked :]
+    """What a region remembers of an equation that moved values; None if a template cannot say it."""
     inputs = eqn.inputs
-    if not known.parts.isdisjoint(operands):
+    if not region.known.parts.isdisjoint(operands):
         return None
-    if any(made or atom not in inputs for atom, _, made in asked):
+    if any(made or atom not in inputs for atom, _, made in changes.asked):
         return None
-    number = known.remembered - before.remembered
-    cuts = [
-        (places[part], shape, places[whole], dims)
-        for (part, shape), (whole, dims) in islice(reversed(sliced.items()), number)  # the last ones are new
-        if part in places and whole in places and part not in before.copies
-    ]
-    copies = [
-        (i, copy, places[copy.atom])
-        for atom, i in places.items()
-        for copy in region.moves.get(atom, ())[before.copies.get(atom, 0) :]
-        if copy.atom in places
-    ]
-    if len(cuts) + len(copies) < number:
+    # A body has a memory of its own, and that of a way that was not taken is gone.
+    its_copies = [(atom, copy) for atom, copy in changes.copies if copy in region.moves.get(atom, ())]
+    its_cuts = [cut for cut in changes.cuts if (cut[0], cut[1]) in region.sliced]
+    kept = [a for atom, copy in its_copies for a in (atom, copy.atom)]
+    kept += [a for part, _, whole, _ in its_cuts for a in (part, whole)]
+    if not places.keys() >= set(kept):
         return None
-    moved = tuple([(inputs.index(atom), want) for atom, want, _ in asked])
-    return Remembered(True, tuple(copies), tuple(reversed(cuts)), moved)
+    copies = tuple([(places[atom], copy, places[copy.atom]) for atom, copy in its_copies])
+    cuts = tuple([(places[part], shape, places[whole], dims) for part, shape, whole, dims in its_cuts])
+    moved = tuple([(inputs.index(atom), want) for atom, want, _ in changes.asked])
+    return Remembered(True, copies, cuts, moved)

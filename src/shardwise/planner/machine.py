@@ -154,6 +154,19 @@ class Places(Sequence[Place]):
     def __iter__(self) -> Iterator[Place]:
         return map(self._place, range(self._count))
 
+    @property
+    def ids(self) -> Sequence[int]:
+        """The id of each device."""
+        if not self._torus:
+            return range(self._count)
+        size, numbers = self._slice_size, [number for number, _, _ in self._of_slice]
+        return [first + n for first in range(0, self._count // len(numbers) * size, size) for n in numbers]
+
+    @property
+    def processes(self) -> int:
+        """How many hosts own the devices."""
+        return self.machine.processes
+
     def _place(self, index: int) -> Place:
         chip = self.machine.chip
         process, local = divmod(index, self._per_host)

@@ -5,6 +5,8 @@ In: a machine, or only a platform and how many devices there are. Out: a `Planne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from shardwise.planner.machine import Machine, Place, Places
@@ -31,5 +33,24 @@ def stand_in_devices(platform: str, kind: str, count: int) -> tuple[Device, ...]
     if machine is not None and machine.chip.platform == platform:
         return tuple(client_of(machine).devices()[:count])
     host = backend().host if backend_initialized() else None
-    places = [Place(i, kind, platform, 0, i, None, 0, 0) for i in range(count)]
-    return tuple(PlannedClient(platform, kind, 0, places, host).devices())
+    return tuple(PlannedClient(platform, kind, 0, _NoPlaces(platform, kind, count), host).devices())
+
+
+@dataclass(frozen=True, slots=True)
+class _NoPlaces:
+    """The places of devices of which nothing is known but how many there are: one process has them all."""
+
+    platform: str
+    kind: str
+    count: int
+
+    @property
+    def ids(self) -> Sequence[int]:
+        return range(self.count)
+
+    @property
+    def processes(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Place:
+        return Place(index, self.kind, self.platform, 0, index, None, 0, 0)

@@ -5,7 +5,7 @@ In: a planner's description of the machine's devices. Out: a `PlannedClient`, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from shardwise.sharding.device import Client, Device, Topology
@@ -31,21 +31,57 @@ class Place(Protocol):
     def slice_index(self) -> int: ...
 
 
+class Places(Protocol):
+    """The places of the machine's devices, in order of process, then local index. All processes own as many."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The id of each device."""
+        ...
+
+    @property
+    def processes(self) -> int:
+        """How many processes own the devices."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Place: ...
+
+
 class PlannedDevice(Device):
-    """A device of the planned machine."""
+    """A device of the planned machine. Its place is looked up when it is asked for: large machines have many that nobody asks for."""
 
-    __slots__ = ("_memory", "coords", "core_on_chip", "slice_index")
+    __slots__ = ("_place",)
 
-    def __init__(self, place: Place, client: PlannedClient):
-        super().__init__(place.id, place.process_index, place.local_index, client)
-        self.coords = None if place.coords is None else list(place.coords)
-        self.core_on_chip = place.core_on_chip
-        self.slice_index = place.slice_index
-        self._memory = client.memory
+    client: PlannedClient
+
+    @property
+    def place(self) -> Place:
+        """Where the device is."""
+        try:
+            return self._place
+        except AttributeError:
+            self._place = self.client.places[self.client.position(self)]
+            return self._place
+
+    @property
+    def coords(self) -> list[int] | None:
+        """The coordinates of its chip; None where there is no torus."""
+        coords = self.place.coords
+        return None if coords is None else list(coords)
+
+    @property
+    def core_on_chip(self) -> int:
+        """Which device of its chip it is."""
+        return self.place.core_on_chip
+
+    @property
+    def slice_index(self) -> int:
+        """The slice, or the node of a cluster, that it belongs to."""
+        return self.place.slice_index
 
     def memory_stats(self) -> dict[str, Any]:
         """The memory statistics: nothing is ever in use."""
-        return {"bytes_limit": self._memory, "bytes_in_use": 0, "peak_bytes_in_use": 0, "num_allocs": 0}
+        return {"bytes_limit": self.client.memory, "bytes_in_use": 0, "peak_bytes_in_use": 0, "num_allocs": 0}
 
     def __repr__(self) -> str:
         name = _CLASS_NAMES.get(self.platform, "CpuDevice")
@@ -64,7 +100,7 @@ class PlannedClient(Client):
     platform_version = "plan"
     stands_for_all = True
 
-    def __init__(self, platform: str, kind: str, memory: int, places: Iterable[Place], host: Client | None) -> None:
+    def __init__(self, platform: str, kind: str, memory: int, places: Places, host: Client | None) -> None:
         """`memory`: the bytes that programs may use on each device. `host` is the backend of this machine, None if there is none yet."""
         self.platform = platform
         self.device_kind = kind
@@ -72,13 +108,11 @@ class PlannedClient(Client):
         self._host = host
         self.process_index_ = 0
         self.places = places
-        self._devices = tuple(PlannedDevice(place, self) for place in places)
-        self._of_process: dict[int, list[Device]] = {}
-        for device in self._devices:
-            self._of_process.setdefault(device.process_index, []).append(device)
-        self._position: dict[Device, int] = {device: i for i, device in enumerate(self._devices)}
-        counts = tuple(len(own) for own in self._of_process.values())
-        self.topology = Topology(0, len(counts), counts)
+        ids, processes = places.ids, places.processes
+        own = len(ids) // processes
+        self._devices = tuple([PlannedDevice(id, *divmod(i, own), self) for i, id in enumerate(ids)])
+        self._starts = tuple(range(0, len(ids) + 1, own))
+        self.topology = Topology(0, processes, (own,) * processes)
 
     @property
     def host(self) -> Client:
@@ -89,15 +123,3 @@ class PlannedClient(Client):
 
     def memory_kinds(self) -> tuple[str, ...]:
         return _MEMORY_KINDS
-
-    def local_devices(self, process: int | None = None) -> list[Device]:
-        return list(self._of_process[0 if process is None else process])
-
-    def local_device_count(self, process: int | None = None) -> int:
-        return len(self._of_process[0 if process is None else process])
-
-    def position(self, device: Device) -> int:
-        return self._position[device]
-
-    def first_local_device(self) -> Device:
-        return self._of_process[0][0]

@@ -9,6 +9,7 @@ import pytest
 
 import shardwise.planner.machines as machines
 from shardwise.base import config
+from shardwise.planner import client_of
 from shardwise.planner.machine import Places
 from shardwise.planner.machines import find, find_kind, here, names, neighbours
 
@@ -153,6 +154,30 @@ def test_hosts_are_squares_of_neighbours():
     assert places[-1].coords == (3, 3, 0)
     with pytest.raises(IndexError):
         places[16]
+
+
+@pytest.mark.parametrize("name", ["v5e-8", "v5e-16", "v5p-32", "tpu7x-16", "2x-v6e-16", "h100-16", "cpu-3x4"])
+def test_devices_know_their_places(name):
+    places = Places(find(name))
+    client = client_of(find(name))
+    for i, (device, place) in enumerate(zip(client.devices(), places, strict=True)):
+        shown = None if device.coords is None else tuple(device.coords)
+        found = (device.id, device.process_index, device.local_index, shown, device.core_on_chip, device.slice_index)
+        assert found == (
+            place.id,
+            place.process_index,
+            place.local_index,
+            place.coords,
+            place.core_on_chip,
+            place.slice_index,
+        )
+        assert client.position(device) == i
+    own = [p.id for p in places if p.process_index == 1 % places.processes]
+    assert [d.id for d in client.local_devices(1 % places.processes)] == own
+    assert (
+        client.local_device_count(1 % places.processes) == len(own)
+        and client.first_local_device() is client.devices()[0]
+    )
 
 
 def test_places_are_made_on_demand():

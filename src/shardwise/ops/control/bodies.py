@@ -207,7 +207,7 @@ def _param(value: Any) -> Any:
 
 def program_effects(params: Any) -> bool:
     """Whether any program held by an equation's params has an equation with effects."""
-    return any(e.op.has_effects(e.params) for _, p in subprograms(params) for e in p.equations)
+    return any(p.has_effects for _, p in subprograms(params))
 
 
 # -- carries ---------------------------------------------------------------------------------------------------------

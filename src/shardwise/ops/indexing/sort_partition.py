@@ -53,10 +53,10 @@ def sort_partition(region: Any, eqn: Equation) -> None:
 def _is_permutation(region: Any, eqn: Equation) -> bool:
     """Whether the only key is a row of positions in some order: those that another sort has moved."""
     key, dim = eqn.inputs[0], eqn.params["dimension"]
-    mover = region.makers.get(key)
+    mover = region.maker(key)
     if eqn.params["num_keys"] != 1 or mover is None or mover.op is not eqn.op or mover.params["dimension"] != dim:
         return False
-    places = region.makers.get(mover.inputs[mover.outputs.index(key)])
+    places = region.maker(mover.inputs[mover.outputs.index(key)])
     return places is not None and places.op is iota_p and places.params["dimension"] == dim
 
 

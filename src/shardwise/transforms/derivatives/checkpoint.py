@@ -341,7 +341,7 @@ checkpoint_op = define_op(
     transpose=_transpose,
     batch=_batch,
     inline=lambda eqn: eqn.params["program"],
-    effects=lambda params: any(e.op.has_effects(e.params) for e in params["program"].equations),
+    effects=lambda params: params["program"].has_effects,
     shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
     keys=called_uses,
 )

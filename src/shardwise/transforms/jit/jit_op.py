@@ -47,10 +47,6 @@ def _jit_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedAr
     return program.out_types
 
 
-def _jit_effects(params: Any) -> bool:
-    return any(e.op.has_effects(e.params) for e in params["program"].equations)
-
-
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     """The params that differ from their defaults."""
     plain = lambda v: v is False or (isinstance(v, tuple) and all(x is None or x is False for x in v))  # noqa: E731
@@ -64,7 +60,7 @@ jit_op = define_op(
     multiple_results=True,
     typed=True,
     inline=_jit_inline,
-    effects=_jit_effects,
+    effects=lambda params: params["program"].has_effects,
     shown=_SHOWN,
     keys=called_uses,
     call=True,
