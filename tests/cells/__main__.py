@@ -1,12 +1,13 @@
 """Run the programs in JAX's documentation under JAX and under shardwise, and write docs/jax-documentation.md.
 
-    python -m tests.cells --checkout DIR [--results DIR] [--python PYTHON] [--kept] [--write] [PATTERN ...]
+    python -m tests.cells --checkout DIR [--results DIR] [--python PYTHON] [--again WHAT] [--write] [PATTERN ...]
 
 DIR is a checkout of github.com/jax-ml/jax at the version of the JAX that PYTHON has installed, beside what the pages import besides
 (matplotlib, scikit-learn, optax). Each page runs in a process of its own, its code cells in order, on 8 devices: once under JAX, once
 by `shardwise run --dialect latest`; so do the examples in docstrings, a process for each module. Compared is, cell by cell, whether it
-raised, and the text that it printed. What a run found is kept in the folder of results; with `--kept`, pages that JAX ran before are
-not run again under JAX. PATTERNs choose pages by a part of their names. `--sources NAME=FOLDER:GLOB,...` takes other checkouts.
+raised, and the text that it printed. What a run found is kept in the folder of results: `--again here` runs only what is run here,
+beside what JAX gave before, `--again nothing` what was not run yet. PATTERNs choose documents by a part of their names; `--glob` takes
+documents of another checkout than JAX's.
 """
 
 from __future__ import annotations
@@ -119,11 +120,12 @@ def read(out: Path) -> dict[str, list[dict[str, Any]]]:
     return {row["name"]: row["cells"] for row in rows}
 
 
-def compared(job: Job, python: Path, results: Path, kept: bool) -> list[Outcome]:
-    """Run a job under both and compare it cell by cell."""
+def compared(job: Job, python: Path, results: Path, again: str) -> list[Outcome]:
+    """Run a job under both, or take what earlier runs left, and compare it cell by cell."""
     known = results / f"{_stem(job)}.jax"
-    theirs = read(known) if kept and known.exists() else run_job(job, python, results, ours=False)
-    here = run_job(job, python, results, ours=True)
+    theirs = read(known) if again != "both" and known.exists() else run_job(job, python, results, ours=False)
+    ran = results / f"{_stem(job)}.here"
+    here = read(ran) if again == "nothing" and ran.exists() else run_job(job, python, results, ours=True)
     lost = {"raised": "Ended", "message": "the process ended before it", "printed": "", "at": ""}
     outcomes: list[Outcome] = []
     for found in job.pages:
@@ -140,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--checkout", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path("cells"))
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
-    parser.add_argument("--kept", action="store_true")
+    parser.add_argument("--again", choices=("both", "here", "nothing"), default="both")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--glob", action="append", default=[], help="documents of another checkout than JAX's")
     parser.add_argument("--workers", type=int, default=2)
@@ -157,23 +159,84 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = [job for job in chosen if any(fnmatch.fnmatch(job.name, f"*{p}*") for p in options.patterns)]
 
     def one(job: Job) -> list[Outcome]:
-        outcomes = compared(job, options.python, results, options.kept)
+        outcomes = compared(job, options.python, results, options.again)
         counts = {kind: sum(o.verdict.kind == kind for o in outcomes) for kind in Verdict.KINDS}
         print(job.name, " ".join(f"{kind}={n}" for kind, n in counts.items() if n), flush=True)
         return outcomes
 
     with ThreadPoolExecutor(options.workers) as pool:
         found = [outcome for outcomes in pool.map(one, chosen) for outcome in outcomes]
-    with (results / "differences.txt").open("w") as out:
-        for o in found:
-            if o.verdict.kind in ("raises", "differs"):
-                out.write(f"=== {o.page}, cell {o.number}: {o.verdict.kind}: {o.verdict.reason}\n{o.source}\n")
-                if o.verdict.kind == "differs":
-                    out.write(f"--- JAX\n{o.theirs['printed'][:3000]}\n--- here\n{o.ours['printed'][:3000]}\n")
-                    if o.theirs["raised"]:
-                        out.write(f"JAX raised {o.theirs['raised']}: {o.theirs['message']}\n")
-                else:
-                    out.write(f"--- at\n{o.ours.get('at', '')}\n")
+    (results / "differences.txt").write_text(differences(found))
+    if options.write:
+        if options.patterns or options.glob:
+            parser.error("--write makes the page of all documents: leave patterns and --glob out.")
+        _PAGE.write_text(written(found, _version(checkout)), encoding="utf-8")
+
+
+def differences(found: Sequence[Outcome]) -> str:
+    """The cells that do not run here or print otherwise, with what both gave."""
+    texts: list[str] = []
+    for o in found:
+        if o.verdict.kind not in ("raises", "differs"):
+            continue
+        texts.append(f"=== {o.page}, cell {o.number}: {o.verdict.kind}: {o.verdict.reason}\n{o.source}")
+        if o.verdict.kind == "raises":
+            texts.append(f"--- at\n{o.ours.get('at', '')}")
+        else:
+            texts.append(f"--- JAX\n{o.theirs['printed'][:3000]}\n--- here\n{o.ours['printed'][:3000]}")
+    return "\n".join(texts) + "\n"
+
+
+def _version(checkout: Path) -> str:
+    found = re.search(r'_version = "([\d.]+)"', (checkout / "jax" / "version.py").read_text(encoding="utf-8"))
+    return found[1] if found else "?"
+
+
+_GROUPS = (
+    ("pages and notebooks of `docs`", "docs/"),
+    ("notebooks of `cloud_tpu_colabs`", "cloud_tpu_colabs/"),
+    ("programs of `examples`", "examples/"),
+    ("docstrings", "jax/"),
+)
+_HEAD = """# JAX's documentation here
+
+The code in JAX {version}'s repository, run cell by cell on 8 devices: under that JAX, and unmodified under
+`shardwise run --dialect latest`. Cells count that run under JAX on a CPU, without a network, and those that raise there
+what raises here, too. *Same* are those that print the same text here, white space, times, addresses and columns of
+places aside; *rounding* those whose numbers differ by less than a thousandth; the others are listed. Made by
+`python -m tests.cells --checkout DIR --write`.
+
+| what | pages with such cells | cells | same | rounding | other text | do not run |
+|---|---|---|---|---|---|---|
+"""
+
+
+def written(found: Sequence[Outcome], version: str) -> str:
+    """The page: a row for each group of documents, and the cells that are not the same."""
+    lines = [_HEAD.format(version=version).rstrip("\n")]
+    counted = [o for o in found if o.verdict.kind in ("same", "digits", "differs", "raises")]
+    for title, prefix in _GROUPS:
+        group = [o for o in counted if o.page.startswith(prefix)]
+        count = [sum(o.verdict.kind == kind for o in group) for kind in ("same", "digits", "differs", "raises")]
+        lines.append(f"| {title} | {len({o.page for o in group})} | {len(group)} | {' | '.join(map(str, count))} |")
+    for title, kind in (("Cells that do not run", "raises"), ("Cells that print another text", "differs")):
+        lines += ["", f"## {title}", ""]
+        by_page: dict[str, list[Outcome]] = {}
+        for o in counted:
+            if o.verdict.kind == kind:
+                by_page.setdefault(o.page, []).append(o)
+        for page_name, outcomes in by_page.items():
+            numbers = ", ".join(str(o.number) for o in outcomes)
+            reasons = dict.fromkeys(_short(o.verdict.reason) for o in outcomes)
+            said = "" if list(reasons) == ["text"] else f": {'; '.join(reasons)}"
+            lines.append(f"- `{page_name}`, cell {numbers}{said}")
+    return "\n".join(lines) + "\n"
+
+
+def _short(reason: str) -> str:
+    """A message on one line, without what a page cannot hold."""
+    text = " ".join(reason.split()).replace("`", "'").replace("<", "&lt;")
+    return text if len(text) <= 140 else f"{text[:140]}..."
 
 
 if __name__ == "__main__":

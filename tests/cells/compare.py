@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\bid=\d+")
 _PLACE = re.compile(
-    r"(?:[^\s()]*/)?([^\s()/]+(?:, cell \d+>)?):(\d+)(?::\d+)? ?(?:\([\w.<>]+\))?"
+    r"(?:[^\s()]*/)?([^\s()/:]+(?:, cell \d+>)?):(\d+)(?::\d+)? ?(?:\([\w.<>]+\))?"
 )  # here without columns and functions
 _TIMING = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?\s*(?:s|sec|secs|seconds|ms|us|µs|ns|milliseconds|microseconds)\b")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|\bnan\b|[-+]?\binf\b", re.I)

@@ -24,6 +24,7 @@ REFUSING: Final = {
     "pallas_call, numpy and lax",
     "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",
     "_src.lib.mlir": "programs have no MLIR form; print them with make_jaxpr, and write functions with numpy and lax",
+    "extend.mlir": "programs have no MLIR form; print them with make_jaxpr, ship them with export",
     "_src.numpy.einsum": "call jnp.einsum, which takes _dot_general",
 }
 # Names of NumPy, some of them of older versions, that stand for something else here.
@@ -57,7 +58,6 @@ ABSENT: Final = {
     "experimental.fused": "elementwise loops are fused without being asked",
     "experimental.scheduling_groups": "programs run in order; leave the groups out",
     "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
-    "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
     "extend.sharding": "shardings have no HLO form to read or write; NamedSharding says the same",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
 }

@@ -4,6 +4,7 @@ import importlib as _importlib
 import typing as _typing
 
 from shardwise.base.gone import no_attribute as _no_attribute
+from shardwise.base.refused import refuse_below as _refuse_below
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.extend import backend as backend
@@ -14,6 +15,12 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.extend import source_info_util as source_info_util
 
 _MODULES = ("backend", "core", "ifrt_programs", "linear_util", "random", "source_info_util")
+_DIALECTS = "arith builtin chlo func math memref mpmd scf sdy sparse_tensor stablehlo vector"
+# Libraries of kernels import it beside functions that need none of it.
+_refuse_below(
+    __name__,
+    ("mlir", "mlir.ir", "mlir.passmanager", "mlir.dialects", *(f"mlir.dialects.{name}" for name in _DIALECTS.split())),
+)
 
 
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
