@@ -141,5 +141,28 @@ def test_what_is_refused_by_name():
     key = random.key(0, impl="rbg")
     with pytest.raises(NotImplementedError, match=r"poisson.*Use a key of threefry2x32"):
         random.poisson(key, 2.0)
-    with pytest.raises(NotImplementedError, match=r"gamma.*key<rbg>"):
-        random.gamma(key, 2.0)
+    with pytest.raises(NotImplementedError, match=r"gamma.*key<phx4>"):
+        random.gamma(random.key(0, impl="philox4x32"), 2.0)
+
+
+GAMMAS = {
+    "gamma": lambda lib, key: lib.random.gamma(key, np.float32([0.3, 1.0, 5.0])),
+    "loggamma": lambda lib, key: lib.random.loggamma(key, 0.2, (4,)),
+    "beta": lambda lib, key: lib.random.beta(key, 2.0, 3.0, (2,)),
+    "dirichlet": lambda lib, key: lib.random.dirichlet(key, np.ones(3, np.float32), (2,)),
+    "t": lambda lib, key: lib.random.t(key, 3.0, (3,)),
+    "ball": lambda lib, key: lib.random.ball(key, 3),
+    "f": lambda lib, key: lib.random.f(key, 2.0, 3.0, (2,)),
+    "bfloat16": lambda lib, key: lib.random.gamma(key, 2.0, (4,), "bfloat16").astype("float32"),
+    "jit": lambda lib, key: lib.jit(lambda k, a: lib.random.gamma(k, a, (3,)))(key, 2.0),
+    "vmap over keys": lambda lib, key: lib.vmap(lambda k: lib.random.gamma(k, 2.0, (2,)))(lib.random.split(key, 3)),
+    "slopes": lambda lib, key: lib.grad(lambda a: lib.random.gamma(key, a, (3,)).sum())(1.5),
+}
+
+
+@pytest.mark.parametrize("name", GAMMAS)
+@pytest.mark.parametrize("impl", WIDE)
+def test_gamma_numbers_are_those_of_jax(jax, impl, name):
+    ours, theirs = (np.asarray(GAMMAS[name](lib, lib.random.key(7, impl=impl))) for lib in (sw, jax))
+    # Some roundings of float32: logarithms and square roots are not the same to the last bit.
+    np.testing.assert_allclose(ours, theirs, rtol=5e-6)

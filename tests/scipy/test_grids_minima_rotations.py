@@ -77,6 +77,35 @@ def test_minimization() -> None:
         minimize(rosenbrock, starts[0], 3, method="BFGS")  # type: ignore[arg-type]
 
 
+LBFGS = "l-bfgs-experimental-do-not-rely-on-this"
+
+
+def test_minimization_with_limited_memory() -> None:
+    """Equal steps to JAX's where its line search goes on."""
+    bowl = lambda lib: lambda x: lib.sum((x - 1) ** 2 * lib.arange(1.0, 4.0))  # noqa: E731
+    jax = pytest.importorskip("jax")
+    from jax.scipy.optimize import minimize as theirs
+
+    start = np.zeros(3, np.float32)
+    ours, want = minimize(bowl(jnp), jnp.asarray(start), method=LBFGS), theirs(bowl(jax.numpy), start, method=LBFGS)
+    assert [int(ours.nit), int(ours.nfev), int(ours.njev), int(ours.status)] == [
+        int(want.nit), int(want.nfev), int(want.njev), int(want.status)
+    ]  # fmt: skip
+    assert bool(ours.success) and ours.hess_inv is None and want.hess_inv is None
+    np.testing.assert_allclose(np.asarray(ours.x), np.ones(3), atol=2e-6)
+
+    found = sw.jit(lambda x: minimize(rosenbrock, x, method=LBFGS))(jnp.zeros(4))
+    assert int(found.status) in (
+        0,
+        4,
+    )  # 4: in double precision the last step falls by less than ftol before the gradient is small
+    np.testing.assert_allclose(np.asarray(found.x), np.ones(4), rtol=1e-5)
+    few = minimize(rosenbrock, jnp.zeros(4), method=LBFGS, options={"maxcor": 2, "maxiter": 3})
+    assert (int(few.nit), int(few.status), bool(few.success)) == (4, 1, False)
+    stopped = minimize(rosenbrock, jnp.zeros(4), method=LBFGS, options={"maxfun": 4})
+    assert int(stopped.status) == 2 and 4 <= int(stopped.nfev) < 20
+
+
 @pytest.mark.parametrize("seq", ["xyz", "ZYX", "zxz", "YXY"])
 def test_euler_angles(seq: str) -> None:
     theirs = scipy.spatial.transform.Rotation

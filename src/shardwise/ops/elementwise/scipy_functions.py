@@ -12,6 +12,7 @@ import numpy as np
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.casts import strong
+from shardwise.ops.elementwise.parameter_slopes import hyp1f1_slope, hyp2f1_slope
 from shardwise.ops.rules.derivative import Pushes, do, unknown
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
 from shardwise.runtime.env import Env
@@ -56,6 +57,8 @@ _TABLE = {
     "expi": (1, "f"), "psi": (1, "c"), "expn": (2, "f"), "spence": (1, "f"), "ndtri": (1, "f"), "log_ndtr": (1, "f"),
     "erfcx": (1, "fc"), "dawsn": (1, "f"), "wofz": (1, "c"), "loggamma": (1, "c"), "gamma": (1, "fc"), "poch": (2, "f"),
     "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"), "betaln": (2, "f"),
+    "hyp1f1_slope_a": (3, "f"), "hyp1f1_slope_b": (3, "f"),
+    "hyp2f1_slope_a": (4, "f"), "hyp2f1_slope_b": (4, "f"), "hyp2f1_slope_c": (4, "f"),
 }  # fmt: skip
 
 # -- derivatives: the push of each operand's tangent; None where the derivative is not known ------------------------------------
@@ -68,6 +71,11 @@ def _bell(x: Any) -> Any:
 
 def _call(name: str, *args: Any) -> Any:
     return getattr(do, f"scipy_{name}")(*args)
+
+
+def _slope(name: str) -> Any:
+    """The push of an operand whose derivative is the function `name` of all operands."""
+    return lambda t, y, *args: do.mul(t, _call(name, *args))
 
 
 def _spence_push(t: Any, y: Any, x: Any) -> Any:
@@ -112,9 +120,9 @@ _PUSHES: dict[str, Pushes] = {
     "gamma": _gamma_push,
     "poch": (lambda t, y, z, m: do.mul(t, do.mul(y, do.sub(do.digamma(do.add(z, m)), do.digamma(z)))),
              lambda t, y, z, m: do.mul(t, do.mul(y, do.digamma(do.add(z, m))))),
-    "hyp1f1": (unknown("hyp1f1", "a"), unknown("hyp1f1", "b"),
+    "hyp1f1": (_slope("hyp1f1_slope_a"), _slope("hyp1f1_slope_b"),
                lambda t, y, a, b, x: do.mul(t, do.mul(do.div(a, b), _call("hyp1f1", do.add(a, 1), do.add(b, 1), x)))),
-    "hyp2f1": (unknown("hyp2f1", "a"), unknown("hyp2f1", "b"), unknown("hyp2f1", "c"),
+    "hyp2f1": (_slope("hyp2f1_slope_a"), _slope("hyp2f1_slope_b"), _slope("hyp2f1_slope_c"),
                lambda t, y, a, b, c, x: do.mul(t, do.mul(do.div(do.mul(a, b), c),
                                                          _call("hyp2f1", do.add(a, 1), do.add(b, 1), do.add(c, 1), x)))),
     "owens_t": (_owens_h, _owens_a),
@@ -122,7 +130,10 @@ _PUSHES: dict[str, Pushes] = {
            lambda t, y, n, x: do.mul(t, do.mul(0.5, do.sub(_call("jv", do.sub(n, 1), x), _call("jv", do.add(n, 1), x))))),
 }  # fmt: skip
 
-_OWN = {"hyp1f1": _hyp1f1, "owens_t": _owens_t}
+_OWN = {
+    "hyp1f1": _hyp1f1, "owens_t": _owens_t, "hyp1f1_slope_a": hyp1f1_slope(0), "hyp1f1_slope_b": hyp1f1_slope(1),
+    "hyp2f1_slope_a": hyp2f1_slope(0), "hyp2f1_slope_b": hyp2f1_slope(1), "hyp2f1_slope_c": hyp2f1_slope(2),
+}  # fmt: skip
 OPS: dict[str, Op] = {
     name: elementwise_op(
         f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name), makes_nan=True

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.ir import Array, Emit, Op, bind
 from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.ops.elementwise.parameter_slopes import zeta_slope
 from shardwise.ops.rules.derivative import Pushes, do, scalar, unknown
 from shardwise.ops.rules.operands import Block, elementwise_op, operand, operands
 
@@ -206,11 +207,15 @@ bessel_i0e_p = _define(
     makes_nan=True,
 )
 bessel_i1e_p = _define("bessel_i1e", _odd("i1e"), 1, _i1e_push, makes_nan=True)
+zeta_slope_p = _define("zeta_slope", zeta_slope, 2, makes_nan=True)
 zeta_p = _define(
     "zeta",
     _zeta,
     2,
-    (unknown("zeta", "its exponent"), lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))),
+    (
+        lambda t, y, x, q: do.mul(t, do.zeta_slope(x, q)),
+        lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q))),
+    ),
     makes_nan=True,
 )
 regularized_incomplete_beta_p = _define(

@@ -285,7 +285,7 @@ def triangular_solve(
     return squeeze(x, (x.ndim - 1 if left_side else x.ndim - 2,)) if vectors else x
 
 
-def _tridiagonal_solve_results(dl: Ints, d: Ints, du: Ints, b: Ints, *, perturb: bool = False) -> list[Result]:
+def _tridiagonal_solve_results(dl: Ints, d: Ints, du: Ints, b: Ints, *, perturb_singular: bool) -> list[Result]:
     if not dl == d == du:
         raise TypeError(
             f"tridiagonal_solve requires that all diagonal arguments have the same shape, got {dl}, {d} and {du}."
@@ -312,19 +312,15 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     """x of tridiagonal systems: diagonals `dl`, `d` and `du` f[..., n] (first of `dl` and last of `du` unused), b
     f[..., n, k] -> f[..., n, k].
 
-    Raises:
-        NotImplementedError: `perturb_singular` is true.
+    With `perturb_singular` pivots that are close to zero are moved away from it by a rounding of the largest element, so that
+    singular systems have finite solutions; else their solutions are NaN.
 
     >>> below, main, above = jnp.array([0.0, 1.0]), jnp.array([2.0, 2.0]), jnp.array([1.0, 0.0])
     >>> lax.linalg.tridiagonal_solve(below, main, above, jnp.array([[3.0], [3.0]])).round(3)
     Array([[1.],
            [1.]], dtype=float32)
     """
-    if perturb_singular:
-        raise NotImplementedError(
-            "tridiagonal_solve does not perturb singular systems; add a small multiple of the identity."
-        )
-    return bind(tridiagonal_solve_p, *map(as_array, (dl, d, du, b)))
+    return bind(tridiagonal_solve_p, *map(as_array, (dl, d, du, b)), perturb_singular=bool(perturb_singular))
 
 
 def _solve_results(a: Ints, b: Ints, *, transposed: bool) -> list[Result]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.ops.linalg.tridiagonal import perturbed_tridiagonal_solve
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
@@ -410,9 +411,11 @@ def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool, loops: Ints) ->
     return x
 
 
-def tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray) -> NDArray:
+def tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray, *, perturb_singular: bool) -> NDArray:
     """x of the systems with these diagonals; the first of `dl` and the last of `du` are not used."""
     n, k = b.shape[-2:]
+    if perturb_singular and n and k:
+        return perturbed_tridiagonal_solve(dl, d, du, b)
     gtsv = lapack_routine("gtsv", b.dtype)
 
     def one(low: NDArray, mid: NDArray, up: NDArray, rhs: NDArray) -> tuple[NDArray]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import finfo
+from shardwise.base.dtypes import finfo, key_dtype
 from shardwise.ir import Array, ShapedArray, bind, define_op, literal
 from shardwise.ir.key_uses import DRAWS
 from shardwise.ops.elementwise import binary
@@ -20,14 +20,16 @@ from shardwise.ops.elementwise.transcendental import exp
 from shardwise.ops.random.counter_ciphers import is_ciphered
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
-from shardwise.ops.random.wide_keys import is_wide
+from shardwise.ops.random.wide_draws import wide_draws
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind
 from shardwise.runtime.env import Env
 
 _WIDE = {"float32": np.dtype(np.float64)}
 
 
-def _random_gamma_type(keys: ShapedArray, alpha: ShapedArray, *, log_space: bool, partitionable: bool) -> ShapedArray:
+def _random_gamma_type(
+    keys: ShapedArray, alpha: ShapedArray, *, log_space: bool, partitionable: bool, generator: str
+) -> ShapedArray:
     check_kind("random_gamma", alpha, "f")
     return ShapedArray(broadcast_shape("random_gamma", [keys.shape, alpha.shape]), alpha.dtype)
 
@@ -84,11 +86,16 @@ def _accepted(draws: Draws, keys: Block, d: Block, c: Block) -> Block:
     return out
 
 
-def _random_gamma_kernel(env: Env, keys: Block, alpha: Block, *, log_space: bool, partitionable: bool) -> Block:
+def _random_gamma_kernel(
+    env: Env, keys: Block, alpha: Block, *, log_space: bool, partitionable: bool, generator: str
+) -> Block:
     keys, alpha = aligned(env, (keys, alpha))
     shape = np.broadcast_shapes(keys.shape, alpha.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, alpha))
-    return _sample(COUNTED if partitionable else HALVED, keys, alpha, log_space).reshape(shape)
+    draws = COUNTED if partitionable else HALVED
+    if generator != key_dtype.tag:
+        draws = wide_draws(generator, draws)
+    return _sample(draws, keys, alpha, log_space).reshape(shape)
 
 
 def _sample(draws: Draws, keys: Block, alpha: Block, log_space: bool) -> Block:
@@ -110,9 +117,9 @@ def _sample(draws: Draws, keys: Block, alpha: Block, log_space: bool) -> Block:
 
 
 def _random_gamma_jvp(
-    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, log_space: bool, partitionable: bool
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, log_space: bool, partitionable: bool, generator: str
 ) -> tuple[Any, Any]:
-    out = bind(random_gamma_p, *primals, log_space=log_space, partitionable=partitionable)
+    out = bind(random_gamma_p, *primals, log_space=log_space, partitionable=partitionable, generator=generator)
     tangent = tangents[1]
     if tangent is None:
         return out, None
@@ -129,9 +136,10 @@ random_gamma_p = define_op(
 
 def random_gamma(keys: Any, alpha: Any, *, log_space: bool) -> Array:
     """A gamma sample (or its logarithm) from each key and parameter: key[...], f[...] -> f[...]."""
-    if is_wide(keys) or is_ciphered(keys):
+    if is_ciphered(keys):
         raise NotImplementedError(
-            f"gamma numbers, and those made of them, are not drawn with keys of type {keys.dtype.name}. Use a key of threefry2x32."
+            f"gamma numbers, and those made of them, are not drawn with keys of type {keys.dtype.name}. Use a key of threefry2x32 or rbg."
         )
+    generator = keys.dtype.tag
     partitionable = config.jax_threefry_partitionable
-    return bind(random_gamma_p, keys, alpha, log_space=log_space, partitionable=partitionable)
+    return bind(random_gamma_p, keys, alpha, log_space=log_space, partitionable=partitionable, generator=generator)

@@ -33,7 +33,7 @@ from shardwise.sharding.rule import Kind, Rule
 Shape = tuple[int, ...]
 
 _UINT32 = np.dtype(np.uint32)
-_ROUNDS = 10  # unsafe_rbg takes every tenth block of four words for a key
+ROUNDS = 10  # unsafe_rbg takes every tenth block of four words for a key
 
 
 def is_wide(keys: Any) -> bool:
@@ -145,8 +145,8 @@ def wide_split(keys: Any, shape: Shape, wrap: Callable[[Any], Array], split: Any
         made = split(_halves(keys, wrap, draws=True), shape)
         made = transpose(made, (*range(n), *range(n + 1, made.ndim), n))
         return wide_wrap(reshape(unwrap(made), (*batch, *shape, 4)), keys.dtype)
-    blocks = _drawn(wide_unwrap(keys, draws=True), batch, (_ROUNDS * math.prod(shape), 4), _UINT32)
-    return wide_wrap(reshape(slice_in_dim(blocks, None, None, _ROUNDS, n), (*batch, *shape, 4)), keys.dtype)
+    blocks = _drawn(wide_unwrap(keys, draws=True), batch, (ROUNDS * math.prod(shape), 4), _UINT32)
+    return wide_wrap(reshape(slice_in_dim(blocks, None, None, ROUNDS, n), (*batch, *shape, 4)), keys.dtype)
 
 
 def wide_fold_in(keys: Any, data: Any, wrap: Callable[[Any], Array], fold_in: Any, unwrap: Any, seed: Any) -> Array:
@@ -154,5 +154,5 @@ def wide_fold_in(keys: Any, data: Any, wrap: Callable[[Any], Array], fold_in: An
     if keys.dtype == KEY_DTYPES["rbg"]:
         return wide_wrap(reshape(unwrap(fold_in(_halves(keys, wrap, draws=False), data)), (4,)), keys.dtype)
     words = unwrap(seed(data))
-    bits = _drawn(concatenate([words, words], 0), (), (_ROUNDS, 4), _UINT32)
-    return wide_wrap(bitwise_xor(wide_unwrap(keys), index_in_dim(bits, _ROUNDS - 1, 0, keepdims=False)), keys.dtype)
+    bits = _drawn(concatenate([words, words], 0), (), (ROUNDS, 4), _UINT32)
+    return wide_wrap(bitwise_xor(wide_unwrap(keys), index_in_dim(bits, ROUNDS - 1, 0, keepdims=False)), keys.dtype)

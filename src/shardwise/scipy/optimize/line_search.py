@@ -83,7 +83,10 @@ def _parabola(low: Point, high: Point) -> Any:
 def line_search(
     f: Callable[[Any], Any], x: Any, direction: Any, value: Any, before: Any, gradient: Any, limit: int
 ) -> Step:
-    """The step from `x` [n], where `f` is `value` and `before` was its value one step ago; at most `limit` doublings."""
+    """The step from `x` [n], where `f` is `value`; at most `limit` doublings.
+
+    `before` was the value one step ago, from which the first length follows. Without it (None) that is the whole direction.
+    """
     slope = jnp.real(jnp.dot(gradient, direction, precision=lax.Precision.HIGHEST))
     single = finfo(direction.dtype).bits < 64
 
@@ -125,7 +128,7 @@ def line_search(
         start = _Zoom(low, high, (low.a + high.a) / 2, (low.phi + high.phi) / 2, best, zero > 0, zero > 0, zero)
         return lax.while_loop(lambda s: ~s.done & wanted & ~s.failed, zoom_step, start)
 
-    guess = 1.01 * 2 * (value - before) / slope
+    guess = jnp.ones(()) if before is None else 1.01 * 2 * (value - before) / slope
     first = jnp.where(guess > 1, 1.0, guess).astype(direction.dtype)
 
     def step(state: Any) -> Any:
