@@ -70,7 +70,7 @@ def combined_rows(
     elif table.dtype.kind == "c" and ufunc in (np.add, np.subtract):
         table, rows = (x.view(x.real.dtype) for x in (table, rows))
     dtype = table.dtype
-    if dtype.name not in TYPES or not dtype.isnative:
+    if dtype.name not in TYPES or dtype.kind == "c" or not dtype.isnative:
         return False
     if dtype.kind == "b" and ufunc not in (np.minimum, np.maximum):
         return False
