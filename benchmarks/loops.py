@@ -29,6 +29,15 @@ for _name in elementwise.CASES:
     _elementwise(_name)
 
 
+@case(ELEMENTWISE, devices=MOST, copies=1.5 * BYTES)
+def complex_square(jax, jnp, np):
+    """The modulus of z * z + conj(z), complex64."""
+    x = normal(np, 2048, 4096)
+    z = rows(jax, np, (x + 1j * x[::-1]).astype(np.complex64))
+    f = jax.jit(lambda z: jnp.abs(z * z + jnp.conj(z)))
+    return lambda: f(z)
+
+
 def _reduction(name, text, make, copies=BYTES):
     def prepare(jax, jnp, np):
         x = rows(jax, np, normal(np, *SHAPE))
@@ -101,6 +110,15 @@ def scatter_max(jax, jnp, np):
     updates = rows(jax, np, normal(np, 16384, 256))
     f = jax.jit(lambda table, i, u: table.at[i].max(u))
     return lambda: f(table, indices, updates)
+
+
+@case(REARRANGING, devices=MOST)
+def segment_sum(jax, jnp, np):
+    """200,000 rows of 8 added up in 1000 segments (`segment_sum`)."""
+    data = rows(jax, np, normal(np, 200_000, 8))
+    numbers = rows(jax, np, np.random.default_rng(0).integers(0, 1000, 200_000).astype(np.int32))
+    f = jax.jit(lambda data, numbers: jax.ops.segment_sum(data, numbers, 1000))
+    return lambda: f(data, numbers)
 
 
 @case(REARRANGING)

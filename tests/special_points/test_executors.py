@@ -25,6 +25,7 @@ lax.pow(a,b) lax.rem(a,b) lax.sub(a,b) lax.clamp(p,q,r) lax.integer_pow(x,3) lax
 jnp.clip(x,0.0,0.0) jnp.power(x,0.5) jnp.power(x,-0.5) jnp.floor_divide(a,b) jnp.remainder(a,b) jnp.logaddexp(a,b) jnp.hypot(a,b)
 jnp.fmax(a,b) jnp.copysign(a,b) nn.relu(x) nn.softplus(x) nn.gelu(x) special.xlogy(a,b) special.logit(x) lax.div(i,j) lax.rem(i,j)
 lax.shift_left(i,j) lax.shift_right_logical(i,j) lax.shift_right_arithmetic(i,j) lax.max(i,j) lax.sqrt(z) lax.exp(z) lax.expm1(z)
+lax.square(z) lax.abs(z) lax.mul(z,z) lax.add(z,z) lax.conj(z) lax.neg(z) lax.real(z) lax.imag(z) lax.eq(z,z)
 """.split()
 
 

@@ -274,6 +274,7 @@ complex_p = define_op(
     type_rule=_complex_type,
     kernel=_complex_kernel,
     ufunc=_complex,
+    emit=ir.COMPLEX,
     jvp=along("complex", (lambda t, z, x, y: do.complex(t, 0), lambda t, z, x, y: do.complex(0, t))),
     transpose=back((lambda ct, x, y: do.real(ct), lambda ct, x, y: do.neg(do.imag(ct)))),
 )

@@ -60,6 +60,68 @@ def _is_finite(w: Lanes, x: Lane) -> Lane:
     return w.compare("lt", w.abs(x), w.like(math.inf, x))
 
 
+# -- complex values -------------------------------------------------------------------------------------------------
+
+
+def _by_part(write: Callable[..., Lane]) -> Callable[..., Lane]:
+    """`write`; of complex values, of their real parts and of their imaginary ones."""
+
+    def emit(w: Lanes, *operands: Lane) -> Lane:
+        if operands[0].dtype != "complex64":
+            return write(w, *operands)
+        real, imag = zip(*map(w.parts_of, operands), strict=True)
+        return w.complex_of(write(w, *real), write(w, *imag))
+
+    return emit
+
+
+def _of_parts(condition: str, joined: str) -> Callable[..., Lane]:
+    """A comparison; of complex values, that of each part, joined."""
+
+    def emit(w: Lanes, x: Lane, y: Lane) -> Lane:
+        if x.dtype != "complex64":
+            return w.compare(condition, x, y)
+        real, imag = (w.compare(condition, a, b) for a, b in zip(w.parts_of(x), w.parts_of(y), strict=True))
+        return w.binary(joined, real, imag)
+
+    return emit
+
+
+def _product(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """Of complex values with NumPy's roundings: in each part, the second product is rounded by itself."""
+    if x.dtype != "complex64":
+        return w.mul(x, y)
+    (a, b), (c, d) = w.parts_of(x), w.parts_of(y)
+    return w.complex_of(w.fma(a, c, w.neg(w.mul(b, d))), w.fma(a, d, w.mul(b, c)))
+
+
+def _abs(w: Lanes, x: Lane) -> Lane:
+    """Of complex values their modulus, whose squares neither overflow nor vanish in float64."""
+    if x.dtype != "complex64":
+        return w.abs(x)
+    real, imag = (w.convert(part, "float64") for part in w.parts_of(x))
+    return w.convert(w.call("sqrt", w.fma(real, real, w.mul(imag, imag))), "float32")
+
+
+def _square(w: Lanes, x: Lane) -> Lane:
+    """`x` times itself; where squares of parts overflow, their difference is (real - imag) * (real + imag)."""
+    out = _product(w, x, x)
+    if x.dtype != "complex64":
+        return out
+    (real, imag), (first, second) = w.parts_of(x), w.parts_of(out)
+    usual = w.binary("and", _is_finite(w, first), _is_finite(w, second))
+    far = w.mul(w.sub(real, imag), w.add(real, imag))
+    twice = w.mul(w.like(2, real), w.mul(real, imag))
+    return w.complex_of(w.select(usual, first, far), w.select(usual, second, twice))
+
+
+def _conjugate(w: Lanes, x: Lane) -> Lane:
+    if x.dtype != "complex64":
+        return w.convert(x, "complex64")
+    real, imag = w.parts_of(x)
+    return w.complex_of(real, w.neg(imag))
+
+
 # -- whole numbers ---------------------------------------------------------------------------------------------------
 
 
@@ -161,13 +223,15 @@ def _convert(w: Lanes, x: Lane, *, new_dtype: Any, weak_type: bool) -> Lane:
 
 # -- the table -------------------------------------------------------------------------------------------------------
 
-ADD = Emit(Lanes.add)
-SUB = Emit(Lanes.sub, "iuf")
-MUL = Emit(Lanes.mul)
+ADD = Emit(_by_part(Lanes.add), "biufc")
+SUB = Emit(_by_part(Lanes.sub), "iufc")
+MUL = Emit(_product, "biufc")
 DIV = Emit(_quotient, "iuf", cost=4)
 MAX = Emit(Lanes.maximum, exact=True)
 MIN = Emit(Lanes.minimum, exact=True)
-EQ, NE, LT, LE, GT, GE = map(_compare, ("eq", "ne", "lt", "le", "gt", "ge"))
+EQ = Emit(_of_parts("eq", "and"), "biufc", exact=True)
+NE = Emit(_of_parts("ne", "or"), "biufc", exact=True)
+LT, LE, GT, GE = map(_compare, ("lt", "le", "gt", "ge"))
 AND = Emit(lambda w, x, y: w.binary("and", x, y), "biu")
 OR = Emit(lambda w, x, y: w.binary("or", x, y), "biu")
 XOR = Emit(lambda w, x, y: w.binary("xor", x, y), "biu")
@@ -176,14 +240,14 @@ SHIFT_LEFT = Emit(_shift("shl"), "iu")
 SHIFT_RIGHT_LOGICAL = Emit(_shift("lshr"), "iu")
 SHIFT_RIGHT_ARITHMETIC = Emit(_shift("ashr"), "iu")
 
-NEG = Emit(Lanes.neg, "iuf", exact=True)
-ABS = Emit(Lanes.abs, "if", exact=True)
+NEG = Emit(_by_part(Lanes.neg), "iufc", exact=True)
+ABS = Emit(_abs, "ifc", exact=True)
 SIGN = Emit(_sign, "iuf", exact=True, spared=0.9)
 FLOOR = Emit(lambda w, x: w.call("floor", x), "f")
 CEIL = Emit(lambda w, x: w.call("ceil", x), "f")
 ROUND = Emit(_round, "f", spared=0.8)
 IS_FINITE = Emit(_is_finite, "f", exact=True)
-SQUARE = Emit(lambda w, x: w.mul(x, x), "iuf")
+SQUARE = Emit(_square, "iufc")
 SQRT = Emit(lambda w, x: w.call("sqrt", x), "f", cost=5)
 RSQRT = Emit(_rsqrt, "f", cost=8)
 INTEGER_POW = Emit(_power, "iuf", cost=3)
@@ -218,8 +282,13 @@ POPULATION_COUNT = Emit(lambda w, x: w.call("ctpop", x), "iu", cost=4)
 CLZ = Emit(lambda w, x: w.call("ctlz", x, more=", i1 false"), "iu", cost=4)
 MULHI = Emit(_high_product, "iu", cost=4)
 
-SELECT_N = Emit(_select, exact=True)
+SELECT_N = Emit(_select, "biufc", exact=True)
 CLAMP = Emit(_clamp, exact=True)
-CONVERT = Emit(_convert, exact=True)
-IDENTITY = Emit(lambda w, x: x, exact=True, cost=0)
-MOVE = Emit(lambda w, x: x, exact=True, cost=0, moves=True)
+CONVERT = Emit(_convert, "biufc", exact=True)
+IDENTITY = Emit(lambda w, x: x, "biufc", exact=True, cost=0)
+MOVE = Emit(lambda w, x: x, "biufc", exact=True, cost=0, moves=True)
+
+REAL = Emit(lambda w, x: w.parts_of(x)[0], "c", exact=True)
+IMAG = Emit(lambda w, x: w.parts_of(x)[1], "c", exact=True)
+COMPLEX = Emit(Lanes.complex_of, "w", exact=True)
+CONJ = Emit(_conjugate, "wc", exact=True)

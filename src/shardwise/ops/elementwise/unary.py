@@ -160,6 +160,7 @@ real_p = elementwise_op(
     "real",
     np.real,
     "c",
+    emit=ir.REAL,
     result=real_part_dtype,
     push=lambda t, y, x: do.real(t),
     pull=lambda ct, x: do.complex(ct, _zero(ct)),
@@ -168,6 +169,7 @@ imag_p = elementwise_op(
     "imag",
     np.imag,
     "c",
+    emit=ir.IMAG,
     result=real_part_dtype,
     push=lambda t, y, x: do.imag(t),
     pull=lambda ct, x: do.complex(_zero(ct), do.neg(ct)),
@@ -177,6 +179,7 @@ conj_p = define_op(
     type_rule=_conj_type,
     kernel=lambda env, x: _conj(x),
     ufunc=_conj,
+    emit=ir.CONJ,
     jvp=along("conj", lambda t, y, x: do.conj(t)),
     transpose=back(_conj_pull),
 )

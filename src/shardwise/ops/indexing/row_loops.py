@@ -70,7 +70,7 @@ def combined_rows(
     elif table.dtype.kind == "c" and ufunc in (np.add, np.subtract):
         table, rows = (x.view(x.real.dtype) for x in (table, rows))
     dtype = table.dtype
-    if dtype.name not in TYPES or not dtype.isnative:
+    if dtype.name not in TYPES or dtype.kind == "c" or not dtype.isnative:
         return False
     if dtype.kind == "b" and ufunc not in (np.minimum, np.maximum):
         return False
@@ -197,6 +197,7 @@ def _width_names(form: Form) -> tuple[str, ...]:
 @recent(128)
 def _combining(ufunc: Any, dtype: str, form: Form, known: int) -> Loop:
     """Unit: some columns of all rows."""
+    whole = str(known or "%columns")
 
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%width")
@@ -207,8 +208,8 @@ def _combining(ufunc: Any, dtype: str, form: Form, known: int) -> Loop:
             at, inside = row_at(w, i, form)
 
             def move() -> None:
-                there = w.element(table, w.integer("mul", at, "%columns"), dtype)
-                here = w.element(rows, w.integer("mul", i, "%columns"), dtype)
+                there = w.element(table, w.integer("mul", at, whole), dtype)
+                here = w.element(rows, w.integer("mul", i, whole), dtype)
                 _along_columns(w, columns, known, lambda j, mask: step(there, here, j, mask))
 
             w.branch(inside, move)
@@ -365,6 +366,7 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
 @recent(64)
 def _taking(dtype: str, form: Form, known: int) -> Loop:
     """Unit: a run of positions."""
+    whole = str(known or "%columns")
 
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%chunk")
@@ -372,10 +374,10 @@ def _taking(dtype: str, form: Form, known: int) -> Loop:
 
         def row(i: str, _: list[str]) -> None:
             at, inside = row_at(w, i, form)
-            here = w.element("%table", w.integer("mul", at, "%columns"), dtype)
+            here = w.element("%table", w.integer("mul", at, whole), dtype)
             if not form.clip:
                 here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
-            there = w.element("%out", w.integer("mul", i, "%columns"), dtype)
+            there = w.element("%out", w.integer("mul", i, whole), dtype)
 
             def move(j: str, mask: str | None) -> None:
                 w.store(w.load(w.element(here, j, dtype), dtype, mask), w.element(there, j, dtype), mask)

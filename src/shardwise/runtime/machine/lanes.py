@@ -2,7 +2,7 @@
 
 Ops say with it how they are computed in a fused loop (`Op.emit`): an emitter takes the writer and one `Lane` value per
 operand, and gives back the result's. Types are those of NumPy by name; float16 and bfloat16 live in float32 lanes, bools in
-single bits.
+single bits. A complex64 is 64 bits, which move as one; arithmetic takes their halves apart (`parts_of`) and joins them (`complex_of`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from shardwise.runtime.machine.flow import RARE, Flow
 TYPES = {
     "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
     "int64": "i64", "uint64": "i64", "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
+    "complex64": "i64",
 }  # fmt: skip
 STORED = {**TYPES, "bool": "i8", "float16": "half", "bfloat16": "i16"}  # types in memory
 _SHORT = {"float": "f32", "double": "f64"}
@@ -64,6 +65,7 @@ class Lanes(Flow):
         self._constants: dict[tuple[Any, str], Lane] = {}
         self._by_width = {width: self._constants}
         self._numbers: dict[str, float] = {}  # float constants by their text
+        self._made_of: dict[str, tuple[Lane, Lane]] = {}  # of complex values that were made of them
 
     def at(self, width: int) -> Self:
         """Write vectors of that many lanes from here on."""
@@ -88,6 +90,8 @@ class Lanes(Flow):
     def constant(self, value: Any, dtype: str) -> Lane:
         """`value` in every lane."""
         item = np.asarray(value).item()
+        if dtype == "complex64":
+            item = _complex_bits(item)
         key = (struct.pack("<d", item) if isinstance(item, float) else item, dtype)
         found = self._constants.get(key)
         if found is None:
@@ -114,6 +118,30 @@ class Lanes(Flow):
         return self.let(f"shufflevector {v} {first.ref}, {v} poison, <{self.width} x i32> zeroinitializer", dtype)
 
     # -- instructions ----------------------------------------------------------------------------------------------------
+
+    def parts_of(self, x: Lane) -> tuple[Lane, Lane]:
+        """The real and the imaginary parts of complex lanes, as float32."""
+        found = self._made_of.get(x.ref)
+        if found is None:
+            n = self.width
+            raw = self.value(f"bitcast {self.vector('i64')} {x.ref} to <{2 * n} x float>")
+            real, imag = (self._taken(raw, raw, range(k, 2 * n, 2), 2 * n) for k in (0, 1))
+            return real, imag
+        return found
+
+    def complex_of(self, real: Lane, imag: Lane) -> Lane:
+        """Complex lanes of these parts."""
+        n = self.width
+        both = self._taken(real.ref, imag.ref, [i // 2 + i % 2 * n for i in range(2 * n)], n)
+        out = self.let(f"bitcast <{2 * n} x float> {both.ref} to {self.vector('i64')}", "complex64")
+        self._made_of[out.ref] = real, imag
+        return out
+
+    def _taken(self, first: str, second: str, places: Sequence[int], n: int) -> Lane:
+        """Lanes of two vectors of `n` floats."""
+        mask = ", ".join(f"i32 {p}" for p in places)
+        v = f"<{n} x float>"
+        return self.let(f"shufflevector {v} {first}, {v} {second}, <{len(places)} x i32> <{mask}>", "float32")
 
     def binary(self, instruction: str, x: Lane, y: Lane, dtype: str | None = None) -> Lane:
         """`instruction` of two vectors of one type."""
@@ -333,8 +361,14 @@ class Lanes(Flow):
     # -- conversions -----------------------------------------------------------------------------------------------------
 
     def convert(self, x: Lane, dtype: str) -> Lane:
-        """`x` cast as XLA does: floats saturate into integers (NaN gives 0), integers wrap, bools are 0 and 1."""
+        """`x` cast as XLA does: floats saturate into integers (NaN gives 0), integers wrap, bools are 0 and 1, complex values lose
+        their imaginary parts.
+        """
         source, target = x.type, TYPES[dtype]
+        if x.dtype == "complex64":
+            return x if dtype == "complex64" else self.convert(self.parts_of(x)[0], dtype)
+        if dtype == "complex64":
+            return self.complex_of(self.convert(x, "float32"), self.constant(0.0, "float32"))
         if dtype == "bool":
             return x if source == "i1" else self.compare("ne", x, self.like(0, x))
         if x.floating and target in ("float", "double"):
@@ -480,6 +514,8 @@ class Lanes(Flow):
 
 def scalar_text(item: Any, type: str) -> str:
     """A scalar constant as LLVM reads it."""
+    if isinstance(item, complex):
+        item = _complex_bits(item)
     if type == "i1":
         return "true" if item else "false"
     if type == "float":
@@ -489,6 +525,11 @@ def scalar_text(item: Any, type: str) -> str:
         return f"0x{struct.unpack('>Q', struct.pack('>d', float(item)))[0]:016X}"
     half = 1 << (int(type[1:]) - 1)
     return str((int(item) + half) % (2 * half) - half)
+
+
+def _complex_bits(item: Any) -> int:
+    """A complex64 as a number of 64 bits."""
+    return int.from_bytes(np.complex64(item).tobytes(), "little", signed=True)
 
 
 @functools.cache

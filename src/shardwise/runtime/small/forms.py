@@ -46,6 +46,8 @@ def writable(eqn: Equation, devices: int, in_place: bool = False, largest: int =
         return False
     if any(dtype_name(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
         return False
+    if op.small is not None and op.boxes is None and any(a.aval.dtype.kind == "c" for a in (*eqn.inputs, *eqn.outputs)):
+        return False  # which computes with real numbers, other than ops that only move elements
     if form is not None and form.fits is not None and not form.fits(eqn, devices):
         return False
     return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, devices, largest)
