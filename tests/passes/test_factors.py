@@ -89,6 +89,12 @@ def test_broadcasts_go_back_early_and_forward_last():
     assert [step(rule, level, ["y", "--"])[1] for level in LEVELS] == ["--"] * 4 + ["-y"]
 
 
+def test_dims_of_size_1_are_added_early():
+    rule = make_rule("i -> i j", [(8,)], [(8, 1)])
+    assert step(rule, SINGLE_USE, ["x", "--"]) == ["x", "x-"]
+    assert step(rule, SINGLE_USE, ["-", "x-"]) == ["x", "x-"]
+
+
 def test_stretched_operands_behave_like_broadcasts():
     rule = pointwise(2, (8, 8), (1, 8))
     assert step(rule, SINGLE_USE, ["x-", "-x", "--"]) == ["x-", "-x", "x-"]

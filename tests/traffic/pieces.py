@@ -50,6 +50,11 @@ def _pooled(e: Any, x: Any, start: float, op: str) -> Any:
     return e.lax.reduce_window(x, start, getattr(e.lax, op), (1, 3, 3), (1, 1, 1), "SAME")
 
 
+def _patches(e: Any, x: Any, w: Any) -> Any:
+    """Each 4 x 4 pixels as one, whose rows the axes do not divide."""
+    return e.lax.conv_general_dilated(x, w, (4, 4), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
 _add(
     "windows_with_three_fills",
     lambda e, x: [_pooled(e, x, 0.0, "add"), _pooled(e, x, -e.jnp.inf, "max"), _pooled(e, x, e.jnp.inf, "min")],
@@ -104,4 +109,22 @@ _add(
     ((1024, 16), ("x",)),
     out=("x",),
     x=8,
+)
+_add(
+    "rows_of_a_table_multiplied",
+    lambda e, table, words, w: e.jax.nn.relu(table[words] @ w),
+    ((480, 120), ("y",)),
+    ((24, 60), (("x", "y"),), "int32"),
+    ((120, 240), ("y",)),
+    x=2,
+    y=4,
+)
+_add(
+    "image_beside_a_smaller_one",
+    lambda e, x, w: x + e.jnp.repeat(e.jnp.repeat(_patches(e, x, w), 4, 1), 4, 2),
+    ((48, 24, 24, 30), ("x", "y")),
+    ((4, 4, 30, 30), ()),
+    out=("x", "y"),
+    x=2,
+    y=4,
 )

@@ -91,10 +91,10 @@ def _is_pointwise(rule: Rule) -> bool:
 
 
 def _is_rearrangement(rule: Rule, sides: Sequence[tuple[bool, bool]]) -> bool:
-    """Whether the op only moves elements: every factor is on both sides, or (reshape) on one side and whole."""
+    """Whether the op only moves elements: every factor is on both sides, or on one and whole (reshape) or of size 1 (`expand_dims`)."""
     return len(rule.inputs) == 1 == len(rule.outputs) and all(
-        k is (Kind.PASS if on_input and on_output else Kind.REPLICATE)
-        for k, (on_input, on_output) in zip(rule.kinds, sides, strict=True)
+        k is (Kind.PASS if on_input and on_output else Kind.REPLICATE) or (on_output and n == 1)
+        for k, n, (on_input, on_output) in zip(rule.kinds, rule.sizes, sides, strict=True)
     )
 
 

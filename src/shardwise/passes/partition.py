@@ -332,8 +332,17 @@ class Region:
             self.generic(eqn)
 
     def readers_of(self, eqn: Equation) -> tuple[int, ...]:
-        """How many equations read each operand."""
-        return tuple([max(1, self.readers[a]) for a in eqn.inputs])
+        """How many equations read each operand, but for those that take it as it lies: they share no move of it."""
+        return tuple([max(1, self.readers[a] - self._read_in_place(a)) for a in eqn.inputs])
+
+    def _read_in_place(self, atom: Atom) -> int:
+        """How many elementwise equations have a result that shall lie as this value does."""
+        _, have = self.read(atom)
+        shape = atom.aval.shape
+        return sum(
+            e.op.emit is not None and any(v.aval.shape == shape and self.placement(v) == have for v in e.outputs)
+            for e in self.users.get(atom, ())
+        )
 
     def _deferred(self, eqn: Equation) -> bool:
         """If an op only moves elements along split dims, record its result as a view of its operands, laid out when read."""
