@@ -28,3 +28,8 @@ def test_programs_run():
 def test_wrong_compute_types(kind, error):
     with pytest.raises(error, match="compute_on"):
         compute_on(kind)
+
+
+def test_noted_functions_stay_what_they_are() -> None:
+    compiled = set_xla_metadata(note="a")(sw.jit(lambda x: x + 1))
+    assert compiled.lower(1.0).compile()(1.0) == 2.0

@@ -39,6 +39,28 @@ def test_python_runs_here():
     f = colocated_python.colocated_python(lambda x: x + 1)
     assert float(f.specialize(devices=jax.devices())(jnp.float32(1.0))) == 2.0
     assert colocated_python.colocated_cpu_devices(jax.devices()) == jax.devices()
+    made: list[int] = []
+
+    class Adder:
+        """Adds."""
+
+        def __init__(self, increment: int) -> None:
+            made.append(increment)
+            self.increment = increment
+
+        def add(self, x: Any, *, times: Any) -> Any:
+            """Add."""
+            return x + self.increment * times
+
+    beside = colocated_python.colocated_python_class(Adder)
+    adder = beside(3)
+    assert (beside.__name__, beside.__doc__, beside.add.__doc__, made) == ("Adder", "Adds.", "Add.", [])
+    assert [int(adder.add(jnp.int32(x), times=jnp.int32(2))) for x in (1, 2)] == [7, 8]
+    assert made == [3]  # at the first call
+    with pytest.raises(ValueError, match="only supports"):
+        adder.add(1, times=jnp.int32(1))
+    with pytest.raises(TypeError, match="takes a class"):
+        colocated_python.colocated_python_class(lambda x: x)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"only supports jax\.Array"):
         f(1.0)
     with pytest.raises(ValueError, match="must first be specialized with devices"):

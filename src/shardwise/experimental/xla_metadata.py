@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import ContextDecorator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from shardwise.base.listing import listing as _listing
 
 __all__ = ["set_xla_metadata"]
 
 
-class _Noted(ContextDecorator):
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Noted:
+    def __call__(self, function: F) -> F:
+        """`function` itself: as a decorator it leaves compiled functions with their methods."""
+        return function
+
     def __enter__(self) -> None:
         return None
 

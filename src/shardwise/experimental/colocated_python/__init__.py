@@ -6,6 +6,7 @@ to other processes: their devices are refused.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Array
 from shardwise.sharding import Device, process_index
 
-__all__ = ["colocated_cpu_devices", "colocated_python"]
+__all__ = ["colocated_cpu_devices", "colocated_python", "colocated_python_class"]
 
 
 def _check_here(devices: Any) -> tuple[Device, ...]:
@@ -107,6 +108,63 @@ def colocated_python(fun: Callable[..., Any]) -> ColocatedFunction:
     Array([1, 2], dtype=int32)
     """
     return ColocatedFunction(fun)
+
+
+class _Beside:
+    """An object that is made when a method is first called; its methods take arrays, and run where their devices are."""
+
+    _cls: type[Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._given = args, kwargs
+        self._object: Any = None
+
+    def _call(self, name: str, args: Any, kwargs: Any) -> Any:
+        def method(*args: Any, **kwargs: Any) -> Any:
+            if self._object is None:
+                given, named = self._given
+                self._object = self._cls(*given, **named)
+            return getattr(self._object, name)(*args, **kwargs)
+
+        return ColocatedFunction(method)(*args, **kwargs)
+
+
+def colocated_python_class(cls: type[Any]) -> type[Any]:
+    """A class like `cls` whose methods are called where their arguments' devices are.
+
+    An object of `cls` is made at the first call of a method, with the arguments that the wrapping object was made with. Methods take arrays
+    and return arrays; other attributes of the object cannot be reached.
+
+    Raises:
+        TypeError: `cls` is no class.
+
+    >>> class Adder:
+    ...     def __init__(self, increment):
+    ...         self.increment = increment
+    ...
+    ...     def add(self, x):
+    ...         return x + self.increment
+    >>> jax.experimental.colocated_python.colocated_python_class(Adder)(1).add(jnp.arange(2))
+    Array([1, 2], dtype=int32)
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"colocated_python_class takes a class, got {cls!r}. Use colocated_python for a function.")
+
+    def forwarding(name: str, method: Any) -> Callable[..., Any]:
+        def call(self: _Beside, *args: Any, **kwargs: Any) -> Any:
+            return self._call(name, args, kwargs)
+
+        copy_identity(call, method)
+        return call
+
+    methods = {
+        name: forwarding(name, method)
+        for name, method in inspect.getmembers(cls, inspect.isfunction)
+        if not (name.startswith("__") and name != "__call__")
+    }
+    return type(
+        cls.__name__, (_Beside,), {"__module__": cls.__module__, "__doc__": cls.__doc__, "_cls": cls, **methods}
+    )
 
 
 def colocated_cpu_devices(devices_or_mesh: Any) -> Any:
