@@ -6,8 +6,8 @@ DIR is a checkout of github.com/jax-ml/jax at the version of the JAX that PYTHON
 (matplotlib, scikit-learn, optax). Each page runs in a process of its own, its code cells in order, on 8 devices: once under JAX, once
 by `shardwise run --dialect latest`; so do the examples in docstrings, a process for each module. Compared is, cell by cell, whether it
 raised, and the text that it printed. What a run found is kept in the folder of results: `--again here` runs only what is run here,
-beside what JAX gave before, `--again nothing` what was not run yet. PATTERNs choose documents by a part of their names; `--glob` takes
-documents of another checkout than JAX's.
+beside what JAX gave before, `--again nothing` what was not run yet; `--again known` runs nothing, and leaves documents out that were
+not run. PATTERNs choose documents by a part of their names; `--glob` takes documents of another checkout than JAX's.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def run_job(job: Job, python: Path, results: Path, ours: bool) -> dict[str, list
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                timeout=_SECONDS * (2 if len(job.pages) == 1 else 6),
+                timeout=_SECONDS * (5 if len(job.pages) == 1 else 10),
             )
         except subprocess.TimeoutExpired:
             log.write("\nended: overdue\n")
@@ -125,7 +125,7 @@ def compared(job: Job, python: Path, results: Path, again: str) -> list[Outcome]
     known = results / f"{_stem(job)}.jax"
     theirs = read(known) if again != "both" and known.exists() else run_job(job, python, results, ours=False)
     ran = results / f"{_stem(job)}.here"
-    here = read(ran) if again == "nothing" and ran.exists() else run_job(job, python, results, ours=True)
+    here = read(ran) if again in ("nothing", "known") and ran.exists() else run_job(job, python, results, ours=True)
     lost = {"raised": "Ended", "message": "the process ended before it", "printed": "", "at": ""}
     outcomes: list[Outcome] = []
     for found in job.pages:
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--checkout", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path("cells"))
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
-    parser.add_argument("--again", choices=("both", "here", "nothing"), default="both")
+    parser.add_argument("--again", choices=("both", "here", "nothing", "known"), default="both")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--glob", action="append", default=[], help="documents of another checkout than JAX's")
     parser.add_argument("--workers", type=int, default=2)
@@ -155,6 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = list(documents_of(checkout, paths))
     else:
         chosen = list(jobs(checkout))
+    if options.again == "known":
+        chosen = [job for job in chosen if all((results / f"{_stem(job)}.{by}").exists() for by in ("jax", "here"))]
     if options.patterns:
         chosen = [job for job in chosen if any(fnmatch.fnmatch(job.name, f"*{p}*") for p in options.patterns)]
 
@@ -168,8 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = [outcome for outcomes in pool.map(one, chosen) for outcome in outcomes]
     (results / "differences.txt").write_text(differences(found))
     if options.write:
-        if options.patterns or options.glob:
-            parser.error("--write makes the page of all documents: leave patterns and --glob out.")
+        if options.glob:
+            parser.error("--write makes the page of JAX's documents: leave --glob out.")
         _PAGE.write_text(written(found, _version(checkout)), encoding="utf-8")
 
 
@@ -198,6 +200,18 @@ _GROUPS = (
     ("programs of `examples`", "examples/"),
     ("docstrings", "jax/"),
 )
+_WHY = """
+## Why
+
+- Programs have no StableHLO or HLO form: `autodidax`, `ffi`, parts of `export`, `aot`, `jax-primitives` and `xla_metadata`
+  write or print it.
+- Kernels of `pallas` are interpreted, so that many cells of `docs/pallas` run here that raise in JAX without a TPU; what asks for the
+  machine's properties is refused.
+- Profiles are written, not served; no topology of GPUs is mocked.
+- Messages of errors are our own. Equations of some functions are in another order, and places have no columns.
+- Finite differences in float32, and cells that draw numbers without a seed, give others at each run.
+- The parts of an unreduced value may lie on other devices than JAX's; their sum is the same.
+"""
 _HEAD = """# JAX's documentation here
 
 The code in JAX {version}'s repository, run cell by cell on 8 devices: under that JAX, and unmodified under
@@ -218,6 +232,8 @@ def written(found: Sequence[Outcome], version: str) -> str:
     for title, prefix in _GROUPS:
         group = [o for o in counted if o.page.startswith(prefix)]
         count = [sum(o.verdict.kind == kind for o in group) for kind in ("same", "digits", "differs", "raises")]
+        modules = len({o.page.partition("::")[0] for o in group})
+        title = f"{title} in {modules} modules" if prefix == "jax/" else title
         lines.append(f"| {title} | {len({o.page for o in group})} | {len(group)} | {' | '.join(map(str, count))} |")
     for title, kind in (("Cells that do not run", "raises"), ("Cells that print another text", "differs")):
         lines += ["", f"## {title}", ""]
@@ -230,12 +246,12 @@ def written(found: Sequence[Outcome], version: str) -> str:
             reasons = dict.fromkeys(_short(o.verdict.reason) for o in outcomes)
             said = "" if list(reasons) == ["text"] else f": {'; '.join(reasons)}"
             lines.append(f"- `{page_name}`, cell {numbers}{said}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + f"\n{_WHY}"
 
 
 def _short(reason: str) -> str:
     """A message on one line, without what a page cannot hold."""
-    text = " ".join(reason.split()).replace("`", "'").replace("<", "&lt;")
+    text = re.sub(r" \(/\S+\)", "", " ".join(reason.split())).replace("`", "'").replace("<", "&lt;")
     return text if len(text) <= 140 else f"{text[:140]}..."
 
 

@@ -2,7 +2,7 @@
 
     python run_cells.py PAGES.json OUT.jsonl SECONDS
 
-A page that takes longer than SECONDS ends there: its remaining cells count as not run.
+A page that takes more than SECONDS of processor time ends there: its remaining cells count as not run.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def run_page(name: str, cells: list[str], folder: str, given: dict[str, Any], se
     namespace = module.__dict__ | {"__file__": str(Path(folder) / Path(name).name)} | given
     module.__dict__.update(namespace)
     results: list[dict[str, Any]] = []
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         for number, source in enumerate(cells, start=1):
             results.append(run_cell(source, f"<{name}, cell {number}>", module.__dict__))
     except Overdue:
         results += [{"raised": "Overdue", "message": "", "printed": ""}] * (len(cells) - len(results))
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return results
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     def overdue(signum: int, frame: FrameType | None) -> None:
         raise Overdue
 
-    signal.signal(signal.SIGALRM, overdue)
+    signal.signal(signal.SIGPROF, overdue)
     with open(sys.argv[2], "w") as out:
         for page in pages:
             given = {"jax": jax, "jnp": jnp, "np": np, "lax": jax.lax} if page["given"] else {}
