@@ -60,7 +60,7 @@ def test_python_runs_here():
     with pytest.raises(ValueError, match="only supports"):
         adder.add(1, times=jnp.int32(1))
     with pytest.raises(TypeError, match="takes a class"):
-        colocated_python.colocated_python_class(lambda x: x)  # pyright: ignore[reportArgumentType]
+        colocated_python.colocated_python_class(lambda x: x)
     with pytest.raises(ValueError, match=r"only supports jax\.Array"):
         f(1.0)
     with pytest.raises(ValueError, match="must first be specialized with devices"):

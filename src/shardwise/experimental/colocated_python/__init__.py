@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves
@@ -147,12 +147,12 @@ def colocated_python_class(cls: type[Any]) -> type[Any]:
     >>> jax.experimental.colocated_python.colocated_python_class(Adder)(1).add(jnp.arange(2))
     Array([1, 2], dtype=int32)
     """
-    if not isinstance(cls, type):
+    if not isinstance(cast(Any, cls), type):
         raise TypeError(f"colocated_python_class takes a class, got {cls!r}. Use colocated_python for a function.")
 
     def forwarding(name: str, method: Any) -> Callable[..., Any]:
         def call(self: _Beside, *args: Any, **kwargs: Any) -> Any:
-            return self._call(name, args, kwargs)
+            return self._call(name, args, kwargs)  # pyright: ignore[reportPrivateUsage]
 
         copy_identity(call, method)
         return call
