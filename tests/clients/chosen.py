@@ -26,6 +26,7 @@ class Overdue(BaseException):
     """A test took longer than it may."""
 
 
+@pytest.hookimpl(trylast=True)  # after `-k`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the list, or those whose hashed ids come first."""
     ids = os.environ.get("CLIENTS_IDS")
