@@ -63,6 +63,8 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 def _reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):  # a skip: file, line, why
+        return report.longrepr[2][:300]
     crash = getattr(report.longrepr, "reprcrash", None)
     text = (crash.message if crash is not None else str(report.longrepr)).strip()
     return text.partition("\n")[0][:300]
