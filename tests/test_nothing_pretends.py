@@ -33,7 +33,7 @@ UNREAD: dict[str, set[str]] = {
     "experimental.xla_metadata.set_xla_metadata": {"notes"},
     "experimental.sparse.linalg.spsolve": {"tol"},
     "experimental.sparse.sparsify.sparsify": {"use_tracer"},
-    "extend.linear_util.cache": {"explain"},
+    "base.wrapped_functions.cache": {"explain"},
     "lax.composite.composite": {"version"},
     "lax.composite.create_token": {"_"},
     "lax.polar.qdwh": {"is_hermitian"},

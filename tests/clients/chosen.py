@@ -26,6 +26,7 @@ class Overdue(BaseException):
     """A test took longer than it may."""
 
 
+@pytest.hookimpl(trylast=True)  # after `-k`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the list, or those whose hashed ids come first."""
     ids = os.environ.get("CLIENTS_IDS")
@@ -62,6 +63,8 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 def _reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):  # a skip: file, line, why
+        return report.longrepr[2][:300]
     crash = getattr(report.longrepr, "reprcrash", None)
     text = (crash.message if crash is not None else str(report.longrepr)).strip()
     return text.partition("\n")[0][:300]

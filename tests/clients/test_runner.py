@@ -37,6 +37,7 @@ def test_a_suite_is_counted_under_both(tmp_path: Path) -> None:
     assert list(row["lost"]) == ["test_thing.py::test_only_jax"]
     reasons = {r["id"].rpartition("::")[2]: r["reason"] for r in read_results(tmp_path / "thing.jax")}
     assert reasons["test_neither"] == "ValueError: first line" and reasons["test_both"] == ""
+    assert reasons["test_skipped"] == "Skipped: not here"
     again = compare(library, Path(sys.executable), tmp_path, tmp_path, 100, True)
     assert (again["passed"], again["ours"]) == (2, 1)
 

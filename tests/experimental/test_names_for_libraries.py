@@ -23,6 +23,7 @@ from shardwise._src import (
 )
 from shardwise._src.numpy import lax_numpy, ufuncs
 from shardwise.experimental import colocated_python, hijax, layout
+from shardwise.extend import linear_util
 from shardwise.extend.core import Effect, Primitive, control_flow_allowed_effects
 from shardwise.extend.ifrt_programs import ifrt_programs
 
@@ -434,6 +435,51 @@ def test_a_trace_of_a_library_gets_operands_as_the_primitives_of_jax_take_them()
     np.testing.assert_array_equal(ends[2].value, y + 1)
     assert set(windows["gather"]) <= set(inspect.signature(jax.lax.gather).parameters)
     assert set(windows["scatter-add"]) <= set(inspect.signature(jax.lax.scatter_add).parameters)
+
+
+class _Doubling(_Noting):
+    """It wraps function and rule, as quax does, and doubles the results of both."""
+
+    def process_custom_jvp_call(self, primitive: Primitive, fun: Any, jvp: Any, tracers: Any, *, symbolic_zeros: bool):
+        values = [t.value if isinstance(t, _Noted) else t for t in tracers]
+        fun, jvp = _doubled(fun), _doubled(jvp)
+        params = {"subfuns": (fun, jvp), "symbolic_zeros": symbolic_zeros}
+        outs = primitive.bind_with_trace(self.around, values, tuple(map(jax.typeof, values)), params)
+        earlier = primitive.bind_with_trace(self.around, (fun, jvp, *values), {"symbolic_zeros": symbolic_zeros})
+        np.testing.assert_array_equal(*[jax.lax.stop_gradient(o[0]) for o in (outs, earlier)])
+        return [_Noted(self, o, (primitive.name,)) for o in outs]
+
+
+@linear_util.transformation
+def _doubled(*values: Any) -> Any:
+    results = yield values, {}
+    yield [r if r.dtype == jax.dtypes.float0 else 2 * r for r in results]
+
+
+@pytest.mark.parametrize("symbolic_zeros", [False, True])
+def test_a_trace_of_a_library_wraps_functions_with_rules(symbolic_zeros):
+    @jax.custom_jvp
+    def f(x, n):
+        return {"sin": jnp.sin(x), "n": n}
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        x, n = primals
+        return f(x, n), {"sin": 10 * tangents[0], "n": np.zeros((), jax.dtypes.float0)}
+
+    f.defjvp(rule, symbolic_zeros=symbolic_zeros)
+
+    def run(x: Any) -> Any:
+        with core.take_current_trace() as around:
+            trace = _Doubling(around)
+            with core.set_current_trace(trace):
+                out = f(_Noted(trace, x, ()), 3)
+        assert out["sin"].note == ("custom_jvp_call",)
+        return out["sin"].value
+
+    x = jnp.float32(0.5)
+    np.testing.assert_allclose(run(x), 2 * np.sin(0.5), rtol=1e-6)
+    assert jax.grad(run)(x) == 20
+    assert run(x) == f(x, 3)["sin"] * 2
 
 
 def test_the_current_trace_is_an_attribute_of_the_context():

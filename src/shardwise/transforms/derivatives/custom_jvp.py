@@ -10,8 +10,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from shardwise.base.dtypes import float0
 from shardwise.base.signatures import P, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from shardwise.base.wrapped_functions import WrappedFun, wrap_init
 from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
@@ -31,6 +33,7 @@ from shardwise.transforms.derivatives.custom_rules import (
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, batch_program, lifted
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
 from shardwise.transforms.interpreters.linearize import transpose_linear
+from shardwise.transforms.programs.primitives import CALLS, primitive_of
 
 
 class custom_jvp(Custom[P, R]):
@@ -102,6 +105,11 @@ class custom_jvp(Custom[P, R]):
         trace = current_trace()
         if isinstance(trace, JVPTrace):
             return tree_unflatten(*call_under_jvp(trace, leaves, flat, note, lambda ps, ts: rule(note, ps, ts)))
+        process = getattr(trace, "process_custom_jvp_call", None)
+        if process is not None:  # a trace of a library
+            called, pushed = wrap_init(flat), wrap_init(functools.partial(_pushed, functools.partial(rule, note)))
+            outs = process(primitive_of(custom_jvp_op), called, pushed, leaves, symbolic_zeros=self.symbolic_zeros)
+            return tree_unflatten(note[0], [as_array(as_value(o)) for o in outs])
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
         out_tree = note[0]
         outs = bind(
@@ -114,6 +122,28 @@ class custom_jvp(Custom[P, R]):
             rule=functools.partial(rule, [out_tree]),
         )
         return tree_unflatten(out_tree, outs)
+
+
+def _pushed(rule: Callable[..., Any], *values: Any) -> list[Any]:
+    """A rule from primals and tangents to results and their tangents, flat, as traces of libraries take it."""
+    half = len(values) // 2
+    known = [None if isinstance(t, SymbolicZero) or t.dtype == float0 else t for t in values[half:]]
+    outs, touts = rule(values[:half], known)
+    return [*outs, *(zero_tangent(o) if t is None else t for o, t in zip(outs, touts, strict=True))]
+
+
+def _called(functions: Sequence[WrappedFun], args: Sequence[Any], *, symbolic_zeros: bool = False) -> list[Any]:
+    """The flat results of a function and its rule, which a trace of a library has wrapped."""
+    fun, jvp = functions
+
+    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        both = jvp.call_wrapped(*primals, *tangents)
+        half = len(both) // 2
+        return list(both[:half]), list(both[half:])
+
+    made = custom_jvp(lambda *values: list(fun.call_wrapped(*values)))
+    made.defjvp(rule, symbolic_zeros)
+    return made(*args)
 
 
 def _jvp_rule(
@@ -240,3 +270,4 @@ custom_jvp_op = define_op(
     batch=_custom_jvp_batch,
     shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rule"}), change=_shown),
 )
+CALLS[custom_jvp_op.name] = _called

@@ -15,8 +15,20 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.base.tree import register_pytree_node
+from shardwise.base.wrapped_functions import WrappedFun
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.ir import Equation, Program, ShapedArray, Tracer, bind, define_op, is_eager, trace_program
+from shardwise.ir import (
+    Equation,
+    Program,
+    ShapedArray,
+    Trace,
+    Tracer,
+    bind,
+    define_op,
+    is_eager,
+    trace_program,
+    tracing,
+)
 from shardwise.ir.op import Op, UndefinedPrimal, all_ops
 from shardwise.ops.control.callback import io_callback, pure_callback
 from shardwise.ops.rules.convert import as_array, as_value
@@ -24,6 +36,9 @@ from shardwise.ops.shapes.transpose import dim_factors
 from shardwise.sharding.rule import Kind, Rule
 from shardwise.transforms.interpreters.batch_trace import BatchTrace
 from shardwise.transforms.interpreters.jvp import zeros
+
+# How primitives that call functions are applied to functions: ``(functions, args, **params) -> results``.
+CALLS: dict[str, Callable[..., Any]] = {}
 
 
 class Primitive:
@@ -94,6 +109,22 @@ class Primitive:
         """Raise unless the primitive is the user's own; `what` names the call in the error."""
         if self.is_ours:
             raise TypeError(f"{what}: {self.name} is an op of the library; make a Primitive of another name.")
+
+    def bind_with_trace(self, trace: Trace, args: Sequence[Any], *types_and_params: Any) -> Any:
+        """Apply it under `trace`; types of the arguments (from JAX 0.9.2 on) come before the params.
+
+        A primitive that calls functions takes them as the param `subfuns`, or before the other arguments.
+        """
+        params = dict(types_and_params[-1])
+        calls = CALLS.get(self.own_op().name)
+        with tracing(trace):
+            if calls is None:
+                return self.bind(*args, **params)
+            functions = params.pop("subfuns", None)
+            if functions is None:
+                functions = tuple(a for a in args if isinstance(a, WrappedFun))
+                args = args[len(functions) :]
+            return calls(functions, args, **params)
 
     def bind(self, *args: Any, **params: Any) -> Any:
         """Apply it: eagerly on concrete arrays, otherwise under the current trace."""
