@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Op, ShapedArray, SmallForm, define_op
+from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
+from shardwise.ir.shown import AS_IT_IS
 from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, dtype_kind
@@ -38,6 +39,7 @@ def define_matrix_op(
     makes_nan: bool = False,
     small: SmallForm | None = None,
     partition: Callable[[Any, Equation], None] | None = None,
+    shown: Shown = AS_IT_IS,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
@@ -112,6 +114,7 @@ def define_matrix_op(
         makes_nan=makes_nan,
         small=small,
         partition=partition,
+        shown=shown,
         **derivative,
     )
 
