@@ -91,6 +91,12 @@ SAME = {
     "tril": (lambda lib: lib.numpy.tril, (Y,)),
     "triu": (lambda lib: lambda x: lib.numpy.triu(x, 1), (Y,)),
     "eye": (lambda lib: lambda x: x @ lib.numpy.eye(4), (Y,)),
+    "any": (lambda lib: lib.numpy.any, (Y,)),
+    "all": (lambda lib: lib.numpy.all, (Y,)),
+    "softmax": (lambda lib: lib.nn.softmax, (Y,)),
+    "log_softmax": (lambda lib: lib.nn.log_softmax, (Y,)),
+    "one_hot": (lambda lib: lambda i: lib.nn.one_hot(i, 4), (np.arange(3, dtype=np.int32),)),
+    "outer": (lambda lib: lib.numpy.outer, (Y, Y)),
     "hstack": (lambda lib: lambda x: lib.numpy.hstack([x, x]), (Y,)),
     "vstack": (lambda lib: lambda x: lib.numpy.vstack([x, x]), (Y,)),
 }
