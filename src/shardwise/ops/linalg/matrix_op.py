@@ -14,7 +14,6 @@ import numpy as np
 from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
-from shardwise.ir.shown import AS_IT_IS
 from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, dtype_kind
@@ -39,11 +38,12 @@ def define_matrix_op(
     makes_nan: bool = False,
     small: SmallForm | None = None,
     partition: Callable[[Any, Equation], None] | None = None,
-    shown: Shown = AS_IT_IS,
+    shown: Shown | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
-    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package."""
+    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package,
+    and `shown` says how JAX's programs print it."""
 
     def type_rule(*types: ShapedArray, **params: Any) -> Any:
         batches = []
@@ -114,7 +114,7 @@ def define_matrix_op(
         makes_nan=makes_nan,
         small=small,
         partition=partition,
-        shown=shown,
+        shown=shown or Shown(),
         **derivative,
     )
 
