@@ -236,6 +236,8 @@ class Jaxprs:
     """Whether a scan shows the params `linear` and `_split_transpose`."""
     reduction_shows_out_sharding: bool = differs(False, True)
     """Whether a reduction shows `out_sharding=None`."""
+    eigh_shows_algorithm: bool = differs(False, True)
+    """Whether an eigh shows `algorithm=None`."""
     broadcast_shows_all: bool = differs(True, False)
     """Whether a broadcast_in_dim shows its shape, and params that are empty or None."""
     psum_of_varying_shows_groups: bool = differs(True, False)

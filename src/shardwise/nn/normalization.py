@@ -263,5 +263,5 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
     d = canonical_axis(axis, code.ndim + 1)
     sizes = [1] * (code.ndim + 1)
     sizes[d] = classes
-    numbers = lax.broadcasted_iota(code.dtype, sizes, d)
-    return as_array(astype(lax.eq(lax.expand_dims(astype(code, code.dtype), (d,)), numbers), wanted))
+    wide = lax.expand_dims(astype(code, code.dtype), (d,))
+    return as_array(astype(lax.eq(wide, lax.broadcasted_iota(code.dtype, sizes, d)), wanted))

@@ -13,6 +13,7 @@ import numpy as np
 from shardwise.base.dtypes import default_dtype
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
+from shardwise.ir.showing import SHOWING
 from shardwise.lax import adaptive as lax
 from shardwise.numpy import reductions
 from shardwise.numpy._promote import (
@@ -42,9 +43,15 @@ from shardwise.transforms.jit.shown_calls import shown_call
 _INT32 = np.dtype(np.int32)
 
 
+def _numbers(n: int, m: int, dim: int, dtype: Any = _INT32) -> Array:
+    """Row numbers as a column (`dim` 0), column numbers as a row (1); in programs that are shown of the whole matrix, as JAX's."""
+    size = (n, m) if SHOWING.get() else (1, m) if dim else (n, 1)
+    return lax.broadcasted_iota(dtype, size, dim)
+
+
 def _rows_and_columns(n: int, m: int, dtype: Any = _INT32) -> tuple[Array, Array]:
     """Row numbers as a column, column numbers as a row."""
-    return lax.broadcasted_iota(dtype, (n, 1), 0), lax.broadcasted_iota(dtype, (1, m), 1)
+    return _numbers(n, m, 0, dtype), _numbers(n, m, 1, dtype)
 
 
 def _offset(k: Any) -> Value:
@@ -56,8 +63,8 @@ def _offset(k: Any) -> Value:
 
 def _triangle(n: int, m: int, k: Any) -> Array:
     """bool[n, m]: at and below the k-th diagonal."""
-    rows, columns = _rows_and_columns(n, m)
-    return lax.ge(lax.add(rows, _offset(k)), columns)
+    rows = lax.add(_numbers(n, m, 0), _offset(k))
+    return lax.ge(rows, _numbers(n, m, 1))
 
 
 def _diagonal_mask(n: int, m: int, k: Any) -> Array:

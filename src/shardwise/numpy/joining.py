@@ -34,7 +34,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
-from shardwise.numpy.shapes import flat, moveaxis, new_dims, with_rank
+from shardwise.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, flat, moveaxis, new_dims
 from shardwise.ops.indexing.search import searchsorted
 from shardwise.ops.indexing.sorting import argsorted
 from shardwise.transforms.jit.shown_calls import shown_call
@@ -69,10 +69,13 @@ def _rank(items: list[Array] | Array) -> int:
     return items.ndim - 1 if isinstance(items, Array) else items[0].ndim
 
 
+_AT_LEAST = {1: atleast_1d, 2: atleast_2d, 3: atleast_3d}
+
+
 def _raised(items: list[Array] | Array, rank: int) -> list[Array] | Array:
     """Each array as `atleast_1d` or its kin makes it."""
     if not isinstance(items, Array):
-        return [with_rank(x, rank) for x in items]
+        return [_AT_LEAST[rank](x) for x in items]
     return lax.expand_dims(items, [d + 1 for d in new_dims(items.ndim - 1, rank)])
 
 

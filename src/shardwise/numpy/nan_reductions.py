@@ -14,6 +14,7 @@ from shardwise.numpy._promote import Axis, array, constant, is_inexact, no_out
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.predicates import isnan
 from shardwise.numpy.reductions import all, argmax, argmin, max, min, prod, refuse_mask, sum
+from shardwise.numpy.selection import where as chosen
 from shardwise.transforms.jit.shown_calls import shown_call
 
 
@@ -61,7 +62,7 @@ def _nan_position(
 
 
 def _without_nan(x: Array, replacement: Any) -> Array:
-    return where_(isnan(x), constant(x, replacement), x) if is_inexact(x.dtype) else x
+    return chosen(isnan(x), np.asarray(replacement, x.dtype)[()], x) if is_inexact(x.dtype) else x
 
 
 @shown_call("axis dtype out keepdims")

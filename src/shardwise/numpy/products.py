@@ -324,8 +324,10 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
     """
     no_out("jnp.outer", out)
     x, y = promote_dtypes(array("outer", a, 0), array("outer", b, 1))
-    x, y = (v if v.ndim == 1 else lax.reshape(v, (v.aval.size,)) for v in (x, y))
-    return _times(lax.expand_dims(x, (1,)), lax.expand_dims(y, (0,)))
+    column, row = (
+        lax.expand_dims(v if v.ndim == 1 else lax.reshape(v, (v.aval.size,)), (d,)) for v, d in ((x, 1), (y, 0))
+    )
+    return _times(column, row)
 
 
 @shown_call()

@@ -20,6 +20,7 @@ from shardwise.base.dtypes import (
 )
 from shardwise.base.renamed import renamed
 from shardwise.ir import Array, literal
+from shardwise.ir.showing import SHOWING
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
@@ -42,6 +43,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
 from shardwise.numpy.predicates import to_bool
+from shardwise.ops.elementwise.casts import convert
 from shardwise.transforms.jit.composed import composed
 from shardwise.transforms.jit.shown_calls import shown_call
 
@@ -225,8 +227,9 @@ def _extremum(
         return _reduced(x, axes, keepdims, reduce)
     start = astype(_scalar(name, initial), x.dtype)
     x = _masked(name, x, where, start)
-    result = _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
-    return combine(result, start)
+    axes = canonical_axes(axis, x.ndim)
+    result = combine(start, reduce(x, axes))
+    return lax.expand_dims(result, axes) if keepdims else result
 
 
 @composed(1)
@@ -323,7 +326,11 @@ def _truth(
 ) -> Array:
     no_out(name, out)
     refuse_names(name, axis)
-    x = _strong(as_array(to_bool(value(name, a))))
+    v = value(name, a)
+    # JAX's programs convert here, where others compare with zero.
+    x = _strong(
+        as_array(convert(v, np.dtype(np.bool_), False) if SHOWING.get() and not is_bool(v.dtype) else to_bool(v))
+    )
     x = _masked(name, x, where, literal(np.bool_(neutral)))
     return _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
 

@@ -75,6 +75,46 @@ TEXTS = {
     ),
 }
 
+Y = np.arange(12, dtype=np.float32).reshape(3, 4)
+S = np.eye(3, dtype=np.float32)
+
+# (function of a library, arguments): programs whose text is JAX's, to the letter.
+SAME = {
+    "keys": (lambda lib: lambda: lib.random.key(0), ()),
+    "qr": (lambda lib: lib.numpy.linalg.qr, (Y,)),
+    "svd": (lambda lib: lib.numpy.linalg.svd, (Y,)),
+    "eigh": (lambda lib: lib.numpy.linalg.eigh, (S,)),
+    "sum of cotangents": (lambda lib: lib.value_and_grad(lambda x: (x * x).sum()), (Y,)),
+    "sum of cotangents, mapped": (lambda lib: lib.vmap(lib.grad(lambda x: lib.numpy.sin(x) * x)), (Y[0],)),
+    "nansum": (lambda lib: lib.numpy.nansum, (Y,)),
+    "nanprod": (lambda lib: lib.numpy.nanprod, (Y,)),
+    "tril": (lambda lib: lib.numpy.tril, (Y,)),
+    "triu": (lambda lib: lambda x: lib.numpy.triu(x, 1), (Y,)),
+    "eye": (lambda lib: lambda x: x @ lib.numpy.eye(4), (Y,)),
+    "any": (lambda lib: lib.numpy.any, (Y,)),
+    "all": (lambda lib: lib.numpy.all, (Y,)),
+    "softmax": (lambda lib: lib.nn.softmax, (Y,)),
+    "log_softmax": (lambda lib: lib.nn.log_softmax, (Y,)),
+    "one_hot": (lambda lib: lambda i: lib.nn.one_hot(i, 4), (np.arange(3, dtype=np.int32),)),
+    "outer": (lambda lib: lib.numpy.outer, (Y, Y)),
+    "hstack": (lambda lib: lambda x: lib.numpy.hstack([x, x]), (Y,)),
+    "vstack": (lambda lib: lambda x: lib.numpy.vstack([x, x]), (Y,)),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_texts_are_those_of_the_oracle(name, latest):
+    jax = pytest.importorskip("jax")
+    function, arguments = SAME[name]
+    assert str(sw.make_jaxpr(function(sw))(*arguments)) == str(jax.make_jaxpr(function(jax))(*arguments))
+
+
+def test_params_of_convolutions(latest):
+    """JAX prints NumPy's integers in the padding; the other params are equal."""
+    text = str(sw.make_jaxpr(lambda x: lax.conv_general_dilated(x, x, (1,), "VALID"))(np.ones((1, 1, 3), np.float32)))
+    for line in ("out_sharding=None", "precision=None", "preferred_element_type=None"):
+        assert f"      {line}\n" in text
+
 
 def twice(jit):
     """A function that calls another twice."""

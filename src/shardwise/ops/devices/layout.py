@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shardwise.ir import Equation, ShapedArray, Tracer, define_op
+from shardwise.ir import Equation, ShapedArray, Shown, Tracer, define_op
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
@@ -190,6 +190,7 @@ reshard_op = define_op(
     transpose=_reshard_transpose,
     batch=_reshard_batch,
     keys=HANDS_ON,
+    shown=Shown(hidden=frozenset({"sharding", "concrete"})),
 )
 
 

@@ -152,6 +152,18 @@ add_p = elementwise_op(
     "biufc",
     emit=ir.ADD,
     additive=True,
+    push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
+    pull=(lambda ct, x, y: ct, lambda ct, x, y: ct),
+    makes_nan=True,
+)
+# The sum of cotangents in programs that are shown, where JAX's have it under a name of its own.
+add_any_p = elementwise_op(
+    "add_any",
+    np.add,
+    "biufc",
+    "biufc",
+    emit=ir.ADD,
+    additive=True,
     shown=Shown(aliases=("add_jaxvals",)),
     push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
     pull=(lambda ct, x, y: ct, lambda ct, x, y: ct),

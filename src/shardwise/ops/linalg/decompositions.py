@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, SmallForm, bind, literal
-from shardwise.ops.elementwise.binary import add, mul
+from shardwise.ir import Array, Shown, SmallForm, bind, literal
+from shardwise.ops.elementwise.binary import add, div, mul
 from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
@@ -82,7 +82,7 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
 
 def symmetrized(x: Array) -> Array:
     """(x + x^H) / 2."""
-    return mul(add(x, adjoint(x)), literal(0.5, x.dtype, x.weak_type))
+    return div(add(x, adjoint(x)), literal(2, x.dtype, x.weak_type))
 
 
 def adjoint(x: Array) -> Array:
@@ -205,6 +205,7 @@ qr_p = define_matrix_op(
     lapack.qr,
     rules=("jvp",),
     partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
+    shown=Shown(renamed={"full": "full_matrices"}, empty=("use_magma",)),
 )
 
 

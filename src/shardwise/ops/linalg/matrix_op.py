@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Op, ShapedArray, SmallForm, define_op
+from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -38,10 +38,12 @@ def define_matrix_op(
     makes_nan: bool = False,
     small: SmallForm | None = None,
     partition: Callable[[Any, Equation], None] | None = None,
+    shown: Shown | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
-    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package."""
+    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package,
+    and `shown` says how JAX's programs print it."""
 
     def type_rule(*types: ShapedArray, **params: Any) -> Any:
         batches = []
@@ -112,6 +114,7 @@ def define_matrix_op(
         makes_nan=makes_nan,
         small=small,
         partition=partition,
+        shown=shown or Shown(),
         **derivative,
     )
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from operator import index
 from typing import Any
 
-from shardwise.ir import Array, bind
+from shardwise.base import config
+from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
 from shardwise.ops.linalg.decompositions import symmetrized
 from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
@@ -103,7 +104,21 @@ def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
     return [(shape, "same"), (shape[:1], "real")]
 
 
-eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh, rules=("jvp",), derivatives="spectral_derivative")
+def _eigh_shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    """Sorted, and whole: what is left out of the results is cut by ops behind this one."""
+    algorithm = {"algorithm": None} if config.dialect.jaxprs.eigh_shows_algorithm else {}
+    return {**shown, **algorithm, "sort_eigenvalues": True, "subset_by_index": None}
+
+
+eigh_p = define_matrix_op(
+    "eigh",
+    (2,),
+    _eigh_results,
+    lapack.eigh,
+    rules=("jvp",),
+    derivatives="spectral_derivative",
+    shown=Shown(change=_eigh_shown),
+)
 
 
 def eigh(
@@ -229,7 +244,15 @@ def _svd_results(shape: Ints, *, full: bool, vectors: bool) -> list[Result]:
     return [((k,), "real"), *([((m, m if full else k), "same"), ((n if full else k, n), "same")] if vectors else [])]
 
 
-svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd, rules=("jvp",), derivatives="spectral_derivative")
+svd_p = define_matrix_op(
+    "svd",
+    (2,),
+    _svd_results,
+    lapack.svd,
+    rules=("jvp",),
+    derivatives="spectral_derivative",
+    shown=Shown(renamed={"full": "full_matrices", "vectors": "compute_uv"}, empty=("algorithm", "subset_by_index")),
+)
 
 
 def svd(

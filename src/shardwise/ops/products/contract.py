@@ -406,7 +406,7 @@ dot_general_p = define_op(
     jvp=multilinear_jvp("dot_general", (0, 1)),
     transpose=_dot_transpose,
     batch=_dot_batch,
-    shown=Shown(hidden=frozenset({"rhs_first"}), change=_shown),
+    shown=Shown(hidden=frozenset({"rhs_first", "out_sharding"}), change=_shown),
     makes_nan=True,
     product=True,
     small=SmallForm(later("shardwise.runtime.small", "matrix_product"), _fits_small),

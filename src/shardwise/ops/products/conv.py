@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import check_requested, issubdtype
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
 from shardwise.ops.products import conv_geometry
@@ -217,6 +218,10 @@ def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> tuple[
     return tuple(buffers)
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {**shown, **({"out_sharding": None} if config.dialect.jaxprs.reduction_shows_out_sharding else {})}
+
+
 conv_general_dilated_p = define_op(
     "conv_general_dilated",
     type_rule=_conv_type,
@@ -232,6 +237,7 @@ conv_general_dilated_p = define_op(
     transpose=conv_transpose_rule,
     makes_nan=True,
     product=True,
+    shown=Shown(empty=("precision", "preferred_element_type"), change=_shown),
 )
 
 

@@ -23,6 +23,7 @@ from shardwise.ir import (
     ExactParams,
     Program,
     ShapedArray,
+    Shown,
     bind,
     define_op,
     infer_types,
@@ -92,7 +93,11 @@ def _seed_type(seeds: ShapedArray) -> ShapedArray:
 
 
 random_seed_p = define_op(
-    "random_seed", type_rule=_seed_type, kernel=lambda env, seeds: threefry.seed(seeds), keys=MAKES
+    "random_seed",
+    type_rule=_seed_type,
+    kernel=lambda env, seeds: threefry.seed(seeds),
+    keys=MAKES,
+    shown=Shown(change=lambda eqn, shown: {**shown, "impl": key_dtype.tag}),
 )
 
 

@@ -27,10 +27,11 @@ from shardwise.ir import (
 )
 from shardwise.ir.axis_scope import CHECK_VMA, LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
+from shardwise.ir.showing import SHOWING
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.layout import enter_auto_op, reshard_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
-from shardwise.ops.elementwise.binary import add_p
+from shardwise.ops.elementwise.binary import add_any_p, add_p
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type
 
 
@@ -155,7 +156,7 @@ def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
     """Add a cotangent to the sum of its variable's cotangents."""
     ct = fitted(ct, var.aval)
     known = cts.get(var)
-    cts[var] = ct if known is None else bind(add_p, known, ct)
+    cts[var] = ct if known is None else bind(add_any_p if SHOWING.get() else add_p, known, ct)
 
 
 def fitted(ct: Any, aval: ShapedArray) -> Any:
