@@ -9,7 +9,7 @@ import shardwise as sw
 from shardwise import lax, nn
 from shardwise import numpy as jnp
 from shardwise.experimental import sparse
-from shardwise.experimental.sparse import BCOO
+from shardwise.experimental.sparse import BCOO, linalg
 
 RNG = np.random.default_rng(1)
 M = ((RNG.random((4, 6)) < 0.5) * RNG.normal(size=(4, 6))).astype(np.float32)
@@ -109,3 +109,63 @@ def test_jacobians_are_sparse_arrays_with_batch_dims(of):
     assert aux == mat.nse
     with pytest.raises(NotImplementedError, match="todense"):
         of(lambda m: m * 2)(mat)
+
+
+def test_quotients_are_those_of_the_elements():
+    tiny = BCOO.fromdense(jnp.array([1e-38, 0.0, 2e38]))
+    for found in (
+        tiny / jnp.array([4e-39, 1.0, 3e38]),
+        sparse.sparsify(jnp.divide)(tiny, jnp.array([4e-39, 1.0, 3e38])),
+    ):
+        np.testing.assert_allclose(
+            found.todense(), [2.5, 0.0, 2 / 3], rtol=1e-6
+        )  # the reciprocals are infinite or subnormal
+    whole = sparse.sparsify(lax.div)(BCOO.fromdense(jnp.array([7, 0, -7])), 2).todense()
+    assert whole.dtype == np.int32
+    assert whole.tolist() == [3, 0, -3]
+    parts = BCOO((jnp.array([1, 1]), jnp.array([[1], [1]])), shape=(3,))
+    assert sparse.sparsify(lax.div)(parts, 2).todense().tolist() == [0, 1, 0]
+
+
+def test_elements_at_one_place_are_summed_before_a_cast_that_loses_parts():
+    halves = BCOO((jnp.array([0.5, 0.5]), jnp.array([[1], [1]])), shape=(3,))
+    assert halves.astype("int32").todense().tolist() == [0, 1, 0]
+    assert sparse.sparsify(lambda m: m.astype("int32"))(halves).todense().tolist() == [0, 1, 0]
+    assert np.array_equal(halves.astype("complex64").indices, halves.indices)
+
+
+@pytest.mark.parametrize("op", [jnp.real, jnp.imag, jnp.conj])
+def test_parts_of_complex_elements(op):
+    dense = jnp.array([[0, 1 + 2j], [3j, 0]])
+    found = sparse.sparsify(op)(BCOO.fromdense(dense))
+    assert found.nse == 2
+    np.testing.assert_array_equal(found.todense(), op(dense))
+
+
+def test_rows_give_rows():
+    rows = sparse.BCSR.fromdense(M)
+    found = sparse.sparsify(jnp.negative)(rows)
+    assert isinstance(found, sparse.BCSR)
+    np.testing.assert_array_equal(found.indices, rows.indices)
+    np.testing.assert_array_equal(found.indptr, rows.indptr)
+    np.testing.assert_array_equal(found.todense(), -M)
+    assert isinstance(sparse.sparsify(jnp.add)(rows, BCOO.fromdense(M)), BCOO)
+
+
+def test_strict_promotion_is_no_matter_of_the_inside():
+    def results():
+        m = BCOO.fromdense(jnp.asarray(M))
+        pieces = [m[1:3, ::2], sparse.bcoo_rev(m, (0,)), sparse.bcoo_concatenate([m, m], dimension=1), m / 2, m.sum(0)]
+        pieces += [
+            sparse.bcoo_dynamic_slice(m, (jnp.int32(1), jnp.int32(0)), (2, 2)),
+            BCOO.fromdense(jnp.arange(3)) / 2,
+        ]
+        found = [x.todense() for x in pieces]
+        found.append(m @ jnp.ones((2, 6, 3)))
+        found.append(linalg.lobpcg_standard(jnp.diag(jnp.arange(20.0)), jnp.eye(20, 2), m=5)[0])
+        return found
+
+    expected = results()
+    with sw.numpy_rank_promotion("raise"), sw.numpy_dtype_promotion("strict"):
+        for found, wanted in zip(results(), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)

@@ -377,3 +377,13 @@ def test_an_ellipsis_of_no_dims_keeps_arrays_apart(index):
     changed = x.copy()
     changed[index] = np.arange(want.size).reshape(want.shape)
     assert (np.asarray(array.at[index].set(np.arange(want.size).reshape(want.shape))) == changed).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "complex64"])
+def test_elements_along_an_axis_by_rows_of_a_single_one(dtype):
+    import shardwise.numpy as jnp
+
+    x = jnp.arange(6).reshape(2, 3).astype(dtype)
+    found = jnp.take_along_axis(x, jnp.array([[0, 5], [1, -1]]), 1, mode="one_hot", fill_value=7)
+    assert found.dtype == x.dtype
+    assert found.tolist() == jnp.array([[0, 0], [4, 5]]).astype(dtype).tolist()

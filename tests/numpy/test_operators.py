@@ -313,3 +313,16 @@ def test_traced_weak_integers_promote_as_in_jax(dtype):
     with use_dialect("latest"):
         for program in WEAK_POWERS:
             assert types(sw, ours, program) == types(jax, theirs, program), program
+
+
+@pytest.mark.parametrize("container", [{}, [1.0], (1.0,)])
+def test_operators_name_a_container_on_the_side_where_it_stands(container):
+    import shardwise.numpy as jnp
+
+    kind = type(container).__name__
+    with pytest.raises(TypeError, match=f": 'ArrayImpl' and '{kind}'"):
+        jnp.ones(1) + container
+    with pytest.raises(TypeError, match=f": '{kind}' and 'ArrayImpl'"):
+        container + jnp.ones(1)
+    with pytest.raises(TypeError, match=f": '{kind}' and 'ArrayImpl'"):
+        container @ jnp.ones(1)

@@ -221,3 +221,17 @@ def test_what_is_no_mask_is_refused_by_the_name_that_was_called(name):
     message = rf"jnp\.{name}: where must be None or a boolean array; got where\.dtype="
     with use_dialect("latest"), pytest.raises(ValueError, match=message):
         getattr(jnp, name)(jnp.arange(3.0), where=mask)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "nanvar", "nanstd", "max"])
+def test_a_mask_of_lower_rank_is_no_promotion_of_ranks(name):
+    import shardwise
+    import shardwise.numpy as jnp
+
+    x = jnp.arange(12.0).reshape(3, 4)
+    mask = jnp.array([True, False, True, True])
+    reduce = getattr(jnp, name)
+    given = {"initial": -1.0} if name == "max" else {}
+    expected = reduce(x, where=jnp.broadcast_to(mask, (3, 4)), **given)
+    with shardwise.numpy_rank_promotion("raise"):
+        assert reduce(x, where=mask, **given) == expected

@@ -164,3 +164,17 @@ result = [jnp.unique(x, axis=0, size=4, fill_value=f) for f in (7, jnp.array([7,
 with jax.numpy_rank_promotion('raise'):
     result += [jnp.unique(x, axis=0, size=4, fill_value=jnp.array([7])), jnp.unique(x, size=6, fill_value=jnp.array(7))]
 """)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(None, [1, 4]), (3, [1, 4, 9])])
+def test_what_is_said_to_be_unique_and_is_not_is_left_out_as_in_numpy(size, expected):
+    import numpy as np
+
+    import shardwise.numpy as jnp
+
+    a, b = np.array([3, 3, 1, 2]), np.array([2, 4, 5, 5])
+    assert np.setxor1d(a, b, assume_unique=True).tolist() == [1, 4]
+    assert (
+        jnp.setxor1d(a, b, assume_unique=True, size=size, fill_value=None if size is None else 9).tolist() == expected
+    )
+    assert jnp.setxor1d(a, b).tolist() == [1, 3, 4, 5]

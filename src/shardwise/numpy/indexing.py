@@ -416,7 +416,7 @@ def take_along_axis(
     integers, ValueError where ranks or shapes do not fit.
 
     Args:
-        mode: what happens to indices out of bounds.
+        mode: what happens to indices out of bounds. 'one_hot' gives 0 there, whatever `fill_value` says.
         fill_value: the element for mode 'fill'.
         wrap_negative_indices: negative indices count from the end.
 
@@ -448,6 +448,9 @@ def take_along_axis(
     again = tuple(i for i in range(rank) if i != d and i not in together and i not in whole)
     kept = [i for i in range(rank) if i not in whole]
     vectors = lax.expand_dims(lax.squeeze(index, whole) if whole else index, (len(kept),))
+    parsed = GatherScatterMode.from_any("fill" if mode is None else mode)
+    if parsed is GatherScatterMode.ONE_HOT:  # a product with rows of a single one: zeros where no element is asked for
+        parsed, fill_value = GatherScatterMode.FILL_OR_DROP, 0
     numbers = GatherDimensionNumbers(
         whole, tuple(sorted((d, *again))), (d,), together, tuple(kept.index(i) for i in together)
     )
@@ -456,7 +459,7 @@ def take_along_axis(
         vectors,
         numbers,
         tuple(x.shape[i] if i in whole else min(x.shape[i], 1) for i in range(rank)),
-        mode="fill" if mode is None else mode,
+        mode=parsed,
         fill_value=fill_value,
         wrap_negative=wrap_negative_indices is not False and not isdtype(index.dtype, "unsigned integer"),
     )

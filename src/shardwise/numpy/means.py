@@ -195,7 +195,7 @@ def _variance(
     center = mean_of(x, axis, where) if center is None else astype(array(name, center), compute)
     distance = bind(two.sub_p, *promote_shapes(name, x, center))
     if where is not None:  # so that NaN that are left out do not meet the derivative of the square
-        mask, distance = promote_shapes(name, to_bool(value(name, where)), distance)
+        mask, distance = align_ranks(to_bool(value(name, where)), distance)  # masks broadcast by definition
         distance = where_(mask, distance, zero_like(distance))
     if is_complex(compute):
         square = lax.add(lax.square(lax.real(distance)), lax.square(lax.imag(distance)))

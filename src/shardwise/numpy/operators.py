@@ -40,11 +40,15 @@ _NUMBERS = _INTS | _FLOATS | _COMPLEX
 _REALS = _INTS | _FLOATS
 
 
-def _foreign(x: Array, other: Any, symbol: str) -> bool:
-    """Whether `other` must use its own operators. TypeError for containers, whose operators mean something else."""
+def _foreign(x: Array, other: Any, symbol: str, reflected: bool = False) -> bool:
+    """Whether `other`, the left operand of a `reflected` operator, must use its own operators.
+
+    TypeError for containers, whose operators mean something else.
+    """
     if isinstance(other, _REJECTED):
+        left, right = (other, x) if reflected else (x, other)
         raise TypeError(
-            f"unsupported operand type(s) for {symbol}: {type(x).__name__!r} and {type(other).__name__!r}. "
+            f"unsupported operand type(s) for {symbol}: {type(left).__name__!r} and {type(right).__name__!r}. "
             "Turn the container into an array with jnp.asarray."
         )
     return not isinstance(other, _ACCEPTED) and not hasattr(other, "__jax_array__")
@@ -77,7 +81,7 @@ def _operators(symbol: str, op: Op, direct: frozenset[Any], general: Callable[[A
         if kind is float or kind is int:
             if t.dtype in direct and (scalar := number(other, t)) is not None:
                 return bind(op, scalar, self)
-        elif _foreign(self, other, symbol):
+        elif _foreign(self, other, symbol, reflected=True):
             return NotImplemented
         return general(other, self)
 
@@ -91,7 +95,7 @@ def _general_operators(symbol: str, general: Callable[[Any, Any], Any]) -> tuple
         return NotImplemented if _foreign(self, other, symbol) else general(self, other)
 
     def reflected(self: Array, other: Any) -> Any:
-        return NotImplemented if _foreign(self, other, symbol) else general(other, self)
+        return NotImplemented if _foreign(self, other, symbol, reflected=True) else general(other, self)
 
     return forward, reflected
 

@@ -439,20 +439,21 @@ def setxor1d(
 ) -> Array:
     """The elements that are in exactly one of the arrays `ar1` and `ar2`, sorted and distinct.
 
-    `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
-    stands `fill_value`, by default the least element.
+    With `assume_unique` an element that one array has twice is left out, as in NumPy. `size`: how many, needed under
+    transformations; where there are fewer stands `fill_value`, by default the least element.
 
     >>> jnp.setxor1d(jnp.array([1, 2]), jnp.array([2, 3]))
     Array([1, 3], dtype=int32)
     """
-    del assume_unique
     count = _size("setxor1d", size, ar1, ar2)
     merged, both, _ = _merged("setxor1d", ar1, ar2)
     if merged is None:
         return _nothing(count, fill_value, both)
-    # The last of equal elements comes from the same array as the first if all do.
     ends = lax.concatenate([_differs(merged.first_of_group, False), lax.full((1,), True, np.bool_)], 0)
-    alone = lax.eq(_take_rows(merged.second, merged.first_of_group), merged.second)
+    if assume_unique:
+        alone = lax.eq(merged.first_of_group, lax.iota(merged.first_of_group.dtype, merged.values.size))
+    else:  # the last of equal elements comes from the same array as the first if all do
+        alone = lax.eq(_take_rows(merged.second, merged.first_of_group), merged.second)
     places, exists = _places(lax.bitwise_and(ends, alone), count)
     values = _take_rows(merged.values, places)
     return _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)

@@ -93,7 +93,13 @@ def nonzero_elements(dense: Array, nse: int | None, n_batch: int, n_dense: int, 
 
 def are_inside(indices: Any, shape: Sequence[int]) -> Any:
     """Which elements are at places inside of the sparse dims' shape; indices [nse, n_sparse]."""
-    return jnp.all(indices < np.asarray(shape, indices.dtype), axis=1)
+    return jnp.all(indices < per_dim(shape, indices), axis=1)
+
+
+def per_dim(numbers: Any, indices: Any) -> Any:
+    """A number per sparse dim as the indices `[..., nse, n_sparse]` meet them: of their rank, which a setting may ask for, and dtype."""
+    row = jnp.asarray(numbers, indices.dtype)
+    return row.reshape((1,) * (indices.ndim - 1) + row.shape)
 
 
 def _sorted_places(indices: Any, shape: Sequence[int], kept: Any) -> tuple[Any, Any]:

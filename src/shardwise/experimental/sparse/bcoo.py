@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,8 +132,10 @@ class BCOO(JAXSparse):
         return BCOO((data, self.indices), shape=self.shape, **known)
 
     def astype(self, dtype: Any) -> BCOO:
-        """The elements cast to `dtype`."""
-        return self._like(self.data.astype(dtype))
+        """The array cast to `dtype`. Elements at one place are added before a cast that loses a part of them."""
+        kept = self.dtype != np.bool_ and np.can_cast(self.dtype, jnp.dtype(dtype))
+        single = self if kept or self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
+        return single._like(single.data.astype(dtype))
 
     def block_until_ready(self) -> BCOO:
         """Itself, once it is computed."""
@@ -230,8 +233,17 @@ class BCOO(JAXSparse):
         return single._like(single.data**exponent)
 
     def __mul__(self, other: Any) -> BCOO:
+        return self.beside(operator.mul, "*", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> BCOO:
+        return self.beside(operator.truediv, "/", other)
+
+    def beside(self, op: Callable[[Any, Any], Any], symbol: str, other: Any) -> BCOO:
+        """`op` of each element and of what a dense array, which broadcasts to this one's shape, holds at its place."""
         if isinstance(other, JAXSparse):
-            raise NotImplementedError("BCOO * x takes a dense array or a number; use todense() of one of them.")
+            raise NotImplementedError(f"BCOO {symbol} x takes a dense array or a number; use todense() of one of them.")
         dense = jnp.asarray(other)
         if dense.ndim > self.ndim or any(
             n not in (1, m) for n, m in zip(dense.shape[::-1], self.shape[::-1], strict=False)
@@ -240,15 +252,10 @@ class BCOO(JAXSparse):
                 f"an array of shape {dense.shape} does not broadcast to the sparse one's shape {self.shape}."
             )
         if dense.ndim and self.n_sparse != self.ndim:
-            return self.all_sparse() * dense
+            return self.all_sparse().beside(op, symbol, dense)
         lost = self.ndim - dense.ndim
         places = tuple(self.indices[:, d + lost] if n != 1 else 0 for d, n in enumerate(dense.shape))
-        return self._like(self.data * dense.at[places].get(mode="clip") if places else self.data * dense)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> BCOO:
-        return self * (1 / jnp.asarray(other))
+        return self._like(op(self.data, dense.at[places].get(mode="clip") if places else dense))
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, BCOO):
@@ -277,7 +284,8 @@ class BCOO(JAXSparse):
         if dense.shape[-2] != self.shape[1]:
             raise TypeError(f"a {self.shape} matrix cannot be multiplied by an array of shape {dense.shape}.")
         data = jnp.where(self.indices[:, 1] < self.shape[1], self.data, jnp.zeros((), self.dtype))
-        rows = data[:, None] * jnp.take(dense, self.indices[:, 1], axis=-2, mode="clip")
+        factors = data.reshape((1,) * (dense.ndim - 2) + (data.size, 1))
+        rows = factors * jnp.take(dense, self.indices[:, 1], axis=-2, mode="clip")
         out = jnp.zeros((*dense.shape[:-2], self.shape[0], dense.shape[-1]), rows.dtype)
         return add_at(out, (..., self.indices[:, 0], slice(None)), rows)
 

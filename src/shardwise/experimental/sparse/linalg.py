@@ -97,7 +97,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         small = basis.T @ image
         used = jnp.sum(basis * basis, axis=0) > 0.5
         low = -2 * jnp.max(jnp.abs(small)) - 1  # columns of zeros come last
-        small = jnp.where(used[:, None] & used, (small + small.T) / 2, 0) + jnp.diag(jnp.where(used, 0, low))
+        small = jnp.where(used[:, None] & used[None, :], (small + small.T) / 2, 0) + jnp.diag(jnp.where(used, 0, low))
         values, vectors = jnp.linalg.eigh(small)
         best = vectors[:, ::-1][:, :k]
         return values[::-1][:k], basis @ best, image @ best
@@ -107,14 +107,14 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         for _ in range(2):
             columns = columns - of @ (of.T @ columns)
             norms = jnp.linalg.norm(columns, axis=0)
-            columns = jnp.where(norms > 0, columns / jnp.where(norms > 0, norms, 1), 0)
+            columns = jnp.where(norms > 0, columns / jnp.where(norms > 0, norms, 1)[None, :], 0)
             left, sizes, _ = jnp.linalg.svd(columns, full_matrices=False)
             columns = jnp.where(sizes > 100 * n * jnp.finfo(dtype).eps * jnp.max(sizes), left, 0)
         return columns
 
     def errors(state: Any) -> Any:
         _, values, x, image, _ = state
-        residual = image - x * values
+        residual = image - x * values[None, :]
         scale = 10 * n * (jnp.linalg.norm(image) + jnp.abs(values))
         return residual, jnp.linalg.norm(residual, axis=0) / scale
 

@@ -17,7 +17,7 @@ from shardwise import numpy as jnp
 from shardwise import random
 from shardwise.base.dtypes import default_dtype
 from shardwise.base.listing import listing as _listing
-from shardwise.experimental.sparse.batches import are_inside
+from shardwise.experimental.sparse.batches import are_inside, per_dim
 from shardwise.experimental.sparse.bcoo import BCOO
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
@@ -65,9 +65,9 @@ def bcoo_slice(
     cut = lambda x, n, d: slice(None) if n == 1 else slice(starts[d], limits[d], steps[d])  # noqa: E731
     data, indices = _cut_arrays(mat, lambda x, axis, d: x[(slice(None),) * axis + (cut(x, x.shape[axis], d),)])
     first, end = _ends(mat)
-    begins, strided = np.asarray(starts[first:end]), np.asarray(steps[first:end])
-    moved = indices - begins.astype(indices.dtype)
-    kept = (moved >= 0) & (moved % strided == 0) & (indices < np.asarray(limits[first:end], indices.dtype))
+    strided = per_dim(steps[first:end], indices)
+    moved = indices - per_dim(starts[first:end], indices)
+    kept = (moved >= 0) & (moved % strided == 0) & (indices < per_dim(limits[first:end], indices))
     return _placed(mat, data, moved // strided, kept, shape)
 
 
@@ -96,9 +96,9 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     data, indices = _cut_arrays(mat, window)
     first, end = _ends(mat)
     offsets = [b.astype(indices.dtype) for b in begins[first:end]]
-    moved = indices - (jnp.stack(offsets) if offsets else jnp.zeros(0, indices.dtype))
-    kept = (moved >= 0) & (moved < np.asarray(sizes[first:end], indices.dtype))
-    return _placed(mat, data, moved, kept & (indices < np.asarray(mat.shape[first:end], indices.dtype)), sizes)
+    moved = indices - per_dim(jnp.stack(offsets) if offsets else (), indices)
+    kept = (moved >= 0) & (moved < per_dim(sizes[first:end], indices))
+    return _placed(mat, data, moved, kept & (indices < per_dim(mat.shape[first:end], indices)), sizes)
 
 
 def _inside(mat: BCOO) -> Array:
@@ -178,7 +178,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
         raise ValueError(f"bcoo_rev: dimensions must be unique, got {tuple(dimensions)}.")
     data, indices = _cut_arrays(operand, lambda x, axis, d: lax.rev(x, (axis,)) if d in turned else x)
     first, end = _ends(operand)
-    sizes = np.asarray(operand.shape[first:end], indices.dtype)
+    sizes = per_dim(operand.shape[first:end], indices)
     flips = np.asarray([d in turned for d in range(first, end)], bool)
     kept = indices < sizes
     return _placed(operand, data, jnp.where(flips, sizes - 1 - indices, indices), kept, operand.shape)
@@ -216,7 +216,8 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     outside = np.asarray(shape[first:end], dtype)
     parts, places, begin = [], [], 0
     for m, size in zip(mats, sizes, strict=True):
-        moved = m.indices.astype(dtype) + np.where(column, begin, 0).astype(dtype)
+        moved = m.indices.astype(dtype)
+        moved = moved + per_dim(np.where(column, begin, 0), moved)
         places.append(jnp.where(_inside(m)[..., None], moved, outside))
         parts.append(m.data)
         begin += size

@@ -13,10 +13,12 @@ from shardwise.base.wrapping import name_of, wraps
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.experimental.sparse import pieces
 from shardwise.experimental.sparse.bcoo import BCOO, bcoo_dot_general
+from shardwise.experimental.sparse.bcsr import BCSR
 from shardwise.experimental.sparse.formats import JAXSparse
 from shardwise.ir import Equation, Literal, Op, Program, Var, bind, eagerly, literal
 from shardwise.ops.elementwise.binary import add_p, div_p, mul_p, sub_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
+from shardwise.ops.elementwise.unary import conj_p, imag_p, real_p
 from shardwise.ops.indexing.slicing import dynamic_slice_p
 from shardwise.ops.products.contract import dot_general_p
 from shardwise.ops.reductions.reduce import reduce_sum_p
@@ -36,7 +38,8 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     """`f` for arguments some of which may be sparse arrays: each of its ops works on their elements, and results may be sparse.
 
     Sums, products, products of matrices, ops that move elements, and elementwise ops that make 0 of 0 have such a form. A sum with a
-    dense array is dense. `use_tracer` chooses one of two ways to find the sparse form, and so has no effect.
+    dense array is dense; matrices of BCSR arguments alone are BCSR. `use_tracer` chooses one of two ways to find the sparse form, and
+    so has no effect.
 
     Raises:
         NotImplementedError: an op with a sparse operand has no sparse form.
@@ -67,7 +70,10 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
         types = [ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in sparse]
         closed, shape = make_jaxpr(of_arrays, return_shape=True)(*types, *[leaves[i] for i in dense])
         values = [*closed.consts, *map(_as_bcoo, (leaves[i] for i in sparse)), *[jnp.asarray(leaves[i]) for i in dense]]
-        return tree_unflatten(tree_flatten(shape)[1], _run(closed.program, values))
+        results = _run(closed.program, values)
+        if all(isinstance(leaves[i], BCSR) for i in sparse):
+            results = [BCSR.from_bcoo(x) if _is_sparse(x) and x.ndim == 2 else x for x in results]
+        return tree_unflatten(tree_flatten(shape)[1], results)
 
     return called
 
@@ -145,7 +151,16 @@ def _product(eqn: Equation, x: Any, y: Any) -> Any:
 def _quotient(eqn: Equation, x: Any, y: Any) -> Any:
     if _is_sparse(y):
         raise _refused(eqn, (x, y))
-    return x / as_array(y)
+    whole = (
+        np.issubdtype(x.dtype, np.integer) and not x.unique_indices
+    )  # parts of integers are not divided by themselves
+    single = x.sum_duplicates(x.nse, remove_zeros=False) if whole else x
+    return single.beside(lambda a, b: _bound(eqn, [a, b])[0], "/", as_array(y))
+
+
+def _of_parts(eqn: Equation, x: BCOO) -> BCOO:
+    """An op of complex elements that makes a sum's result of the results of its parts."""
+    return x._like(_bound(eqn, [x.data])[0])
 
 
 def _dot(eqn: Equation, x: Any, y: Any) -> Any:
@@ -187,6 +202,9 @@ _RULES: dict[Op, Callable[..., Any]] = {
     sub_p: _sum,
     mul_p: _product,
     div_p: _quotient,
+    real_p: _of_parts,
+    imag_p: _of_parts,
+    conj_p: _of_parts,
     dot_general_p: _dot,
     convert_element_type_p: lambda eqn, x: x.astype(eqn.params["new_dtype"]),
     reduce_sum_p: lambda eqn, x: x.sum(tuple(eqn.params["axes"])),

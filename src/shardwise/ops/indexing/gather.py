@@ -352,7 +352,7 @@ def gather_windows(
     parsed = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         raise NotImplementedError(
-            "gather with mode='one_hot' is not implemented; use mode='fill', which gives the same values."
+            "gather with mode='one_hot' is not implemented; use mode='fill' with fill_value=0, which gives the same values."
         )
     params = gather_params(
         dimension_numbers,
