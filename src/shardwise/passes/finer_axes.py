@@ -9,6 +9,7 @@ Comes in: a program and the layouts of its values. Goes out: the sizes of a fine
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from shardwise.ir import Equation, ExactParams, Program, Var, subprograms
 from shardwise.passes.grid import Axes, DimAxes, Grid, MeshKey
@@ -19,8 +20,17 @@ def finer_mesh(program: Program, layouts: Mapping[Var, DimAxes], grid: Grid) -> 
     """A mesh with each axis cut where a reshape of a value split by it needs a cut; None if none does."""
     sizes = grid.axis_sizes
     cuts: dict[str, int] = {}  # axis -> size of its major part
+    seen: set[Any] = set()  # layers of an unrolled model repeat the same reshapes
     for eqn in _reshapes(program, set()):
-        for axis, major in _cuts(eqn, layouts, sizes):
+        x, out = eqn.inputs[0], eqn.outputs[0]
+        dims = _layout(x, layouts), layouts.get(out, ())
+        if not (any(dims[0]) or any(dims[1])):
+            continue
+        key = (eqn.op, id(eqn.params), x.aval, out.aval, dims)
+        if key in seen:
+            continue
+        seen.add(key)
+        for axis, major in _cuts(eqn, dims, sizes):
             cuts.setdefault(axis, major)
     if not cuts:
         return None
@@ -33,7 +43,7 @@ def _reshapes(program: Program, plain: set[int]) -> Iterator[Equation]:
     for eqn in program.equations:
         if len(eqn.inputs) == len(eqn.outputs) == 1 and eqn.op.rule is not None:
             x, out = eqn.inputs[0].aval, eqn.outputs[0].aval
-            if x.size == out.size and x.shape != out.shape:
+            if x is not out and x.shape != out.shape and x.size == out.size:
                 yield eqn
         if id(eqn.params) in plain:
             continue
@@ -44,15 +54,12 @@ def _reshapes(program: Program, plain: set[int]) -> Iterator[Equation]:
             yield from _reshapes(p, plain)
 
 
-def _cuts(eqn: Equation, layouts: Mapping[Var, DimAxes], sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _cuts(eqn: Equation, dims: tuple[DimAxes, DimAxes], sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The axes that split a dim made of several factors and that the first of these does not take whole."""
-    atoms = (*eqn.inputs, *eqn.outputs)
-    if not any([any(_layout(a, layouts)) for a in atoms]):
-        return
     types = (eqn.inputs[0].aval,), tuple([v.aval for v in eqn.outputs])
     rule = eqn.op.sharding_rule(*types, ExactParams(eqn.params))
-    for tensor, atom in zip(rule.tensors, atoms, strict=True):
-        for factors, axes in zip(tensor, _layout(atom, layouts), strict=False):
+    for tensor, layout in zip(rule.tensors, dims, strict=True):
+        for factors, axes in zip(tensor, layout, strict=False):
             if len(factors) > 1 and axes:
                 yield from _cut_of(rule, factors, axes, sizes)
 

@@ -21,7 +21,8 @@ def join_reductions(program: Program, joins: Callable[[Axes], bool] = lambda axe
 
 
 def _joined(program: Program, joins: Callable[[Axes], bool]) -> Program:
-    if sum(_is_sum(e) and joins(e.params["axes"]) for e in program.equations) < 2:
+    collectives = [e for e in program.equations if e.op.collective is not None]
+    if sum(_is_sum(e) and joins(e.params["axes"]) for e in collectives) < 2:
         return program
     uses: dict[Var, int] = {}
     for atom in (*[a for e in program.equations for a in e.inputs], *program.outputs):
