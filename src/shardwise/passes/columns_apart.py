@@ -24,6 +24,8 @@ def with_columns_apart(program: Program, env: Env) -> Program:
 
 def _apart(program: Program, env: Env) -> Program:
     program = map_equations(program, lambda e: map_programs(e, lambda inner: _apart(inner, env)))
+    if all(e.op.columns is None for e in program.equations):
+        return program
     made, devices = makers(program), math.prod(env.axis_sizes)
 
     def apart(eqn: Equation) -> Equation:
