@@ -15,7 +15,7 @@ from shardwise._src import distributed
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.executable import Executable
 from shardwise.experimental import multihost_utils
-from shardwise.plan import StepsDone, ValueUnknownError
+from shardwise.plan import StepsDone, ValueUnknownError, session
 from shardwise.sharding import NamedSharding as NS
 from shardwise.sharding import P
 
@@ -318,6 +318,15 @@ def test_utilities_of_several_hosts_find_all_of_them():
         assert multihost_utils.global_array_to_host_local_array(whole, mesh, P("x")).shape == (8, 3)
         jax.distributed.shutdown()
     assert distributed.global_state.client is None
+
+
+def test_a_run_of_small_steps_alone_ends(monkeypatch):
+    monkeypatch.setattr(session, "HELPER_CALLS", 50)
+    with shardwise.plan.on("v5p-8", steps=3) as run, pytest.raises(StepsDone):
+        step = jax.jit(lambda x: x * 2)
+        while True:
+            step(jnp.ones(4))
+    assert [plan.calls for plan in run.plans()] == [50]
 
 
 def test_helpers_between_steps_and_first_steps_of_weak_types_end_no_run():

@@ -22,6 +22,7 @@ from shardwise.sharding.backend import backend, backend_initialized, install_cli
 
 READ = ("zeros", "raise")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
+HELPER_CALLS = 100_000  # of such a helper, without a step: seconds of a run that would have no end otherwise
 
 
 class ValueUnknownError(RuntimeError):
@@ -105,15 +106,17 @@ class Run:
         self._by_executable[executable] = called
 
     def called(self, executable: DataFree) -> None:
-        """Count a call. The run ends before call `steps + 1` of the largest program."""
+        """Count a call. The run ends before call `steps + 1` of the largest program, or after many of one that may be a helper."""
         called = self._by_executable.get(executable)
         if called is None:
             self.single_ops += 1
             return
-        if called.work >= LEAST_WORK and (self._largest is None or called.work > self._largest.work):
+        if self._largest is None or called.work > self._largest.work:
             self._largest = called
-        if called is self._largest and called.calls == self.steps:
-            raise StepsDone
+        if called is self._largest and self.steps is not None:
+            last = self.steps if called.work >= LEAST_WORK else max(self.steps, HELPER_CALLS)
+            if called.calls == last:
+                raise StepsDone
         called.calls += 1
         called.layouts[executable] += 1
 
