@@ -370,11 +370,11 @@ def attempt(donate):
 def donated(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     """Donation of all arguments changes no result and no other array."""
     text = program.text(call="None") + DONATED.format(context=_context(program))
-    both = runners.run("ours", text)
-    if "result" not in both:
-        return {}, {}, False
     kept = runners.run("ours", text.replace("attempt(tuple(range(len(args))))", "attempt(())"))
-    return both, {**kept, "result": [*kept["result"][:2], kept["result"][1]]}, False
+    if "result" not in kept:
+        return {}, {}, False
+    out, _, before = kept["result"]
+    return runners.run("ours", text), {**kept, "result": [out, before, before]}, False
 
 
 def _context(program: Program) -> str:

@@ -56,7 +56,7 @@ def collective(g: Grower) -> Draft:
     q = x.quality
     axes = tuple(g.random.sample(g.manual, g.integer(1, len(g.manual))))
     axis = repr(axes[0] if len(axes) == 1 else axes)
-    sizes = dict(zip(g.names, g.mesh, strict=True))
+    sizes: dict[str, int] = dict(zip(g.names, g.mesh, strict=True))
     n, one = math.prod(sizes[a] for a in axes), axes[0]
     size = sizes[one]
     e = EPSILON.get(x.dtype, 0.0)
@@ -106,7 +106,8 @@ def spread_loop(g: Grower) -> Draft:
         raise Unsuitable
     x = g.tame("f", exact=True, where=lambda v: v.size <= 512)
     one = g.choice(g.manual)
-    size = dict(zip(g.names, g.mesh, strict=True))[one]
+    sizes: dict[str, int] = dict(zip(g.names, g.mesh, strict=True))
+    size = sizes[one]
     ring = [(i, (i + 1) % size) for i in range(size)]
     step = g.choice(
         (
