@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+os.environ["JAX_NUM_CPU_DEVICES"] = "16"  # as many as the largest mesh of `grow` has
 os.environ["SHARDWISE_DIALECT"] = "latest"
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "src"))
 
@@ -33,6 +33,9 @@ def main() -> int:
     parser.add_argument("--statements", type=int, default=None, help="of each program; else 20 to 60")
     parser.add_argument("--special", action="store_true", help="infinities, NaNs, ties and extremes in every program")
     parser.add_argument("--large", action="store_true", help="large dims in every program")
+    parser.add_argument(
+        "--mapping", action="store_true", help="shard_map in every program, over all axes or some, nested"
+    )
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--show", action="store_true", help="print programs, run nothing")
     options = parser.parse_args()
@@ -45,7 +48,14 @@ def main() -> int:
         while time.monotonic() - begin < options.seconds and number < options.first + options.programs:
             seed = f"{options.seed}:{number}"
             number += 1
-            grower = Grower(jax, seed, statements=options.statements, special=options.special, large=options.large)
+            grower = Grower(
+                jax,
+                seed,
+                statements=options.statements,
+                special=options.special,
+                large=options.large,
+                mapping=options.mapping,
+            )
             program = grower.program()
             tried["programs"] += 1
             if tried["programs"] % 50 == 0:

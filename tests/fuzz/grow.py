@@ -23,7 +23,7 @@ LARGEST_INT = {"int32": 2**31, "uint32": 2**32, "int16": 2**15, "int8": 2**7, "u
 LARGEST_FLOAT = {"float16": 3e4}
 MESHES = (
     (1,), (2,), (3,), (2, 3), (6,), (8,), (1, 8), (1, 4), (4, 1), (2, 1, 2), (2, 2, 2), (1, 2, 3), (2, 4), (4, 2), (2, 2),
-    (5,), (7,), (3, 2), (2, 1, 3),
+    (5,), (7,), (3, 2), (2, 1, 3), (3, 5), (5, 3), (15,), (4, 4), (2, 4, 2),
 )  # fmt: skip
 DTYPES = (
     ("float32",) * 6 + ("int32",) * 3 + ("bfloat16", "float16", "int8", "uint8", "int16", "uint32", "bool", "complex64")
@@ -47,13 +47,19 @@ class Unsuitable(Exception):
 
 Op = Callable[["Grower"], Draft]
 OPS: list[tuple[Op, float]] = []
+MAPPED: list[Op] = []
 
 
-def op(weight: float = 1.0) -> Callable[[Op], Op]:
-    """Register a function that drafts a statement; it is chosen in proportion to `weight`."""
+def op(weight: float = 1.0, *, mapped: bool = False) -> Callable[[Op], Op]:
+    """Register a function that drafts a statement; it is chosen in proportion to `weight`.
+
+    Programs that are about `shard_map` choose those that are `mapped` more often.
+    """
 
     def register(function: Op) -> Op:
         OPS.append((function, weight))
+        if mapped:
+            MAPPED.append(function)
         return function
 
     return register
@@ -86,18 +92,27 @@ class Grower:
         statements: how many the program is to have, nested ones included.
         special: whether operands surely have infinities, NaNs, ties and extremes among them.
         large: whether there surely are large dims.
+        mapping: whether there surely are bodies of `shard_map`, where the library takes any.
     """
 
     def __init__(
-        self, jax: Any, seed: str, *, statements: int | None = None, special: bool = False, large: bool = False
+        self,
+        jax: Any,
+        seed: str,
+        *,
+        statements: int | None = None,
+        special: bool = False,
+        large: bool = False,
+        mapping: bool = False,
     ):
         self.jax = jax
         self.random = random.Random(seed)
         self.budget = statements or self.random.randint(20, 60)
         self.special = self.random.random() < 0.12 or special
         self.large = self.random.random() < 0.12 or large
-        self.mesh = self.random.choice(MESHES)
-        self.axis_type = self.random.choice(("Auto", "Auto", "Explicit"))
+        self.mapping = self.random.random() < 0.12 or mapping
+        self.mesh = self.random.choice([m for m in MESHES if len(m) > 1] if self.mapping else MESHES)
+        self.axis_type = "Auto" if self.mapping else self.random.choice(("Auto", "Auto", "Explicit"))
         self.names = AXES[: len(self.mesh)]
         pool = (1, 2, 3, 4, 5, 6, 8, 12, 16)
         self.sizes = [*self.random.sample(pool, 3), math.prod(self.mesh), self.random.choice(self.mesh)]
@@ -109,7 +124,7 @@ class Grower:
         self.count = 0
         self.scopes: list[list[Value]] = []
         self.blocks: list[list[Statement]] = []
-        self.manual = 0  # how many shard_maps are around
+        self.manual: tuple[str, ...] = ()  # the axes of the shard_maps around
         self.typed = True  # whether the innermost of them checks what varies
         self.smooth = 0  # how many differentiated functions are around: kinks only where values are exact
         self.maps = False
@@ -243,7 +258,8 @@ class Grower:
 
     def grow(self, statements: int) -> None:
         """Add about so many statements to the current block."""
-        functions, weights = zip(*OPS, strict=True)
+        functions = [function for function, _ in OPS]
+        weights = [weight * (8 if self.mapping and function in MAPPED else 1) for function, weight in OPS]
         tries = 0
         begin = len(self.blocks[-1])
         while len(self.blocks[-1]) - begin < statements and tries < 8 * statements + 20:

@@ -25,6 +25,7 @@ from tests.fuzz.program import AXES, Program, edited
 
 HERE = Path(__file__).parent
 SAFETY = 8.0  # how far beyond the estimated noise floats may be apart
+DEVICES = 16
 Answer = dict[str, Any]
 
 
@@ -38,7 +39,7 @@ class Finding:
 
 
 class Together:
-    """Two processes under mpiexec that run programs as one, each with four of eight devices."""
+    """Two processes under mpiexec that run programs as one, each with half of the devices."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -88,7 +89,7 @@ class Together:
             os.mkfifo(name)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
         environment |= {
-            "JAX_NUM_CPU_DEVICES": "4",
+            "JAX_NUM_CPU_DEVICES": str(DEVICES // 2),
             "SHARDWISE_DIALECT": "latest",
             "PYTHONPATH": str(HERE.parent.parent / "src"),
         }
@@ -123,10 +124,10 @@ class Runners:
         # XLA's optimizations change no values beyond rounding, and are most of the time that JAX takes.
         fast = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._of: dict[str, oracle.Worker | Together] = {
-            "ours": oracle.Worker("shardwise", 8),
-            "fallback": oracle.Worker("shardwise", 8, SHARDWISE_LLVM="0", SHARDWISE_BLAS="numpy"),
+            "ours": oracle.Worker("shardwise", DEVICES),
+            "fallback": oracle.Worker("shardwise", DEVICES, SHARDWISE_LLVM="0", SHARDWISE_BLAS="numpy"),
             "jax": oracle.Worker("jax", 1, **fast),
-            "jax8": oracle.Worker("jax", 8, **fast),
+            "jax_mesh": oracle.Worker("jax", DEVICES, **fast),
             "together": Together(),
         }
         self._runs = {name: 0 for name in self._of}
@@ -247,7 +248,7 @@ NOTICED = ["DivergenceError"] * 2
 @law
 def jax(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     """JAX computes the same, on one device if the program needs no more."""
-    where = "jax8" if program.maps and program.mesh != (1,) else "jax"
+    where = "jax_mesh" if program.maps and program.mesh != (1,) else "jax"
     return runners.run("ours", program.text("plain")), runners.run(where, program.text("plain")), False
 
 
@@ -256,7 +257,7 @@ def types(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     """On explicit axes JAX's types have the same shardings."""
     if program.axis_type != "Explicit":
         return {}, {}, False
-    return runners.run("ours", program.text()), runners.run("jax8", program.text()), True
+    return runners.run("ours", program.text()), runners.run("jax_mesh", program.text()), True
 
 
 TRACED = "[str(t) for t in jax.make_jaxpr(f)(*args).out_avals]"
@@ -265,7 +266,7 @@ TRACED = "[str(t) for t in jax.make_jaxpr(f)(*args).out_avals]"
 def _where(program: Program) -> tuple[str, str]:
     """How a program is written down for JAX to see its types, and the runner that can."""
     explicit = program.axis_type == "Explicit"
-    return "mesh" if explicit else "plain", "jax8" if explicit or program.maps else "jax"
+    return "mesh" if explicit else "plain", "jax_mesh" if explicit or program.maps else "jax"
 
 
 @law
@@ -340,6 +341,42 @@ def repeated(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     return both, first, False
 
 
+# What shares memory with an argument, or once may have, and is an array of its own.
+DONATED = """
+def others(a):
+    made = [lambda: a.reshape(-1), lambda: a.T, lambda: a[None], lambda: jnp.copy(a), lambda: a[:1] if a.ndim else a[None],
+            lambda: jax.device_put(a, NamedSharding(mesh, P())), lambda: np.asarray(a), lambda: jnp.asarray(np.asarray(a))]
+    for make in made:
+        try:
+            other = make()
+        except (ValueError, TypeError):  # which explicit axes refuse
+            continue
+        if other is not a and getattr(other, 'sharding', None) != getattr(a, 'sharding', other):
+            yield other
+def attempt(donate):
+    fresh = tuple(a + 0 if a.dtype != bool else a ^ False for a in args)
+    held = [list(others(a)) for a in fresh]
+    before = [[np.array(h) for h in hs] for hs in held]
+    out = jax.jit(f, donate_argnums=donate)(*fresh)
+    after = [[np.array(h) for h in hs] for hs in held]
+    return [[np.array(o).tobytes() for o in out], [[h.tobytes() for h in hs] for hs in after],
+            [[h.tobytes() for h in hs] for hs in before]]
+{context}:
+    result = attempt(tuple(range(len(args))))
+"""
+
+
+@law
+def donated(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
+    """Donation of all arguments changes no result and no other array."""
+    text = program.text(call="None") + DONATED.format(context=_context(program))
+    kept = runners.run("ours", text.replace("attempt(tuple(range(len(args))))", "attempt(())"))
+    if "result" not in kept:
+        return {}, {}, False
+    out, _, before = kept["result"]
+    return runners.run("ours", text), {**kept, "result": [out, before, before]}, False
+
+
 def _context(program: Program) -> str:
     return "with jax.set_mesh(mesh)" if program.axis_type == "Explicit" else "if True"
 
@@ -357,7 +394,7 @@ def check(name: str, runners: Runners, program: Program) -> Finding | None:
     if "result" not in ours:
         return None
     special = "special(" in program.text()
-    scale = None if name in ("atomic", "repeated", "divergent") else program.noise
+    scale = None if name in ("atomic", "repeated", "divergent", "donated") else program.noise
     if name == "refusals":
         return None
     if name == "traced":

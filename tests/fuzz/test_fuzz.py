@@ -31,7 +31,7 @@ def fuzz(*arguments: str, timeout: float) -> None:
 
 
 def test_a_few_programs_in_all_our_ways() -> None:
-    laws = "eager mesh stepped fallback repeated atomic".split()
+    laws = "eager mesh stepped fallback repeated atomic donated".split()
     fuzz("--programs=14", "--seed=ci", "--no-shrink", "--laws", *laws, timeout=300)
 
 
