@@ -176,3 +176,12 @@ def test_a_tree_of_out_specs_that_does_not_fit_names_the_array():
     placed = sw.jit(lambda x: x, out_shardings=(NamedSharding(mesh, P("x")), None))
     with pytest.raises(ValueError, match=r"the full tree has an array of type f32\[8\]"):
         placed(np.arange(8.0, dtype=np.float32))
+
+
+def test_automatic_axes_leave_a_dim_that_manual_ones_split_to_the_end() -> None:
+    mesh = Mesh(np.array(sw.devices()[:8]).reshape(2, 2, 2), ("x", "y", "z"))
+    x = np.arange(8.0, dtype=np.float32).reshape(2, 2, 2)
+    spread = sw.device_put(x, NamedSharding(mesh, P("x", "z", "y")))
+    spec = P(None, "x", "z")
+    doubled = sw.shard_map(lambda a: a * 2, mesh=mesh, in_specs=spec, out_specs=spec, axis_names={"x", "z"})
+    np.testing.assert_array_equal(sw.jit(doubled)(spread), x * 2)

@@ -5,6 +5,7 @@ Partitioned by resharding its operands to the dims of `in_dims` and splicing the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from shardwise.base import config
@@ -62,6 +63,20 @@ def joined_dims(manual: DimAxes, auto: DimAxes) -> DimAxes:
     return tuple(m + a for m, a in zip(manual, auto, strict=True))
 
 
+def _shard_shape(shape: tuple[int, ...], dims: DimAxes, sizes: dict[str, int]) -> tuple[int, ...]:
+    """What manual axes leave of each dim."""
+    return tuple(n // math.prod(sizes[a] for a in axes) for n, axes in zip(shape, dims, strict=True))
+
+
+def _dividing(size: int, axes: tuple[str, ...], auto: dict[str, int]) -> tuple[str, ...]:
+    """The automatic ones of a dim's axes, as far as they divide its size."""
+    kept: tuple[str, ...] = ()
+    for axis in axes:
+        if axis in auto and size % auto[axis] == 0:
+            kept, size = (*kept, axis), size // auto[axis]
+    return kept
+
+
 def _partition(region: Any, eqn: Equation) -> None:
     params = eqn.params
     program: Program = params["program"]
@@ -71,7 +86,8 @@ def _partition(region: Any, eqn: Equation) -> None:
     for operand, dims in zip(eqn.inputs, params["grid_in_dims"], strict=True):
         atom, have = region.read(operand)
         have = have or ((),) * operand.aval.ndim
-        rest = tuple(tuple(a for a in axes if a in auto) for axes in have)
+        shape = _shard_shape(operand.aval.shape, dims, region.grid.axis_sizes)
+        rest = tuple(_dividing(n, axes, auto) for n, axes in zip(shape, have, strict=True))
         atoms.append(region.reshard(atom, have, joined_dims(dims, rest), operand.aval))
         auto_dims.append(rest)
     placements: dict[Any, DimAxes] = {}
