@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import shardwise as sw
+import shardwise.numpy as jnp
 from tests.numpy.core_record import check_on_arrays, use
 from tests.numpy.face import cases, check_error
 
@@ -326,3 +329,25 @@ def test_operators_name_a_container_on_the_side_where_it_stands(container):
         container + jnp.ones(1)
     with pytest.raises(TypeError, match=f": '{kind}' and 'ArrayImpl'"):
         container @ jnp.ones(1)
+
+
+def test_weak_operands_of_the_other_width_meet_numbers_of_todays():
+    one, half = jnp.asarray(1), jnp.asarray(1.5)
+
+    def results(x, y):
+        return x + 2, 2 + x, x * 1 + 2, x + x, y * 1.5, y * 2, y + x, jnp.add(x, 2)
+
+    with sw.enable_x64(True):
+        found = results(one, half)
+        inside = sw.jit(results)(one, half)
+    wide = ["int64", "int64", "int64", "int32", "float64", "float32", "float32", "int64"]
+    for some in (found, inside):
+        assert [x.dtype.name for x in some] == wide
+        assert all(x.weak_type for x in some)
+
+    @sw.jit
+    def within(x):
+        with sw.enable_x64(True):
+            return 2 + x
+
+    assert within(1).dtype == np.int64

@@ -52,12 +52,16 @@ _REAL_FLOATING = _FLOATING - _COMPLEX
 
 
 _INT_LIMIT = 2**31
+_WIDTHS = {"i": 4, "f": 4, "c": 8}  # bytes of Python numbers without `jax_enable_x64`
+_x64 = config.setting("jax_enable_x64").get
 _constants: Bounded[Any, Literal] = Bounded(4096)
 at_clear(_constants.clear)
 
 
 def number(x: int | float, t: ShapedArray) -> Literal | None:
     """A Python number as a constant next to operands of type `t`; None if promotion must decide the dtype."""
+    if t.weak_type and _of_other_width(t.dtype):
+        return None
     kind = x.__class__
     # Zeros have a sign that hashing does not see.
     key = (x or str(x), kind, t.dtype, t.weak_type)
@@ -69,6 +73,12 @@ def number(x: int | float, t: ShapedArray) -> Literal | None:
     if kind is int and not -_INT_LIMIT <= x < _INT_LIMIT:  # too wide for a Python int's default dtype
         return None
     return _remembered(key, literal(x, t.dtype, t.weak_type))
+
+
+def _of_other_width(dtype: np.dtype[Any]) -> bool:
+    """Whether a weak operand was made under the other setting of `jax_enable_x64`: Python numbers are as wide as today's."""
+    width = _WIDTHS.get(dtype.kind)
+    return width is not None and dtype.itemsize != (2 * width if _x64() else width)
 
 
 def constant(x: Value, number: Any) -> Literal:
