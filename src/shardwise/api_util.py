@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.base.wrapped_functions import Store
 from shardwise.extend import linear_util as lu
 from shardwise.ir import ShapedArray
 from shardwise.ops.rules.convert import as_value
@@ -42,7 +43,7 @@ def debug_info(traced_for: str, fun: Callable[..., Any], args: Any = (), kwargs:
 
 
 @lu.transformation_with_aux2
-def flatten_fun(function: Callable[..., Any], store: lu.Store, in_tree: Any, *leaves: Any) -> list[Any]:
+def flatten_fun(function: Callable[..., Any], store: Store, in_tree: Any, *leaves: Any) -> list[Any]:
     """``flatten_fun(wrapped, in_tree)``: a function of the leaves of (args, kwargs), and a thunk of its result's structure."""
     args, kwargs = tree_unflatten(in_tree, leaves)
     flat, out_tree = tree_flatten(function(*args, **kwargs))
@@ -51,7 +52,7 @@ def flatten_fun(function: Callable[..., Any], store: lu.Store, in_tree: Any, *le
 
 
 @lu.transformation_with_aux2
-def flatten_fun_nokwargs(function: Callable[..., Any], store: lu.Store, in_tree: Any, *leaves: Any) -> list[Any]:
+def flatten_fun_nokwargs(function: Callable[..., Any], store: Store, in_tree: Any, *leaves: Any) -> list[Any]:
     """Like `flatten_fun`, where `in_tree` is that of the positional arguments alone."""
     flat, out_tree = tree_flatten(function(*tree_unflatten(in_tree, leaves)))
     store.store(out_tree)
