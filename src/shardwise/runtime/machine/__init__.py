@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from shardwise.runtime.machine.flow import RARE as RARE
     from shardwise.runtime.machine.flow import Flow as Flow
     from shardwise.runtime.machine.flow import is_known as is_known
-    from shardwise.runtime.machine.lanes import STORED as STORED
-    from shardwise.runtime.machine.lanes import TYPES as TYPES
-    from shardwise.runtime.machine.lanes import Lane as Lane
+    from shardwise.runtime.machine.lane import STORED as STORED
+    from shardwise.runtime.machine.lane import TYPES as TYPES
+    from shardwise.runtime.machine.lane import Lane as Lane
+    from shardwise.runtime.machine.lane import itemsize as itemsize
+    from shardwise.runtime.machine.lane import scalar_text as scalar_text
     from shardwise.runtime.machine.lanes import Lanes as Lanes
-    from shardwise.runtime.machine.lanes import itemsize as itemsize
-    from shardwise.runtime.machine.lanes import scalar_text as scalar_text
     from shardwise.runtime.machine.llvm import available as available
     from shardwise.runtime.machine.llvm import target as target
     from shardwise.runtime.machine.processor import processor_flags as processor_flags
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     flow="Flow RARE is_known",
-    lanes="Lane Lanes STORED TYPES itemsize scalar_text",
+    lane="Lane STORED TYPES itemsize scalar_text",
+    lanes="Lanes",
     llvm="available target",
     processor="processor_flags processor_kind processor_level",
     standby="address_of standby_threads",

@@ -7,52 +7,17 @@ single bits. A complex64 is 64 bits, which move as one; arithmetic takes their h
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from shardwise.runtime.machine.flow import RARE, Flow
+from shardwise.runtime.machine.lane import STORED, TYPES, Lane, complex_bits, scalar_text
 
-TYPES = {
-    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
-    "int64": "i64", "uint64": "i64", "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
-    "complex64": "i64",
-}  # fmt: skip
-STORED = {**TYPES, "bool": "i8", "float16": "half", "bfloat16": "i16"}  # types in memory
 _SHORT = {"float": "f32", "double": "f64"}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lane:
-    """A vector value: its name or constant in the text, and the dtype's name."""
-
-    ref: str
-    dtype: str
-
-    @property
-    def type(self) -> str:
-        """The LLVM type of one lane."""
-        return TYPES[self.dtype]
-
-    @property
-    def signed(self) -> bool:
-        """Whether an integer has a sign."""
-        return self.dtype.startswith("int")
-
-    @property
-    def floating(self) -> bool:
-        """Whether lanes hold floats."""
-        return self.type in ("float", "double")
-
-    @property
-    def bits(self) -> int:
-        """Bits per lane."""
-        return {"float": 32, "double": 64}.get(self.type) or int(self.type[1:])
 
 
 class Lanes(Flow):
@@ -91,7 +56,7 @@ class Lanes(Flow):
         """`value` in every lane."""
         item = np.asarray(value).item()
         if dtype == "complex64":
-            item = _complex_bits(item)
+            item = complex_bits(item)
         key = (struct.pack("<d", item) if isinstance(item, float) else item, dtype)
         found = self._constants.get(key)
         if found is None:
@@ -510,30 +475,3 @@ class Lanes(Flow):
 
         (ref,) = self.branch(self.some(rare), exact, [usual.ref], [self.vector(usual.type)], RARE)
         return Lane(ref, usual.dtype)
-
-
-def scalar_text(item: Any, type: str) -> str:
-    """A scalar constant as LLVM reads it."""
-    if isinstance(item, complex):
-        item = _complex_bits(item)
-    if type == "i1":
-        return "true" if item else "false"
-    if type == "float":
-        with np.errstate(all="ignore"):
-            item = float(np.float32(item))
-    if type in ("float", "double"):
-        return f"0x{struct.unpack('>Q', struct.pack('>d', float(item)))[0]:016X}"
-    half = 1 << (int(type[1:]) - 1)
-    return str((int(item) + half) % (2 * half) - half)
-
-
-def _complex_bits(item: Any) -> int:
-    """A complex64 as a number of 64 bits."""
-    return int.from_bytes(np.complex64(item).tobytes(), "little", signed=True)
-
-
-@functools.cache
-def itemsize(dtype: str) -> int:
-    """Bytes of an element in memory."""
-    stored = STORED[dtype]
-    return {"half": 2, "float": 4, "double": 8}.get(stored, 0) or int(stored[1:]) // 8

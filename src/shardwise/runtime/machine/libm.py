@@ -12,7 +12,8 @@ import math
 import struct
 from dataclasses import dataclass
 
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine.lane import Lane
+from shardwise.runtime.machine.lanes import Lanes
 
 
 @dataclass(frozen=True)

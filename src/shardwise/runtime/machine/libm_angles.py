@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine.lane import Lane
+from shardwise.runtime.machine.lanes import Lanes
 
 # (tan(r) - r) / r**3 in r**2 for abs(r) <= pi / 4, to round to float32
 _TAN = (

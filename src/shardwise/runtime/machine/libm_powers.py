@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 from shardwise.runtime.machine import libm
-from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine.lane import Lane
+from shardwise.runtime.machine.lanes import Lanes
 from shardwise.runtime.machine.libm_angles import in_double
 
 # log(erfc(x) * exp(x**2) / t) in t = 1 / (1 + x / 2) for x from 0 to 10.7

@@ -1,0 +1,75 @@
+"""Values in LLVM text: their types, constants, and `Lane`, a vector of one of them.
+
+Types are those of NumPy by name; float16 and bfloat16 live in float32 lanes, bools in single bits, complex64 in 64.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+TYPES = {
+    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
+    "int64": "i64", "uint64": "i64", "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
+    "complex64": "i64",
+}  # fmt: skip
+STORED = {**TYPES, "bool": "i8", "float16": "half", "bfloat16": "i16"}  # types in memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """A vector value: its name or constant in the text, and the dtype's name."""
+
+    ref: str
+    dtype: str
+
+    @property
+    def type(self) -> str:
+        """The LLVM type of one lane."""
+        return TYPES[self.dtype]
+
+    @property
+    def signed(self) -> bool:
+        """Whether an integer has a sign."""
+        return self.dtype.startswith("int")
+
+    @property
+    def floating(self) -> bool:
+        """Whether lanes hold floats."""
+        return self.type in ("float", "double")
+
+    @property
+    def bits(self) -> int:
+        """Bits per lane."""
+        return {"float": 32, "double": 64}.get(self.type) or int(self.type[1:])
+
+
+def scalar_text(item: Any, type: str) -> str:
+    """A scalar constant as LLVM reads it."""
+    if isinstance(item, complex):
+        item = complex_bits(item)
+    if type == "i1":
+        return "true" if item else "false"
+    if type == "float":
+        with np.errstate(all="ignore"):
+            item = float(np.float32(item))
+    if type in ("float", "double"):
+        return f"0x{struct.unpack('>Q', struct.pack('>d', float(item)))[0]:016X}"
+    half = 1 << (int(type[1:]) - 1)
+    return str((int(item) + half) % (2 * half) - half)
+
+
+def complex_bits(item: Any) -> int:
+    """A complex64 as a number of 64 bits."""
+    return int.from_bytes(np.complex64(item).tobytes(), "little", signed=True)
+
+
+@functools.cache
+def itemsize(dtype: str) -> int:
+    """Bytes of an element in memory."""
+    stored = STORED[dtype]
+    return {"half": 2, "float": 4, "double": 8}.get(stored, 0) or int(stored[1:]) // 8
