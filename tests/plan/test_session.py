@@ -341,3 +341,13 @@ def test_helpers_between_steps_and_first_steps_of_weak_types_end_no_run():
             done.append(i)
     assert done == [0, 1, 2]
     assert [p.calls for p in run.plans()] == [3, 20]
+
+
+@pytest.mark.parametrize("calls, steps, lines", [(21, None, 1), (19, None, 0), (21, 100, 0)])
+def test_a_run_that_calls_its_largest_program_very_often_names_steps(monkeypatch, capsys, calls, steps, lines):
+    monkeypatch.setattr(session, "MANY_CALLS", 20)
+    with shardwise.plan.on("v5p-8", steps=steps):
+        step, x = jax.jit(lambda x: x @ x), jnp.ones((256, 256))
+        for _ in range(calls):
+            step(x)
+    assert capsys.readouterr().err.count("was called 20 times, and the run goes on") == lines

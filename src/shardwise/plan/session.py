@@ -6,6 +6,7 @@ nobody computed; `Run.plans` says what the programs need there.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from shardwise.sharding.backend import backend, backend_initialized, install_cli
 READ = ("zeros", "raise")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
 HELPER_CALLS = 100_000  # of such a helper, without a step: seconds of a run that would have no end otherwise
+MANY_CALLS = 10_000  # of the largest program in a run without `steps`: it may wait for a value that no planned run computes
 
 
 class ValueUnknownError(RuntimeError):
@@ -118,6 +120,12 @@ class Run:
             if called.calls == last:
                 raise StepsDone
         called.calls += 1
+        if called is self._largest and self.steps is None and called.calls == MANY_CALLS:
+            print(
+                f"shardwise plan: {executable.name} was called {MANY_CALLS:,} times, and the run goes on. Values read as zeros: a loop "
+                "until a loss is small may never end. --steps N (steps=N) ends the run after N calls.",
+                file=sys.stderr,
+            )
         called.layouts[executable] += 1
 
     def read(self, shape: Sequence[int], dtype: Any) -> None:
