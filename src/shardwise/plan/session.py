@@ -24,9 +24,7 @@ from shardwise.sharding.backend import backend, backend_initialized, install_cli
 READ = ("zeros", "raise")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
 HELPER_CALLS = 100_000  # of such a helper, without a step: seconds of a run that would have no end otherwise
-MANY_CALLS = (
-    10_000  # of the largest program in a run without `steps`: it may wait for a value that no planned run computes
-)
+MANY_CALLS = 10_000  # of the largest program in a run without `steps`: it may wait for a value that nobody computes
 
 
 class ValueUnknownError(RuntimeError):
