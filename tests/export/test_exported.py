@@ -117,11 +117,19 @@ def test_calls_that_do_not_fit():
         with pytest.raises(ValueError, match=why):
             exported.call(*args)
     with pytest.raises(ValueError, match="must be the result of `jit`"):
-        export.export(jnp.dot.__wrapped__ if hasattr(jnp.dot, "__wrapped__") else (lambda x: x))
+        export.export(lambda x: x)
     with pytest.raises(NotImplementedError, match="Leave callbacks out"):
         export.export(jax.jit(lambda x: jax.pure_callback(np.sin, x, x)))(X).serialize()
     with pytest.raises(NotImplementedError, match="no MLIR form"):
         exported.mlir_module()
+
+
+def test_functions_of_the_library_need_no_jit():
+    exported = carried(export.export(jnp.sin)(X))
+    assert exported.fun_name == "sin"
+    assert np.array_equal(exported.call(X), jnp.sin(X))
+    with pytest.raises(ValueError, match="must be the result of `jit`"):
+        export.export(jnp.add)
 
 
 def test_platforms():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, Final, NoReturn
 
 from shardwise.base.caches import Bounded
@@ -296,6 +297,11 @@ class Exported:
         return function
 
 
+def _is_ours(fun: FunctionType) -> bool:
+    """Whether this library defines `fun`."""
+    return fun.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def export(
     fun_jit: Any,
     *,
@@ -308,7 +314,7 @@ def export(
     A function with symbolic dims is traced at several sizes: inside of it sizes are numbers.
 
     Args:
-        fun_jit: what `jit` gives.
+        fun_jit: what `jit` gives, or a function of this library.
         platforms: where it may be called, such as ``["cpu"]``; None: here.
         disabled_checks: the checks to leave out.
 
@@ -328,6 +334,8 @@ def export(
     >>> deserialize(double.serialize()).call(jnp.ones((3, 2))).shape
     (3, 2)
     """
+    if isinstance(fun_jit, FunctionType) and _is_ours(fun_jit):
+        fun_jit = jit(fun_jit)  # JAX's own functions are jitted where they are defined
     if not isinstance(fun_jit, JitWrapped):
         raise ValueError(f"Function to be exported must be the result of `jit` but is: {fun_jit}")
     if _override_lowering_rules is not None:

@@ -84,9 +84,17 @@ def _filled(values: Array, exists: Array | None, fill: Any, weak: bool = False) 
     return where_(mask, values, broadcast_to_shape(filler, values.shape) if filler.ndim else filler)
 
 
+def _filled_or_least(values: Array, exists: Array | None, fill: Any) -> Array:
+    """`values` with `fill`, or their first element if it is None, at the places that do not exist: of the dtype of both."""
+    if exists is None or fill is None:
+        return _filled(values, exists, _least_or_zero(values, exists))
+    like, filler = promote_dtypes(values, as_array(value("fill_value", fill)))
+    return where_(exists, like, broadcast_to_shape(filler, like.shape) if filler.ndim else filler)
+
+
 def _nothing(count: int | None, fill: Any, like: Array) -> Array:
     """A result without elements: `fill` as often as `count` asks for."""
-    return lax.full((count or 0,), convert(value("fill_value", 0 if fill is None else fill), like.dtype, False))
+    return _filled_or_least(lax.full((count or 0,), 0, like.dtype), lax.full((count or 0,), False, np.bool_), fill)
 
 
 def _least_or_zero(values: Array, exists: Array | None) -> Any:
@@ -426,7 +434,7 @@ def intersect1d(
     mask = lax.concatenate([lax.full((1,), False, np.bool_), turn], 0)
     places, exists = _places(mask, count)
     values = _take_rows(merged.values, _take_rows(merged.first_of_group, places))  # the first array's
-    values = _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)
+    values = _filled_or_least(values, exists, fill_value)
     if not return_indices:
         return values
     first = _take_rows(merged.order, _take_rows(merged.first_of_group, places))
@@ -456,4 +464,4 @@ def setxor1d(
         alone = lax.eq(_take_rows(merged.second, merged.first_of_group), merged.second)
     places, exists = _places(lax.bitwise_and(ends, alone), count)
     values = _take_rows(merged.values, places)
-    return _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)
+    return _filled_or_least(values, exists, fill_value)
