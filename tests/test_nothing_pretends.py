@@ -42,7 +42,6 @@ UNREAD: dict[str, set[str]] = {
     "numpy.histograms.histogram_bin_edges": {"weights"},
     "numpy.sets.intersect1d": {"assume_unique"},
     "numpy.sets.isin": {"assume_unique"},
-    "numpy.sets.setxor1d": {"assume_unique"},
     "numpy.sets.unique": {"sorted"},
     "numpy.shapes.reshape": {"copy"},
     "numpy.unary.nan_to_num": {"copy"},
