@@ -145,7 +145,7 @@ def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) ->
         raise ValueError(
             f"stack: All input arrays must have the same shape, got {', '.join(str(x.shape) for x in items)}."
         )
-    return lax.concatenate([lax.expand_dims(x, (d,)) for x in _one_dtype("stack", items, dtype)], d)
+    return lax.stack(_one_dtype("stack", items, dtype), d)
 
 
 def vstack(tup: Arrays, dtype: Any = None) -> Array:

@@ -29,6 +29,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
@@ -36,6 +37,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.reductions.initial import initial_value
 from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand
@@ -414,14 +416,30 @@ def reduce(
     if op is None:
         if out_sharding is not None:
             raise NotImplementedError("reduce takes out_sharding= for sums only; reshard the result instead.")
-        folded = _fold(program, consts, xs, inits, dims)
-        outs = [
-            convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
-            for out, x, init in zip(folded, xs, inits, strict=True)
-        ]
+        if SHOWING.get() and not consts:
+            outs = bind(_reduce_p, *xs, *inits, computation=computation, dimensions=dims, jaxpr=program)
+        else:
+            outs = _folded(program, consts, xs, inits, dims)
     else:
         outs = [_monoid(op, xs[0], inits[0], dims, out_sharding)]
     return tree_unflatten(tree, outs)
+
+
+def _folded(program: Program, consts: list[Any], xs: Sequence[Any], inits: Sequence[Value], dims: Dims) -> list[Any]:
+    folded = _fold(program, consts, list(xs), list(inits), dims)
+    return [
+        convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
+        for out, x, init in zip(folded, xs, inits, strict=True)
+    ]
+
+
+def _reduce_body(*values: Any, computation: Any, dimensions: Dims, jaxpr: Program) -> list[Any]:
+    del computation  # `jaxpr` is its program
+    half = len(values) // 2
+    return _folded(jaxpr, [], values[:half], values[half:], dimensions)
+
+
+_reduce_p = define_shown("reduce", _reduce_body, several=True)
 
 
 def _monoid_of(program: Program) -> Op | None:
