@@ -176,6 +176,42 @@ class ShapedArray:
         return f"ShapedArray({self.str_short(short_dtypes=False)}{weak})"
 
 
+class ReferenceType(ShapedArray):
+    """The type of a reference, in programs that are traced to be shown: ``Ref{f32[2]}``. `inner` is that of its array."""
+
+    __slots__ = ("inner",)
+    inner: ShapedArray
+
+    def __new__(cls, inner: ShapedArray) -> ReferenceType:
+        found = _references.get(inner)
+        if found is not None:
+            return found
+        self = object.__new__(cls)
+        for name in ShapedArray.__slots__:
+            object.__setattr__(self, name, getattr(inner, name))
+        object.__setattr__(self, "inner", inner)
+        return _references.keep(inner, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ReferenceType, (self.inner,))
+
+    def update(self, **changes: Any) -> ReferenceType:
+        """The type of a reference to such an array."""
+        return ReferenceType(self.inner.update(**changes))
+
+    def str_short(self, short_dtypes: bool = True) -> str:
+        """Compact form: ``Ref{f32[2]}``."""
+        return f"Ref{{{self.inner.str_short(short_dtypes)}}}"
+
+    def __repr__(self) -> str:
+        return self.str_short(short_dtypes=False)
+
+    __str__ = __repr__
+
+
+_references: Interned[ShapedArray, ReferenceType] = Interned()
+
+
 def _explicit_part(
     sharding: NamedSharding, shape: tuple[int, ...]
 ) -> tuple[AbstractMesh | None, Spec, frozenset[str], frozenset[str]]:

@@ -133,6 +133,8 @@ class _Writer:
 
     def equation(self, eqn: Equation) -> Doc:
         """``results = op[params] operands``"""
+        if eqn.op.shown.text is not None:
+            return eqn.op.shown.text(eqn, self.name, list(map(self.bound, eqn.outputs)))
         left = " ".join(map(self.bound, eqn.outputs))
         operands = [self.name(a) for a in eqn.inputs] or [""] * bool(eqn.outputs)
         params = self.params(eqn)
