@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.dtypes import isdtype
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -204,13 +205,27 @@ def _shown_sharding(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 WITH_SHARDING = Shown(change=_shown_sharding)
 
 
+_any_sum_type = _reduce_type("reduce_sum", "iufc")
+
+
+def _sum_type(x: ShapedArray, *, axes: Dims, **params: Any) -> ShapedArray:
+    found = _any_sum_type(x, axes=axes, **params)
+    narrow = x.dtype.itemsize == 2 and isdtype(x.dtype, "real floating")
+    if narrow and not config.jax_allow_f16_reductions and any(x.shape[d] != 1 for d in axes):
+        raise ValueError(
+            f"reduce_sum of {x.str_short()} is not allowed where jax_allow_f16_reductions is False. Convert it to float32, or sum it "
+            "with jnp.sum, which does."
+        )
+    return found
+
+
 def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
     is_sum = reduction == "sum"
     monoid = MONOIDS[reduction]
     kernel = _sum_kernel if is_sum else _folding_kernel(reduction)
     return define_op(
         name,
-        type_rule=_reduce_type(name, accepts),
+        type_rule=_sum_type if is_sum else _reduce_type(name, accepts),
         rule=reduce_rule,
         reduction=reduction,
         fold=monoid.fold,
