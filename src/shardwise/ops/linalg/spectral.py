@@ -65,6 +65,14 @@ eig_p = define_matrix_op(
     lambda x, left, right, vector_derivatives: lapack.eig(x, left, right),
     rules=("jvp",),
     derivatives="spectral_derivative",
+    shown=Shown(
+        renamed={
+            "left": "compute_left_eigenvectors",
+            "right": "compute_right_eigenvectors",
+            "vector_derivatives": "enable_eigvec_derivs",
+        },
+        empty=("implementation",),
+    ),
 )
 
 

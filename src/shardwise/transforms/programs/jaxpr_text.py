@@ -158,8 +158,10 @@ class _Writer:
             if id(value) in self.shared:
                 return f"{key}={self.shared[id(value)]}"
             if eqn.op.call:  # its program uses the names of the caller
+                met: set[Var] = set()  # of an operand that is given twice the first input has the name
                 for inner, outer in zip(value.inputs, eqn.inputs, strict=True):
-                    if isinstance(outer, Var):
+                    if isinstance(outer, Var) and outer not in met:
+                        met.add(outer)
                         self.names.setdefault(inner, self.name(outer))
                 for inner, outer in zip(value.outputs, eqn.outputs, strict=True):
                     if isinstance(inner, Var) and outer in self.used:
