@@ -171,6 +171,13 @@ class Tracer(Array):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
+def is_concrete(x: Any) -> bool:
+    """Whether the value of `x` is known now: it is no tracer, or one of a derivative of a known value."""
+    while hasattr(type(x), "primal"):
+        x = x.primal
+    return not isinstance(x, Tracer)
+
+
 _CONCRETE_ONLY = frozenset(
     "devices device_buffer addressable_shards global_shards addressable_data committed is_fully_addressable "
     "is_fully_replicated unsafe_buffer_pointer tobytes copy_to_host_async is_deleted delete is_ready".split()
