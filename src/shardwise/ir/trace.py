@@ -171,11 +171,16 @@ class Tracer(Array):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
-def is_concrete(x: Any) -> bool:
-    """Whether the value of `x` is known now: it is no tracer, or one of a derivative of a known value."""
+def primal_of(x: Any) -> Any:
+    """The value of which `x` is a tracer of derivatives; `x` if it is none."""
     while hasattr(type(x), "primal"):
         x = x.primal
-    return not isinstance(x, Tracer)
+    return x
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the value of `x` is known now: it is no tracer, or one of a derivative of a known value."""
+    return not isinstance(primal_of(x), Tracer)
 
 
 _CONCRETE_ONLY = frozenset(
