@@ -58,6 +58,28 @@ PROGRAMS = {
     "rules with mapped arguments": _RULE
     + "result = [jax.jvp(lambda y: jax.vmap(f)(x, y), (y,), (y,)), jax.grad(lambda y: jax.vmap(f, (0, None))(x, y).sum())(3.),\n"
     + "          jax.jit(jax.grad(lambda y: jax.vmap(f)(x, y).sum()))(y), jax.jvp(lambda y: jax.vmap(f)(y, y), (y,), (y,))]",
+    "rules of partial functions": (
+        "g = jax.custom_jvp(functools.partial(lambda x, y, a: x + y * a, a=2.))\n"
+        "g.defjvp(lambda p, t: (g(*p), t[0] + 3 * t[1]))\nresult = jax.grad(lambda v: g(*v))((1., 2.))"
+    ),
+    "parts over two maps": (
+        "x = jnp.arange(2 * 3 * 6 * 12).reshape(2, 3, 6, 12)\n"
+        "two = lambda f: jax.vmap(jax.vmap(f, axis_name='j'), axis_name='i')(x)\n"
+        "result = [two(lambda x: jax.lax.all_to_all(x, a, s, c, tiled=t)) for a, s, c, t in\n"
+        "          [(('i', 'j'), 0, 1, False), (('j', 'i'), 0, 0, False), (('i', 'j'), 1, 0, True), (('j', 'i'), 0, 1, True)]]"
+    ),
+    "a loaded program of one device": (
+        "one = NamedSharding(Mesh(jax.devices()[:1], 'i'), P('i'))\n"
+        "f = jax.export.export(jax.jit(lambda x: jax.lax.with_sharding_constraint(x, one) * 2))(jnp.arange(8.))\n"
+        "result = f.call(jax.device_put(jnp.arange(8.), NamedSharding(Mesh(jax.devices()[:2], 'j'), P('j'))))"
+    ),
+    "too many to rank": "result = jax.eval_shape(lambda x: jax.lax.top_k(x, 3), jax.ShapeDtypeStruct((2**31 + 1,), 'bfloat16'))",
+    "float0 shown": "result = np.asarray(jnp.zeros(3, jax.dtypes.float0)).shape",
+    "checks of narrow floats": (
+        "from jax.test_util import check_grads\n"
+        "check_grads(lambda x: x * x, (jnp.linspace(0.1, 1, 5, dtype='bfloat16'),), 1, eps=0.1)\n"
+        "check_grads(lambda x: jnp.where(x > 0, -jnp.inf, x), (jnp.array([-1., 2.]),), 1, modes=['fwd'])\nresult = 0"
+    ),
     "array in array": "result = [1 in jnp.arange(3), 5 in jnp.arange(3), 1.0 in jnp.arange(3)]",
     "array in itself": "result = jnp.arange(2) in jnp.arange(2)",
     "text in array": "result = 'a' in jnp.arange(2)",
