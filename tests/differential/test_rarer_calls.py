@@ -50,7 +50,10 @@ PROGRAMS = {
     "slopes of eager branches": _BRANCHES + "result = jax.grad(lambda x: jax.vmap(safe)(x).sum())(x)",
     "bounds under grad": "result = jax.grad(lambda x: jax.lax.fori_loop(x, x + 2., lambda i, c: c * x, x))(3.)",
     "sinc's slopes": "result = jax.jit(jax.grad(jax.grad(jnp.sinc)))(jnp.array(0.))",
-    "types of ravel_multi_index": "result = [jnp.ravel_multi_index((jnp.array([0, 1], t),) * 2, (2, 3), mode='clip') for t in ('uint8', 'int16', 'uint32')]",
+    "types of ravel_multi_index": (
+        "at = lambda t: jnp.ravel_multi_index((jnp.array([0, 1], t),) * 2, (2, 3), mode='clip')\n"
+        "result = [at(t) for t in ('uint8', 'int16', 'uint32')]"
+    ),
     "grids without dims": "result = [jnp.mgrid[()], jnp.ogrid[()]]",
     "far diagonals": "result = [jnp.eye(3, 4, k) for k in (2**40, -2**40, 2**31 - 1)]",
     "keys are close": "k = jax.random.split(jax.random.key(0), 2)\nresult = [jnp.isclose(k, k[0]), jnp.allclose(k, k)]",
@@ -85,7 +88,8 @@ PROGRAMS = {
     "text in array": "result = 'a' in jnp.arange(2)",
     "in a matrix": "result = 1.0 in jnp.ones((2, 2))",
     "a named tuple's operators": (
-        "class Pair(typing.NamedTuple):\n    a: int\n    def __rmul__(self, other): return 2 * other\n    def __add__(self, other): return 1\n"
+        "class Pair(typing.NamedTuple):\n    a: int\n    def __rmul__(self, other): return 2 * other\n"
+        "    def __add__(self, other): return 1\n"
         "result = [jnp.ones(2) * Pair(1), Pair(1) + jnp.ones(2)]"
     ),
     "a plain tuple": "result = jnp.ones(2) * (1, 2)",
