@@ -44,6 +44,7 @@ ELSEWHERE = {
     "add_any", "all_gather", "all_reduce", "all_slice", "all_to_all", "pcast", "ppermute", "pvary", "reduce_scatter", "first_replica",
     "reshard", "enter_auto", "sharding_constraint", "layout_constraint", "device_put", "callback", "linear_call", "name", "offload",
     "remat", "vmapped", "expm_frechet", "custom_vjp_ruled", "mul_add", "erf_inv_giles", "random_gamma",
+    "guarded", "sinc_at_zero",
 }  # fmt: skip
 
 
