@@ -207,16 +207,27 @@ def _bitcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _bitcast_kernel(env: Env, x: Block, *, new_dtype: Any) -> Block:
-    old, new = x.dtype.itemsize, new_dtype.itemsize
-    if itemsize_bits(x.dtype) < 8 or itemsize_bits(new_dtype) < 8:
-        if old == new:
-            return x.view(new_dtype)
-        raise NotImplementedError("bitcast_convert_type between 4-bit and wider types; cast to int8 first.")
+    old, new = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     if old == new:
         return x.view(new_dtype)
     if old > new:
-        return np.ascontiguousarray(x).reshape(*x.shape, 1).view(new_dtype)
-    return np.ascontiguousarray(x).view(new_dtype)[..., 0]
+        parts = np.ascontiguousarray(x).reshape(*x.shape, 1)
+        return _unpacked(parts.view(np.uint8), min(old, 8), new).view(new_dtype) if new < 8 else parts.view(new_dtype)
+    whole = np.ascontiguousarray(x)
+    return (_packed(whole.view(np.uint8), old, min(new, 8)) if old < 8 else whole).view(new_dtype)[..., 0]
+
+
+def _unpacked(x: Block, old: int, new: int) -> Block:
+    """Bytes that hold `old` bits each as bytes that hold `new` bits, lowest first: u8[..., n] -> u8[..., n * old / new]."""
+    shifts = np.arange(0, old, new, dtype=np.uint8)
+    return ((x[..., None] >> shifts) & np.uint8((1 << new) - 1)).reshape(*x.shape[:-1], -1)
+
+
+def _packed(x: Block, old: int, new: int) -> Block:
+    """The opposite of `_unpacked`: u8[..., n] of `old` bits each -> u8[..., n * old / new]."""
+    shifts = np.arange(0, new, old, dtype=np.uint8)
+    parts = x.reshape(*x.shape[:-1], -1, len(shifts)) << shifts
+    return np.bitwise_or.reduce(parts, -1)
 
 
 bitcast_convert_type_p = define_op(
