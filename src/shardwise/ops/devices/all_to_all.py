@@ -51,7 +51,7 @@ def _type(
     else:
         del shape[split]
         shape.insert(concat, n)
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced, reduced=x.reduced)
 
 
 def _swapped(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) -> Ndarray:
