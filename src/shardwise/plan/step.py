@@ -196,6 +196,7 @@ class Step:
             with every_policy(self.policies[remat]) if remat else nullcontext():
                 known = self._least if (remat, batch) == (_LEAST, 1) else None
                 found = (known or call.wrapped.trace(*args, **kwargs)).lower()._entry.executable
+        assert isinstance(found, DataFree)
         self._traces[remat, batch] = found
         return found
 
