@@ -66,7 +66,9 @@ def test_policies_that_save_more_than_one_that_does_not_fit_are_not_planned(monk
     monkeypatch.setattr(advising, "point_of", lambda step, layout: planned.append(layout) or point_of(step, layout))
     own = plan(*flat(made(8, layers=1024)), on="v5e-8")
     assert not own.fits
-    assert [layout.remat for layout in planned] == ["nothing_saveable"]  # nor half a batch, of less than a row per device
+    assert [layout.remat for layout in planned] == [
+        "nothing_saveable"
+    ]  # nor half a batch, of less than a row per device
 
 
 def test_a_batch_that_fits():
