@@ -67,9 +67,11 @@ class Seconds:
 
 
 def kernel_seconds(
-    work: Work, far_bytes: float, near_bytes: float, chip: Chip, cached: float = 0.0, copies: int = 1
+    work: Work, far_bytes: float, near_bytes: float, chip: Chip, cached: float = 0.0, copies: int = 1, lookups: int = 0
 ) -> Seconds:
-    """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides. A CPU's cores are both units.
+    """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides.
+
+    A CPU's cores are both units, and pack the operands of products before they multiply: memory and products are one after the other.
 
     Args:
         work: what is computed.
@@ -78,6 +80,7 @@ def kernel_seconds(
         chip: the device.
         cached: bytes of rows that the kernel itself has just had in the cache; they are read while memory is.
         copies: for how many devices it runs, where one chip stands for several.
+        lookups: to how many places a gather or scatter goes.
     """
     reach = reach_of(chip)
     matrix = math.fsum(product_seconds(p, chip) for p in work.products)
@@ -91,10 +94,12 @@ def kernel_seconds(
     compute = copies * (matrix + vector if chip.platform == "cpu" else max(matrix, vector))
     if cached and chip.vmem_bandwidth:
         memory = max(memory, cached / chip.vmem_bandwidth)
-    memory *= copies
-    longest = max(compute, memory)
+    memory = copies * (memory + lookups * chip.lookup)
+    longest = compute + memory if matrix and chip.platform == "cpu" else max(compute, memory)
     # What is all in on-chip memory starts at once; a kernel that reads or writes the memory first waits for it.
     overhead = chip.overhead if far_bytes or chip.platform != "tpu" else 0.0
+    if lookups and chip.lookups_overhead:
+        overhead = chip.lookups_overhead
     bound = "latency" if longest < overhead else "flops" if compute >= memory else "memory"
     return Seconds(longest + overhead, bound)
 

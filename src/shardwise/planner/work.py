@@ -55,11 +55,13 @@ class Pass:
         equations: that it computes.
         touched: per value the bytes that it reads or writes in memory.
         cached: bytes of values of other passes, which the cache holds.
+        lookups: how many places of a value it looks up or updates, one after the other.
     """
 
     equations: tuple[Equation, ...]
     touched: Mapping[Var, int]
     cached: int
+    lookups: int = 0
 
 
 @record
