@@ -18,8 +18,8 @@ OF_PROGRAMS = ("traffic", "memory")
 PAGE = Path(__file__).parents[1] / "docs" / "plan-accuracy.md"
 HEAD = """# How true plans are
 
-Made by `python benchmarks/plan.py --programs FOLDER --write`. A plan is a model of hardware and compilers that this library does not run on; what
-follows sets it beside what others published and what this machine measures, and says what the model does not know.
+Made by `python benchmarks/plan.py --programs FOLDER --write`. A plan is a model of hardware and compilers that this library does not
+run on; what follows sets it beside what others published and what this machine measures, and says what the model does not know.
 """
 
 

@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,10 @@ def _text(rows: list[Row]) -> str:
     return f"""## This machine
 
 `--on here`: the rates of memory, caches, products and elementwise functions are measured (`planner/machines/here.py`), and programs
-that were not among what was measured are planned with them and run: {len(rows)} of the benchmarks, all models and training steps, elementwise
-work, reductions, rearrangements and products. Because other processes use the machine as well, one thread runs, seconds are those of the
-processor, and rates and times are the best of {ROUNDS} rounds, each of which measures the machine and all programs. Memory is the arguments
-and what Python and NumPy allocate in a call.
+that were not among what was measured are planned with them and run: {len(rows)} of the benchmarks, all models and training steps,
+elementwise work, reductions, rearrangements and products. Because other processes use the machine as well, one thread runs, seconds are
+those of the processor, and rates and times are the best of {ROUNDS} rounds, each of which measures the machine and all programs. Memory
+is the arguments and what Python and NumPy allocate in a call.
 
 Time: **{_spread([r.slower for r in rows])}**; {near} of {len(rows)} within 20 %.
 Peak memory: **{_spread([r.larger for r in rows])}**; {fitting} of {len(rows)} within 5 %.
@@ -111,12 +112,13 @@ def _programs() -> Iterator[Program]:
     import jax
     import jax.numpy as jnp
     import numpy as np
-    from planning.own_programs import CASES as OWN_CASES
     from registry import CASES
+
+    from planning.own_programs import CASES as OWN_CASES
 
     for name, make in OWN_CASES.items():
         f, args = make()
-        yield _watched(OWN, name, lambda f=jax.jit(f), args=args: lambda: f(*args))
+        yield _watched(OWN, name, lambda f=f, args=args: partial(jax.jit(f), *args))
     for module in FAMILIES:
         importlib.import_module(module)
     for case in CASES.values():

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from planning.ask_xla import RECORD
 from planning.programs import compiled
-
 from shardwise.planner.device_program import device_program_of
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import Memory, memory_of

@@ -1,4 +1,4 @@
-"""Programs that are planned and run on this machine, beside those of the other benchmarks: a few of each kind of kernel, and training steps."""
+"""Programs that are planned and run on this machine: a few of each kind of kernel, and training steps."""
 
 from __future__ import annotations
 

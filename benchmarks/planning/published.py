@@ -10,7 +10,6 @@ from itertools import combinations
 
 from planning.models import planned
 from planning.published_steps import LEFT_OUT, STEPS, Step
-
 from shardwise.planner.result import Plan
 
 GIB = 2**30

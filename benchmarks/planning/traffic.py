@@ -108,8 +108,8 @@ def _of_tests() -> str:
     done = subprocess.run(command, cwd=ROOT / "benchmarks", env=where, capture_output=True, text=True, check=True)
     count, fewer, less, ours, theirs = json.loads(done.stdout.splitlines()[-1])
     return (
-        f"Besides, {count} smaller programs of all kinds over 8 devices (`tests/traffic`): in **{fewer} of {count}** we send no more, in {less} "
-        f"of them less; all together {_mib(ours)} MiB where XLA's send {_mib(theirs)} MiB."
+        f"Besides, {count} smaller programs of all kinds over 8 devices (`tests/traffic`): in **{fewer} of {count}** we send no more, in "
+        f"{less} of them less; all together {_mib(ours)} MiB where XLA's send {_mib(theirs)} MiB."
     )
 
 

@@ -111,7 +111,7 @@ def product_seconds(product: Product, chip: Chip) -> float:
         return product.flops / rate / _wave_fill(product, chip)
     if chip.platform == "tpu":
         return 2.0 * product.batch * _padded(product, chip.tile) / rate
-    return product.flops / rate
+    return product.flops / rate + product.batch * chip.product_overhead
 
 
 def peak_flops(product: Product, chip: Chip) -> float:

@@ -30,11 +30,12 @@ Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
 _SECONDS = 0.2  # for each figure: the least of many calls, for others use the machine as well
 _LOOKUPS = 4096
+_PRODUCTS = 1024
 _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 _POWER = 31  # eight multiplications
 _FILE = "here.json"
 _MEASURES = 2  # raised where other figures are measured
-SECONDS = ("call", "lookups", "lookup")  # those of the figures that are seconds; the others are rates
+SECONDS = ("call", "product", "lookups", "lookup")  # those of the figures that are seconds; the others are rates
 
 
 @cache
@@ -62,6 +63,7 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         tile=16,
         transcendental=figures["transcendental"],
         overhead=figures["call"],
+        product_overhead=figures["product"],
         lookup=figures["lookup"],
         lookups_overhead=figures["lookups"],
     )
@@ -72,7 +74,7 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
 
 def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     """Rates of our kernels: bytes/s of memory and caches, FLOP/s by dtype and of vector code, elements/s of exp; seconds of a call,
-    of one that looks something up, and of each place where it does.
+    of each product of a batch, of a call that looks something up, and of each place where it does.
 
     Seconds are those of `timer`.
     """
@@ -99,7 +101,14 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
         matrix = np.ones((side, side), dtype)
         packed = 3 * matrix.nbytes / figures["memory"]  # what the planner counts besides
         figures[dtype.name] = 2 * side**3 / (_seconds(timer, _product, matrix, matrix) - packed)
+    small = np.ones((_PRODUCTS, 16, 16), np.float32)
+    known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["memory"]
+    figures["product"] = max(_seconds(timer, _batched, small, small) - known, 0.0) / _PRODUCTS
     return figures
+
+
+def _batched(x: Any, y: Any) -> Any:
+    return dot_general(x, y, (((2,), (1,)), ((0,), (0,))))
 
 
 def _rows(x: Any, order: Any) -> Any:
