@@ -91,8 +91,6 @@ class _Place:
         value = self.held()
         if index is None or (isinstance(index, tuple) and not index):
             index = ...
-        if self.recorded:
-            value = as_array(convert(value, value.dtype, False))
         if not isinstance(index, EllipsisType):
             if _is_static(index):
                 _part_shape(value.shape, index)
@@ -125,7 +123,7 @@ class _Place:
             )
         else:
             new = _with_part(held, index, given, how)
-        self.put(as_array(convert(new, held.dtype, False)))
+        self.put(as_array(convert(new, held.dtype, held.aval.weak_type)))
 
     @property
     def at(self) -> _Parts:
@@ -288,7 +286,8 @@ class Ref(Reference, _Place):
 
     def taken(self) -> Array:
         """The array, for a compiled function that writes over it."""
-        return jnp.copy(self.held()) if self._shared else self.held()
+        value = self.held()
+        return as_array(convert(jnp.copy(value), value.dtype, value.aval.weak_type)) if self._shared else value
 
     def replace(self, value: Array) -> None:
         """Hold what a compiled function made."""

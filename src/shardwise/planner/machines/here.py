@@ -30,12 +30,13 @@ Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
 _SECONDS = 0.2  # for each figure: the least of many calls, for others use the machine as well
 _LOOKUPS = 4096
+_ELEMENTS = 1 << 16
 _PRODUCTS = 1024
 _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 _POWER = 31  # eight multiplications
 _FILE = "here.json"
-_MEASURES = 2  # raised where other figures are measured
-SECONDS = ("call", "product", "lookups", "lookup")  # those of the figures that are seconds; the others are rates
+_MEASURES = 3  # raised where other figures are measured
+SECONDS = ("call", "product", "lookups", "lookup", "element")  # those of the figures that are seconds; the others are rates
 
 
 @cache
@@ -65,6 +66,7 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         overhead=figures["call"],
         product_overhead=figures["product"],
         lookup=figures["lookup"],
+        element=figures["element"],
         lookups_overhead=figures["lookups"],
     )
     level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
@@ -74,7 +76,7 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
 
 def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     """Rates of our kernels: bytes/s of memory and caches, FLOP/s by dtype and of vector code, elements/s of exp; seconds of a call,
-    of each product of a batch, of a call that looks something up, and of each place where it does.
+    of each product of a batch, of a call that looks something up, and of each place where it does, for a row and for an element.
 
     Seconds are those of `timer`.
     """
@@ -86,6 +88,8 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     call = _seconds(timer, binary.add, few, few)
     table = np.zeros((_LOOKUPS, 16), np.float32)  # a cache line each
     order = np.random.default_rng(0).permutation(_LOOKUPS).astype(np.int32)[:, None]
+    column = np.zeros((_ELEMENTS, 1), np.float32)
+    places = np.random.default_rng(0).permutation(_ELEMENTS).astype(np.int32)[:, None]
     begun = _seconds(timer, _rows, table, order[:2])
     figures = {
         "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
@@ -95,6 +99,7 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
         "call": call,
         "lookups": begun,
         "lookup": max(_seconds(timer, _rows, table, order) - begun, 0.0) / _LOOKUPS,
+        "element": max(_seconds(timer, _rows, column, places) - begun, 0.0) / _ELEMENTS,
     }
     side = 1024
     for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
