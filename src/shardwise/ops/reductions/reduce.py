@@ -38,7 +38,7 @@ from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, in_bytes, is_below_byte, operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.joining import concatenate
@@ -143,6 +143,8 @@ def fold(reduction: str, x: Block, dims: Dims) -> Block:
             shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
             return np.full(shape, monoid.identity(x.dtype), x.dtype)
         return ufunc.reduce(x, axis=dims, dtype=x.dtype, initial=monoid.identity(x.dtype))
+    if is_below_byte(x.dtype):
+        return np.asarray(fold(reduction, in_bytes(x), dims)).astype(x.dtype)
     if reduction == "prod" and x.dtype.itemsize < 4 and dtype_kind(x.dtype) == "f":
         return np.asarray(ufunc.reduce(x, axis=dims, dtype=np.float32)).astype(x.dtype)
     if reduction in ("and", "or") and x.dtype.kind == "b":  # the logical ufuncs stop early

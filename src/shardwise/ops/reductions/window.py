@@ -35,7 +35,7 @@ from shardwise.ops.products.im2col import spread_out
 from shardwise.ops.reductions.initial import initial_value
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, in_bytes
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.even_windows import Place, even_windows
 from shardwise.ops.shapes.pieces import pad, slice
@@ -177,7 +177,8 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         dtype = x.dtype
         narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
         fill = MONOIDS[reduction].identity(dtype)
-        x = spread_out(x, env.lead, padding, base_dilation, fill, np.dtype(np.float32) if narrow else dtype)
+        wide = np.dtype(np.float32) if narrow else in_bytes(np.empty(0, dtype)).dtype
+        x = spread_out(x, env.lead, padding, base_dilation, fill, wide)
         steps = zip(window_dimensions, window_strides, window_dilation, strict=True)
         # Largest strides first: they leave the fewest elements for the other dims.
         for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
@@ -186,7 +187,7 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         # Sums begin with 0.0, so that they are never -0.0.
         if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":
             x = np.add(x, np.zeros((), x.dtype), out=x)
-        return x.astype(dtype) if narrow else x
+        return x if x.dtype == dtype else x.astype(dtype)
 
     return kernel
 
