@@ -66,12 +66,16 @@ def _narrowed(before: list[Any], after: list[Any]) -> list[Any]:
 
     narrow = Counter(key(c) for c in before if c["dtype"] == "bf16")
     wide = {key(c) for c in before if c["dtype"] == "f32"}
+    sizes = {*narrow, *wide}
+    all_narrow = {like[:2] for like in narrow} - {like[:2] for like in wide}
     found: list[Any] = []
     for c in after:
         like = key(c)
         if c["dtype"] == "f32" and narrow[like]:
             c = {**c, "dtype": "bf16", "sent_bytes": c["sent_bytes"] / 2}
             narrow[like] -= like in wide  # of as many elements there were both: so many of them were narrow
+        elif c["dtype"] == "f32" and like not in sizes and like[:2] in all_narrow:  # a part of one that was split
+            c = {**c, "dtype": "bf16", "sent_bytes": c["sent_bytes"] / 2}
         found.append(c)
     return found
 

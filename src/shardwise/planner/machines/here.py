@@ -36,7 +36,13 @@ _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), star
 _POWER = 31  # eight multiplications
 _FILE = "here.json"
 _MEASURES = 3  # raised where other figures are measured
-SECONDS = ("call", "product", "lookups", "lookup", "element")  # those of the figures that are seconds; the others are rates
+SECONDS = (
+    "call",
+    "product",
+    "lookups",
+    "lookup",
+    "element",
+)  # those of the figures that are seconds; the others are rates
 
 
 @cache
