@@ -28,7 +28,7 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
 from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
-from shardwise.ops.rules.convert import plain_ndarray, wide_int
+from shardwise.ops.rules.convert import own_array, plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.fill import filled, filled_like, sharding_for, varying_like
@@ -134,7 +134,7 @@ def _from_host(x: Any, wanted: Any) -> Array:
     if isinstance(x, Literal):
         return as_array(x if wanted is None else cast(x, wanted))
     if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__jax_array__"):
-        return array(x.__jax_array__(), wanted)
+        return array(own_array(x), wanted)
     if x is None:
         raise ValueError("None is not a valid value for jnp.array")
     return _host(plain_ndarray(x) if isinstance(x, np.ndarray) else np.asarray(x), wanted)
