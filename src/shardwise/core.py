@@ -9,7 +9,7 @@ from shardwise.base.errors import ConcretizationTypeError as ConcretizationTypeE
 from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from shardwise.base.errors import JaxprTypeError as JaxprTypeError
 from shardwise.base.listing import listing as _listing
-from shardwise.ir import Array, ProgramError, eagerly, verify
+from shardwise.ir import Array, ProgramError, eagerly, known_value, verify
 from shardwise.ir import Literal as Literal
 from shardwise.ir import ShapedArray as ShapedArray
 from shardwise.ir import Trace as Trace
@@ -45,9 +45,7 @@ pytype_aval_mappings: dict[type, Any] = dict.fromkeys(
 
 def is_concrete(x: Any) -> bool:
     """Whether the value of `x` is known now: it is no tracer, or one of a derivative of a known value."""
-    while hasattr(type(x), "primal"):
-        x = x.primal
-    return not isinstance(x, Tracer)
+    return not isinstance(known_value(x), Tracer)
 
 
 def is_constant_dim(d: Any) -> bool:

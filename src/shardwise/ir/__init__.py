@@ -60,6 +60,7 @@ from shardwise.ir.trace import infer_types as infer_types
 from shardwise.ir.trace import install_eager as install_eager
 from shardwise.ir.trace import install_primitives as install_primitives
 from shardwise.ir.trace import is_eager as is_eager
+from shardwise.ir.trace import known_value as known_value
 from shardwise.ir.trace import not_concrete as not_concrete
 from shardwise.ir.trace import recording_trace as recording_trace
 from shardwise.ir.trace import splice as splice

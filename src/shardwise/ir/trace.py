@@ -457,6 +457,13 @@ def _record(
     return recorded
 
 
+def known_value(x: Any) -> Any:
+    """The value behind tracers of derivatives: an array where eager code is differentiated, else a tracer."""
+    while hasattr(type(x), "primal"):
+        x = x.primal
+    return x
+
+
 def not_concrete(x: Tracer, need: str, remedy: str) -> ConcretizationTypeError:
     """The error of an operation that needs the value of a traced array. `need` names it, `remedy` is the advice."""
     return ConcretizationTypeError(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import (
     as_dtype,
     canonicalize,
@@ -44,6 +45,9 @@ from shardwise.sharding import (
 
 _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
 
+
+_no_nans = config.setting("jax_debug_nans").get
+_no_infs = config.setting("jax_debug_infs").get
 
 # -- from host values ------------------------------------------------------------------------------------------
 
@@ -89,8 +93,9 @@ def array(
             result = as_array(cast(result, wanted))
     else:
         result = _from_host(object, wanted)
-        if not isinstance(result, Tracer) and not get_abstract_mesh().empty:
-            result = bind(copy_p, result)  # new arrays live on the mesh in context
+        checked = _no_nans() or _no_infs()
+        if not isinstance(result, Tracer) and (checked or not get_abstract_mesh().empty):
+            result = bind(copy_p, result)  # new arrays live on the mesh in context; what ops give is checked
     if result.ndim < ndmin:
         result = lax.expand_dims(result, range(ndmin - result.ndim))
     if out_sharding is not None:

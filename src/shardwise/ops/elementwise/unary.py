@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype
+from shardwise.base.small_integers import MASKS, bits_of, by_bytes
 from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -67,6 +68,8 @@ def _conj_type(x: ShapedArray) -> ShapedArray:
 
 
 def _unsigned(x: Block) -> Block:
+    if x.dtype in MASKS:
+        return bits_of(x)
     return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
 
 
@@ -75,7 +78,7 @@ def _population_count(x: Block) -> Block:
 
 
 def _clz(x: Block) -> Block:
-    bits = 8 * x.dtype.itemsize
+    bits = int(MASKS[x.dtype]).bit_length() if x.dtype in MASKS else 8 * x.dtype.itemsize
     u = _unsigned(x)
     if bits == 64:
         high, low = (u >> np.uint64(32)), (u & np.uint64(0xFFFFFFFF))
@@ -184,8 +187,10 @@ conj_p = define_op(
     transpose=back(_conj_pull),
 )
 not_p = elementwise_op("not", np.invert, "biu", emit=ir.NOT)
-population_count_p = elementwise_op("population_count", _population_count, "iu", emit=ir.POPULATION_COUNT)
-clz_p = elementwise_op("clz", _clz, "iu", emit=ir.CLZ)
+population_count_p = elementwise_op(
+    "population_count", _population_count, "iu", emit=ir.POPULATION_COUNT, knows_bits=True
+)
+clz_p = elementwise_op("clz", _clz, "iu", emit=ir.CLZ, knows_bits=True)
 
 
 class RoundingMethod(enum.IntEnum):
@@ -222,6 +227,8 @@ def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
         return complex_points.divide(x.dtype.type(1), power) if x.dtype.kind == "c" else np.reciprocal(power)
     if y == 0:
         return np.ones_like(x)
+    if x.dtype in MASKS:
+        return by_bytes(lambda b: _integer_pow_kernel(env, b, y=y))(x)
     result: Block | None = None
     while True:  # repeated squaring
         if y & 1:

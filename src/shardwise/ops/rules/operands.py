@@ -236,9 +236,13 @@ def elementwise_op(
     """
 
     def kernel(env: Env, *blocks: Block) -> Block:
+        if blocks[0].dtype.kind == "V":  # bfloat16 and its like, or small integers
+            chosen = op.ufunc_for([b.dtype for b in blocks])
+            assert chosen is not None
+            return chosen(*aligned(env, blocks))
         return ufunc(*aligned(env, blocks))
 
-    return define_op(
+    op = define_op(
         name,
         type_rule=elementwise_type(name, *accepts, result=result),
         kernel=kernel,
@@ -247,3 +251,4 @@ def elementwise_op(
         transpose=None if pull is None else back(pull),
         **fields,
     )
+    return op
