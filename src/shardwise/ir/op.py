@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.base.small_integers import WIDE as SMALL
-from shardwise.base.small_integers import by_bytes
 from shardwise.ir.boxes import Box
 from shardwise.ir.collective import Collective
 from shardwise.ir.indexed import Indexed
@@ -127,7 +125,6 @@ class Op:
                     beyond those bound by `bind_params`); kernel is derived from it.
     ufunc_of        ``(*dtypes) -> ufunc`` optional: the function to call for operands of these dtypes, where `ufunc` itself would
                     ask them at each call.
-    knows_bits      `ufunc` takes integers of fewer than 8 bits as they are; otherwise it gets bytes, and its results are cut.
     rule            ``(in_types, out_types, params) -> Rule``, or a signature text, or None for elementwise.
     reduction       how local results of REDUCE factors combine over devices: the name of a monoid (see runtime.monoids).
     collective      for ops over mesh axes: what they are besides, a `Collective`.
@@ -222,7 +219,6 @@ class Op:
     kernel: Callable[..., Any] | None = None
     ufunc: Callable[..., Any] | None = None
     ufunc_of: Callable[..., Any] | None = None
-    knows_bits: bool = False
     rule: RuleFn | str | None = None
     multiple_results: bool = False
     reduction: str | Callable[[Params], str] = "sum"
@@ -308,9 +304,6 @@ class Op:
 
     def ufunc_for(self, dtypes: Iterable[Any]) -> Callable[..., Any] | None:
         """The `ufunc` for operands of these dtypes."""
-        dtypes = tuple(dtypes)
-        if self.ufunc is not None and not self.knows_bits and any(d in SMALL for d in dtypes):
-            return by_bytes(self.ufunc)
         return self.ufunc if self.ufunc_of is None else self.ufunc_of(*dtypes)
 
     def sharding_rule(self, in_types: Types, out_types: Types, params: Params) -> Rule:

@@ -171,6 +171,18 @@ class Tracer(Array):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
+def primal_of(x: Any) -> Any:
+    """The value of which `x` is a tracer of derivatives; `x` if it is none."""
+    while hasattr(type(x), "primal"):
+        x = x.primal
+    return x
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the value of `x` is known now: it is no tracer, or one of a derivative of a known value."""
+    return not isinstance(primal_of(x), Tracer)
+
+
 _CONCRETE_ONLY = frozenset(
     "devices device_buffer addressable_shards global_shards addressable_data committed is_fully_addressable "
     "is_fully_replicated unsafe_buffer_pointer tobytes copy_to_host_async is_deleted delete is_ready".split()
@@ -455,13 +467,6 @@ def _record(
     if undeclared:
         raise undeclared[0].undeclared(undeclared)
     return recorded
-
-
-def known_value(x: Any) -> Any:
-    """The value behind tracers of derivatives: an array where eager code is differentiated, else a tracer."""
-    while hasattr(type(x), "primal"):
-        x = x.primal
-    return x
 
 
 def not_concrete(x: Tracer, need: str, remedy: str) -> ConcretizationTypeError:

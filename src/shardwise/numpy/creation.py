@@ -261,7 +261,11 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     elif issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind != "c":
         import warnings
 
-        warnings.warn("Casting from complex to real dtypes will discard the imaginary part.", UserWarning, stacklevel=3)
+        warnings.warn(
+            "Casting from complex to real dtypes will discard the imaginary part; take it with real().",
+            DeprecationWarning,
+            stacklevel=3,
+        )
         v = lax.real(v)
     result = as_array(v)
     _refuse_move("astype", result, device)

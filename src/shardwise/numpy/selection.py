@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import default_dtype
-from shardwise.ir import Array, Tracer, bind, known_value, literal
+from shardwise.base.dtypes import default_dtype, iinfo, result_type
+from shardwise.ir import Array, Tracer, bind, literal, primal_of
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
@@ -186,7 +186,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     index = default_dtype("i")
     if size is None:
         found = np.nonzero(concrete(x, "the argument of nonzero without size="))
-        x = known_value(x)
+        x = primal_of(x)
         if getattr(x, "committed", False) and found[0].size:  # the indices are placed on the devices of `a`
             return nonzero(x, size=found[0].size)
         return tuple(asarray(i.astype(index)) for i in found)
@@ -390,7 +390,7 @@ def ravel_multi_index(
     Args:
         mode: for indices out of range: 'raise' needs concrete ones, 'wrap' takes the remainder, 'clip' clamps, 'ignore' counts on.
         order: 'C' or 'F': row-major or column-major.
-        dtype: the result's; by default the default integer.
+        dtype: the result's; by default that of the indices.
 
     Raises:
         AssertionError: `multi_index` and `dims` differ in length.
@@ -405,10 +405,15 @@ def ravel_multi_index(
         raise AssertionError(
             f"ravel_multi_index: multi_index has {len(parts)} arrays, but dims has {len(sizes)} sizes."
         )
-    wanted = requested("ravel_multi_index", dtype) or default_dtype("i")
     for part in parts:
         if not is_integer(part.dtype):
             raise ValueError(f"ravel_multi_index takes integers, got {part.dtype}.")
+    wanted = requested("ravel_multi_index", dtype) or result_type(int, *parts)
+    if math.prod(sizes) - 1 > iinfo(wanted).max:
+        raise ValueError(
+            f"ravel_multi_index: indices into {math.prod(sizes)} elements do not fit {wanted}. Pass a wider dtype, for example "
+            "dtype='int32'."
+        )
     if mode == "raise":
         for part, n in zip(parts, sizes, strict=True):
             known = concrete(part, "the indices of ravel_multi_index with mode='raise'")

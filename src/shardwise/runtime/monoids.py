@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import finfo, iinfo, isdtype
-from shardwise.base.small_integers import WIDE as SMALL
-from shardwise.base.small_integers import by_bytes, reduced_by_bytes
+from shardwise.base.small_integers import by_bytes, is_below_byte, reduced_by_bytes
 from shardwise.ir.op import Fold
 from shardwise.runtime import extrema, folds
 
@@ -52,13 +51,13 @@ class Monoid:
 
     def function(self, dtype: Any) -> Callable[..., Ndarray]:
         """What merges two blocks of that dtype."""
-        if dtype in SMALL:
+        if is_below_byte(dtype):
             return by_bytes(self.merge)
         return self.merge if self.exact is None else self.exact(dtype)
 
     def reducer(self, dtype: Any) -> Callable[..., Ndarray]:
         """What reduces a block of that dtype: ``(x, dims, dtype=None, keepdims=False)``."""
-        if dtype in SMALL:
+        if is_below_byte(dtype):
             return reduced_by_bytes(self.merge.reduce)
         return self.merge.reduce if self.along is None else self.along(dtype)
 

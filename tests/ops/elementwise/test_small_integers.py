@@ -62,6 +62,12 @@ REDUCED = {
         ],
         max,
     ),
+    "pmax": (
+        lambda x: jax.shard_map(
+            lambda v: lax.pmax(v, "i"), mesh=jax.make_mesh((4,), ("i",)), in_specs=jax.P("i"), out_specs=jax.P()
+        )(x).max(),
+        max,
+    ),
     "scatter_max": (lambda x: x[:1].at[jnp.zeros(len(X), jnp.int32)].max(x)[0], max),
 }
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import as_dtype
-from shardwise.base.small_integers import MASKS, bits_of, by_bytes
+from shardwise.base.dtypes import as_dtype, itemsize_bits
 from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -68,9 +67,7 @@ def _conj_type(x: ShapedArray) -> ShapedArray:
 
 
 def _unsigned(x: Block) -> Block:
-    if x.dtype in MASKS:
-        return bits_of(x)
-    return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
+    return x if x.dtype.kind == "u" else x.view(f"u{x.dtype.itemsize}")
 
 
 def _population_count(x: Block) -> Block:
@@ -78,7 +75,7 @@ def _population_count(x: Block) -> Block:
 
 
 def _clz(x: Block) -> Block:
-    bits = int(MASKS[x.dtype]).bit_length() if x.dtype in MASKS else 8 * x.dtype.itemsize
+    bits = itemsize_bits(x.dtype)
     u = _unsigned(x)
     if bits == 64:
         high, low = (u >> np.uint64(32)), (u & np.uint64(0xFFFFFFFF))
@@ -187,10 +184,8 @@ conj_p = define_op(
     transpose=back(_conj_pull),
 )
 not_p = elementwise_op("not", np.invert, "biu", emit=ir.NOT)
-population_count_p = elementwise_op(
-    "population_count", _population_count, "iu", emit=ir.POPULATION_COUNT, knows_bits=True
-)
-clz_p = elementwise_op("clz", _clz, "iu", emit=ir.CLZ, knows_bits=True)
+population_count_p = elementwise_op("population_count", _population_count, "iu", raw=True, emit=ir.POPULATION_COUNT)
+clz_p = elementwise_op("clz", _clz, "iu", raw=True, emit=ir.CLZ)
 
 
 class RoundingMethod(enum.IntEnum):
@@ -227,8 +222,6 @@ def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
         return complex_points.divide(x.dtype.type(1), power) if x.dtype.kind == "c" else np.reciprocal(power)
     if y == 0:
         return np.ones_like(x)
-    if x.dtype in MASKS:
-        return by_bytes(lambda b: _integer_pow_kernel(env, b, y=y))(x)
     result: Block | None = None
     while True:  # repeated squaring
         if y & 1:

@@ -81,9 +81,7 @@ def _evaluate(env: Env, program: Program, blocks: Sequence[Block]) -> list[Block
         if op.kernel is not None:
             out = op.kernel(env, *arguments, **eqn.params)
         elif op.ufunc is not None:
-            ufunc = op.ufunc_for([x.dtype for x in arguments])
-            assert ufunc is not None
-            out = ufunc(*arguments, **eqn.params)
+            out = op.ufunc(*arguments, **eqn.params)
         else:
             inner = [p for _, p in subprograms(eqn.params)]
             if len(inner) != 1:

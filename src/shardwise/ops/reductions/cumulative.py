@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.small_integers import WIDE as SMALL
+from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_gather import all_gather_op
@@ -116,8 +116,8 @@ def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
     """The running reduction along `dim` in the block's own dtype; narrow floats accumulate in float32."""
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
         return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
-    if x.dtype in SMALL:
-        return copied(accumulate(running, copied(x, SMALL[x.dtype]), dim, reverse), x.dtype)
+    if is_below_byte(x.dtype):
+        return accumulate(running, in_bytes(x), dim, reverse).astype(x.dtype)
     found = accumulated(running, x, dim, reverse)
     if found is not None:
         return found

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -143,6 +144,8 @@ def fold(reduction: str, x: Block, dims: Dims) -> Block:
             shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
             return np.full(shape, monoid.identity(x.dtype), x.dtype)
         return ufunc.reduce(x, axis=dims, dtype=x.dtype, initial=monoid.identity(x.dtype))
+    if is_below_byte(x.dtype):
+        return np.asarray(fold(reduction, in_bytes(x), dims)).astype(x.dtype)
     if reduction == "prod" and x.dtype.itemsize < 4 and dtype_kind(x.dtype) == "f":
         return np.asarray(ufunc.reduce(x, axis=dims, dtype=np.float32)).astype(x.dtype)
     if reduction in ("and", "or") and x.dtype.kind == "b":  # the logical ufuncs stop early

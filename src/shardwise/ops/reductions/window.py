@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.small_integers import WIDE as SMALL
+from shardwise.base.small_integers import in_bytes
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -177,8 +177,8 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
     ) -> Block:
         dtype = x.dtype
         narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
-        wide = np.dtype(np.float32) if narrow else SMALL.get(dtype, dtype)
         fill = MONOIDS[reduction].identity(dtype)
+        wide = np.dtype(np.float32) if narrow else in_bytes(np.empty(0, dtype)).dtype
         x = spread_out(x, env.lead, padding, base_dilation, fill, wide)
         steps = zip(window_dimensions, window_strides, window_dilation, strict=True)
         # Largest strides first: they leave the fewest elements for the other dims.
@@ -188,7 +188,7 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         # Sums begin with 0.0, so that they are never -0.0.
         if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":
             x = np.add(x, np.zeros((), x.dtype), out=x)
-        return x.astype(dtype) if wide is not dtype else x
+        return x if x.dtype == dtype else x.astype(dtype)
 
     return kernel
 

@@ -16,6 +16,7 @@ from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
 from shardwise.base.errors import about
+from shardwise.base.small_integers import by_bytes, is_below_byte
 from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import Pushes, along, back
@@ -228,27 +229,29 @@ def elementwise_op(
     result: DTypeMap | None = None,
     push: Pushes | None = None,
     pull: Pushes | None = None,
+    raw: bool = False,
     **fields: Any,
 ) -> Op:
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` define its derivative (see `derivative`).
 
-    `fields` are further fields of `Op`.
+    `raw`: it takes the bits of integers below a byte as they lie in memory, and gives such. `fields` are further fields of `Op`.
     """
+    choose: Callable[..., Any] | None = fields.pop("ufunc_of", None)
+
+    def ufunc_of(*dtypes: Any) -> Any:
+        chosen = ufunc if choose is None else choose(*dtypes)
+        return chosen if raw or not any(map(is_below_byte, dtypes)) else by_bytes(chosen)
 
     def kernel(env: Env, *blocks: Block) -> Block:
-        if blocks[0].dtype.kind == "V":  # bfloat16 and its like, or small integers
-            chosen = op.ufunc_for([b.dtype for b in blocks])
-            assert chosen is not None
-            return chosen(*aligned(env, blocks))
-        return ufunc(*aligned(env, blocks))
+        return ufunc_of(*[b.dtype for b in blocks])(*aligned(env, blocks))
 
-    op = define_op(
+    return define_op(
         name,
         type_rule=elementwise_type(name, *accepts, result=result),
         kernel=kernel,
         ufunc=ufunc,
+        ufunc_of=ufunc_of,
         jvp=None if push is None else along(name, push),
         transpose=None if pull is None else back(pull),
         **fields,
     )
-    return op
