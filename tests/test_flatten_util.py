@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -46,3 +49,15 @@ def test_derivatives():
     np.testing.assert_array_equal(slope, [0, 0, 2, 4, 6, 8, 10])
     summed = shardwise.vmap(lambda v: jnp.sum(unravel(v)["w"]))(jnp.stack([vector, 2 * vector]))
     np.testing.assert_array_equal(summed, [15, 30])
+
+
+def test_the_ways_back_of_equal_trees_are_equal():
+    _, first = ravel_pytree(TREE)
+    _, second = ravel_pytree(shardwise.tree.map(lambda x: x + 1, TREE))
+    _, other = ravel_pytree([TREE])
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != other
+    for way in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert way == first
+        assert way(np.zeros(7, np.float32))["w"].shape == (2, 3)

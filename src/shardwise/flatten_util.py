@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import result_type
 from shardwise.base.listing import listing as _listing
-from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.lax import adaptive as lax
 
 __all__ = ["ravel_pytree"]
@@ -41,21 +42,38 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     for a in arrays:
         places.append((total, total + math.prod(a.shape), a.shape, a.dtype))
         total += math.prod(a.shape)
-
-    def unravel(vector: Any) -> Any:
-        vector = jnp.asarray(vector)
-        if vector.shape != (total,):
-            raise ValueError(f"unravel takes a vector of shape {(total,)}, got one of shape {vector.shape}.")
-        if mixed and vector.dtype != common:
-            raise TypeError(f"unravel takes a vector of dtype {common}, got {vector.dtype}; cast it first.")
-        parts = [lax.slice(vector, (begin,), (end,)).reshape(shape) for begin, end, shape, _ in places]
-        if mixed:
-            parts = [_as(part, dtype) for part, (*_, dtype) in zip(parts, places, strict=True)]
-        return tree_unflatten(structure, parts)
-
+    unravel = _Unravel(structure, tuple(places), total, common if mixed else None)
     if not arrays:
         return jnp.zeros(0), unravel
     return jnp.concatenate([jnp.ravel(a).astype(common) for a in arrays]), unravel
+
+
+@dataclass(frozen=True)
+class _Unravel:
+    """The way back from a vector; equal for trees of one structure and equal types, so that it does as a static argument.
+
+    Attributes:
+        structure: of the tree.
+        places: first and last entry, shape and dtype of each leaf.
+        total: the size of the vector.
+        common: the dtype of the vector, where the leaves have several.
+    """
+
+    structure: PyTreeDef
+    places: tuple[tuple[int, int, tuple[int, ...], np.dtype[Any]], ...]
+    total: int
+    common: Any
+
+    def __call__(self, vector: Any) -> Any:
+        vector = jnp.asarray(vector)
+        if vector.shape != (self.total,):
+            raise ValueError(f"unravel takes a vector of shape {(self.total,)}, got one of shape {vector.shape}.")
+        if self.common is not None and vector.dtype != self.common:
+            raise TypeError(f"unravel takes a vector of dtype {self.common}, got {vector.dtype}; cast it first.")
+        parts = [lax.slice(vector, (begin,), (end,)).reshape(shape) for begin, end, shape, _ in self.places]
+        if self.common is not None:
+            parts = [_as(part, dtype) for part, (*_, dtype) in zip(parts, self.places, strict=True)]
+        return tree_unflatten(self.structure, parts)
 
 
 def _as(x: Any, dtype: Any) -> Any:

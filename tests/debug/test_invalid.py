@@ -76,3 +76,12 @@ def test_narrow_and_complex_dtypes_are_checked(dtype):
         jax.jit(wrong)(jnp.ones(2, dtype))
     with jax.debug_nans(True):
         assert jax.jit(jnp.negative)(jnp.ones(2, dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("value", [np.nan, [1.0, np.nan], np.array([np.nan]), complex(np.nan, 0.0)], ids=repr)
+def test_arrays_made_of_nan_on_the_host_are_refused(value):
+    for make in (jnp.array, jnp.asarray):
+        with jax.debug_nans(True), pytest.raises(FloatingPointError, match=r"\(nan\)"):
+            make(value)
+    with jax.debug_infs(True):
+        assert jnp.isnan(jnp.asarray(value)).any()

@@ -325,3 +325,16 @@ def test_a_number_fills_each_word_of_keys():
     keys = jax.random.split(jax.random.key(0), 2)
     for filled in (jnp.full_like(keys, 5), jax.lax.full_like(keys, 5), jnp.full(2, 5, keys.dtype)):
         assert np.asarray(jax.random.key_data(filled)).tolist() == [[5, 5], [5, 5]]
+
+
+class Itself:
+    """Names itself as its array."""
+
+    def __jax_array__(self):
+        return self
+
+
+def test_an_object_that_names_itself_as_its_array_is_refused():
+    for convert in (jnp.asarray, jnp.sin):
+        with pytest.raises(TypeError, match="__jax_array__"):
+            convert(Itself())

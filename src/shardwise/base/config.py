@@ -323,6 +323,9 @@ class Config:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._options]
 
+    def __reduce__(self) -> str:
+        return "config"  # there is one, which copies and pickled objects name
+
 
 TRANSFER_DIRECTIONS = (
     "jax_transfer_guard_host_to_device",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import CodeType
@@ -42,6 +43,17 @@ def copy_identity(wrapper: Any, fun: Callable[..., Any]) -> None:
     wrapper.__wrapped__ = fun
     if isinstance(fun, functools.partial):
         wrapper.__name__ = wrapper.__qualname__ = name_of(fun)
+
+
+def importable_name(x: Any) -> str | None:
+    """The name under which the module of `x` has it, as pickle looks functions up; None if it has something else there."""
+    module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is x else None
 
 
 def wraps(fun: Callable[..., Any]) -> Callable[[F], F]:

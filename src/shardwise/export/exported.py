@@ -114,6 +114,9 @@ class Exported:
     _has_named_shardings: bool = True
     _functions: Bounded[Any, Any] = dataclasses.field(default_factory=lambda: Bounded(64))
 
+    def __deepcopy__(self, memo: Any) -> Exported:
+        return self  # nothing of it changes
+
     @property
     def in_shardings_hlo(self) -> tuple[None, ...]:
         """None for each argument."""

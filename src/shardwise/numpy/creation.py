@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import (
     as_dtype,
     canonicalize,
@@ -28,7 +29,7 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
 from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
-from shardwise.ops.rules.convert import plain_ndarray, wide_int
+from shardwise.ops.rules.convert import own_array, plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.fill import filled, filled_like, sharding_for, varying_like
@@ -45,6 +46,9 @@ from shardwise.sharding import (
 
 _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
 
+
+_no_nans = config.setting("jax_debug_nans").get
+_no_infs = config.setting("jax_debug_infs").get
 
 # -- from host values ------------------------------------------------------------------------------------------
 
@@ -90,8 +94,9 @@ def array(
             result = as_array(cast(result, wanted))
     else:
         result = _from_host(object, wanted)
-        if not isinstance(result, Tracer) and not get_abstract_mesh().empty:
-            result = bind(copy_p, result)  # new arrays live on the mesh in context
+        checked = _no_nans() or _no_infs()
+        if not isinstance(result, Tracer) and (checked or not get_abstract_mesh().empty):
+            result = bind(copy_p, result)  # new arrays live on the mesh in context; what ops give is checked
     if result.ndim < ndmin:
         result = lax.expand_dims(result, range(ndmin - result.ndim))
     if out_sharding is not None:
@@ -135,7 +140,7 @@ def _from_host(x: Any, wanted: Any) -> Array:
     if isinstance(x, Literal):
         return as_array(x if wanted is None else cast(x, wanted))
     if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__jax_array__"):
-        return array(x.__jax_array__(), wanted)
+        return array(own_array(x), wanted)
     if x is None:
         raise ValueError("None is not a valid value for jnp.array")
     return _host(plain_ndarray(x) if isinstance(x, np.ndarray) else np.asarray(x), wanted)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.errors import ShardingTypeError
-from shardwise.ir import Array, Tracer, literal, not_concrete
+from shardwise.ir import Array, Tracer, is_concrete, literal, not_concrete, primal_of
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
@@ -72,11 +72,11 @@ def bincount(
         raise ValueError(f"bincount: only 1-dimensional input supported, got shape {v.shape}.")
     least = concrete_int(minlength, "minlength of bincount")
     if length is None:
-        if isinstance(v, Tracer):
+        if isinstance(v, Tracer) and not is_concrete(v):
             raise not_concrete(
                 v, "the size of bincount's result depends on values", "Pass the static argument length=."
             )
-        known = np.asarray(v)
+        known = np.asarray(primal_of(v))
         size = builtins.max(least, int(builtins.max(0, known.max())) + 1 if known.size else 0)
     else:
         size = concrete_int(length, "length of bincount")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import default_dtype, iinfo, result_type
-from shardwise.ir import Array, Tracer, bind, literal
+from shardwise.ir import Array, Tracer, bind, literal, primal_of
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
@@ -186,6 +186,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     index = default_dtype("i")
     if size is None:
         found = np.nonzero(concrete(x, "the argument of nonzero without size="))
+        x = primal_of(x)
         if getattr(x, "committed", False) and found[0].size:  # the indices are placed on the devices of `a`
             return nonzero(x, size=found[0].size)
         return tuple(asarray(i.astype(index)) for i in found)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.dtypes import default_dtype
-from shardwise.ir import Array, Tracer, literal, not_concrete
+from shardwise.ir import Array, Tracer, literal, not_concrete, primal_of
 from shardwise.lax import adaptive as lax
 from shardwise.numpy import predicates, reductions
 from shardwise.numpy._promote import array as checked
@@ -52,7 +52,7 @@ def _size(name: str, size: int | None, *operands: Any) -> int | None:
     if size is not None:
         return concrete_int(size, f"size of {name}")
     for x in operands:
-        if isinstance(x, Tracer):
+        if isinstance(primal_of(x), Tracer):
             raise not_concrete(
                 x,
                 f"the shape of {name}'s result depends on values",
@@ -64,7 +64,7 @@ def _size(name: str, size: int | None, *operands: Any) -> int | None:
 def _places(mask: Array, size: int | None) -> tuple[Array, Array | None]:
     """The positions of the true elements of a 1-d mask; with `size`, that many, and a mask of the valid ones."""
     if size is None:
-        return checked("set", np.flatnonzero(np.asarray(mask)).astype(default_dtype("i"))), None
+        return checked("set", np.flatnonzero(primal_of(mask)).astype(default_dtype("i"))), None
     index = default_dtype("i")
     number = lax.add(lax.iota(index, size), literal(1, index))
     found = searchsorted(lax.cumsum(as_array(astype(mask, index))), number)

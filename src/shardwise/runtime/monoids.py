@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import finfo, iinfo, isdtype
+from shardwise.base.small_integers import by_bytes, is_below_byte, reduced_by_bytes
 from shardwise.ir.op import Fold
 from shardwise.runtime import extrema, folds
 
@@ -50,10 +51,14 @@ class Monoid:
 
     def function(self, dtype: Any) -> Callable[..., Ndarray]:
         """What merges two blocks of that dtype."""
+        if is_below_byte(dtype):
+            return by_bytes(self.merge)
         return self.merge if self.exact is None else self.exact(dtype)
 
     def reducer(self, dtype: Any) -> Callable[..., Ndarray]:
         """What reduces a block of that dtype: ``(x, dims, dtype=None, keepdims=False)``."""
+        if is_below_byte(dtype):
+            return reduced_by_bytes(self.merge.reduce)
         return self.merge.reduce if self.along is None else self.along(dtype)
 
     def merger(self, dtype: Any) -> Callable[..., Ndarray]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from collections import namedtuple
 
 import numpy as np
@@ -11,6 +13,18 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.base import config
+
+
+def doubled(x, times=2):
+    return x * times
+
+
+@jax.jit
+def tripled(x):
+    return 3 * x
+
+
+doubled_by_jit = jax.jit(doubled, static_argnames="times")
 
 
 def counted(fun, **options):
@@ -222,3 +236,13 @@ def test_a_device_holds_results_that_no_argument_places():
     for out in (*f(), *f(np.zeros(2))):
         assert out.committed
         assert out.devices() == {device}
+
+
+@pytest.mark.parametrize("f", [doubled_by_jit, tripled, jnp.sin, jax.nn.gelu, jax.config], ids=repr)
+def test_jitted_functions_are_copied_and_pickled_like_functions(f):
+    for other in (copy.copy(f), copy.deepcopy([f])[0], pickle.loads(pickle.dumps(f))):
+        assert (other is f) == (f is not doubled_by_jit)
+        if f is not jax.config:
+            np.testing.assert_array_equal(other(jnp.ones(2)), f(jnp.ones(2)))
+    if f is doubled_by_jit:
+        assert float(copy.deepcopy(f)(1.0, times=5)) == 5.0

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import as_dtype, canonicalize
+from shardwise.base.dtypes import as_dtype, canonicalize, itemsize_bits
+from shardwise.base.small_integers import is_below_byte
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ops.elementwise import complex_loops
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -71,6 +72,10 @@ def _shift_right_arithmetic(x: Block, y: Block) -> Block:
     """Shift in copies of the sign bit from the left, for unsigned integers too."""
     if x.dtype.kind == "i":
         return np.right_shift(x, y)
+    if is_below_byte(x.dtype):  # the sign bit moves to that of a byte, and back
+        missing = np.uint8(8 - itemsize_bits(x.dtype))
+        wide = (x.view(np.uint8) << missing).view(np.int8) >> missing.view(np.int8)
+        return np.right_shift(wide, y.astype(np.int8)).astype(x.dtype)
     signed = np.dtype(f"i{x.dtype.itemsize}")
     return np.right_shift(x.view(signed), y.view(signed)).view(x.dtype)
 
@@ -262,7 +267,7 @@ shift_right_logical_p = elementwise_op(
     "shift_right_logical", _shift_right_logical, "iu", "iu", raw=True, emit=ir.SHIFT_RIGHT_LOGICAL
 )
 shift_right_arithmetic_p = elementwise_op(
-    "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", emit=ir.SHIFT_RIGHT_ARITHMETIC
+    "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", raw=True, emit=ir.SHIFT_RIGHT_ARITHMETIC
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.small_integers import by_bytes, is_below_byte
 from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import elementwise_error, specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
@@ -226,6 +227,8 @@ def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedAr
 @functools.cache
 def _clamp_of(dtype: Any) -> Callable[[Block, Block, Block], Block]:
     """The kernel for blocks of `dtype`."""
+    if is_below_byte(dtype):
+        return by_bytes(_clamp)
     maximum, minimum = extrema.function("max", dtype), extrema.function("min", dtype)
     simple = not extrema.has_signs(dtype)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_gather import all_gather_op
@@ -21,7 +22,7 @@ from shardwise.ops.reductions.associative_scan import associative_scan
 from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import do, later
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, in_bytes, is_below_byte, operand
+from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import own_factors
 from shardwise.runtime.copies import copied

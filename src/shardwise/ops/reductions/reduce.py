@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
+from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -41,7 +42,7 @@ from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, in_bytes, is_below_byte, operand
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.joining import concatenate

@@ -46,13 +46,20 @@ def as_value(x: Any) -> Array | Literal:
         return literal(x)
     if isinstance(x, np.ndarray):
         return _make_array[0](x)
-    convert = getattr(x, "__jax_array__", None)
-    if convert is not None:
-        return as_value(convert())
+    if hasattr(x, "__jax_array__"):
+        return as_value(own_array(x))
     raise TypeError(
         f"Argument {x!r} of type {type(x)} is not a valid JAX type: expected an array or a scalar. Wrap lists with "
         "jnp.asarray first."
     )
+
+
+def own_array(x: Any) -> Any:
+    """What `x.__jax_array__()` gives: an array or a scalar. Raises TypeError for another object, which might name itself again."""
+    value = x.__jax_array__()
+    if isinstance(value, (Array, Literal, np.ndarray, *_SCALARS)):
+        return value
+    raise TypeError(f"__jax_array__() of {type(x)} gave {type(value)}: expected an array or a scalar.")
 
 
 def wide_int(x: Any, dtype: DType) -> Any:

@@ -14,8 +14,9 @@ import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
-from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype, itemsize_bits
+from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
 from shardwise.base.errors import about
+from shardwise.base.small_integers import by_bytes, is_below_byte
 from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import Pushes, along, back
@@ -221,27 +222,6 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
     return [b if b.ndim == ndim else b.reshape(b.shape + (1,) * (ndim - b.ndim)) for b in blocks]
 
 
-@functools.cache
-def is_below_byte(dtype: Any) -> bool:
-    """Whether `dtype` is an integer of fewer bits than a byte, for which NumPy has hardly any loops."""
-    return dtype_kind(dtype) in "iu" and itemsize_bits(dtype) < 8
-
-
-def in_bytes(x: Block) -> Block:
-    """Integers below a byte as int8 or uint8."""
-    return x.astype(np.int8 if dtype_kind(x.dtype) == "i" else np.uint8) if is_below_byte(x.dtype) else x
-
-
-def _in_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of integers below a byte: computed in int8 or uint8, and cut to their bits."""
-
-    def wide(*blocks: Block) -> Block:
-        out = np.asarray(function(*map(in_bytes, blocks)))
-        return out if out.dtype.kind == "b" else out.astype(next(b.dtype for b in blocks if is_below_byte(b.dtype)))
-
-    return wide
-
-
 def elementwise_op(
     name: str,
     ufunc: Callable[..., Any],
@@ -260,7 +240,7 @@ def elementwise_op(
 
     def ufunc_of(*dtypes: Any) -> Any:
         chosen = ufunc if choose is None else choose(*dtypes)
-        return chosen if raw or not any(map(is_below_byte, dtypes)) else _in_bytes(chosen)
+        return chosen if raw or not any(map(is_below_byte, dtypes)) else by_bytes(chosen)
 
     def kernel(env: Env, *blocks: Block) -> Block:
         return ufunc_of(*[b.dtype for b in blocks])(*aligned(env, blocks))

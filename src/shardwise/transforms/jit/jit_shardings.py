@@ -32,6 +32,9 @@ class Unspecified:
     def __repr__(self) -> str:
         return "UnspecifiedValue"
 
+    def __reduce__(self) -> str:
+        return "UNSPECIFIED"  # copied options hold the same one
+
 
 UNSPECIFIED = Unspecified()
 

@@ -19,7 +19,7 @@ from shardwise.base.events import TRACED, record_event_duration_secs
 from shardwise.base.signatures import P, Q, R
 from shardwise.base.tracebacks import filtered
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
-from shardwise.base.wrapping import copy_identity, name_of
+from shardwise.base.wrapping import copy_identity, importable_name, name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
 from shardwise.engine.data_free import DataFree, UserCall
@@ -101,6 +101,10 @@ class JitWrapped(Generic[P, R]):
             return f"<PjitFunction of {vars(self)['__wrapped__']!r}>"
         except Exception:  # the function's own repr fails, or was removed
             return "<PjitFunction>"
+
+    def __reduce__(self) -> Any:
+        # Like a function where a module has it; otherwise the function and the options, without what was compiled.
+        return importable_name(self) or (wrap, (self._fun, self._options))
 
     @property
     def __signature__(self) -> inspect.Signature:
