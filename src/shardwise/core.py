@@ -15,6 +15,7 @@ from shardwise.ir import ShapedArray as ShapedArray
 from shardwise.ir import Trace as Trace
 from shardwise.ir import Tracer as Tracer
 from shardwise.ir import Var as Var
+from shardwise.ir import is_concrete as is_concrete
 from shardwise.ops.rules.convert import as_value
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr as ClosedJaxpr
 from shardwise.transforms.programs.jaxpr_views import DropVar as DropVar
@@ -41,13 +42,6 @@ def get_aval(x: Any) -> ShapedArray:
 pytype_aval_mappings: dict[type, Any] = dict.fromkeys(
     (Array, np.ndarray, np.generic, bool, int, float, complex), get_aval
 )
-
-
-def is_concrete(x: Any) -> bool:
-    """Whether the value of `x` is known now: it is no tracer, or one of a derivative of a known value."""
-    while hasattr(type(x), "primal"):
-        x = x.primal
-    return not isinstance(x, Tracer)
 
 
 def is_constant_dim(d: Any) -> bool:

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 
 _EMPTY: Any = object()
@@ -210,16 +211,18 @@ def cache(call: Callable[..., Any], *, explain: Any = None) -> Callable[..., Any
     `explain` is never called: jax_explain_cache_misses speaks of `jit` alone.
     """
     del explain
-    seen: dict[Hashable, tuple[Any, list[Any]]] = {}
+    seen: Bounded[Hashable, tuple[Any, list[Any]]] = Bounded()
+    at_clear(seen.clear)
 
     @functools.wraps(call)
     def cached(fun: WrappedFun, *args: Any) -> Any:
         key = (fun, args, context_token())
-        if key not in seen:
+        found = seen.get(key)
+        if found is None:
             result = call(fun, *args)
             seen[key] = result, [s.val if s else _EMPTY for s in (s or Store() for s in fun.stores)]
             return result
-        result, values = seen[key]
+        result, values = found
         for store, value in zip(fun.stores, values, strict=True):
             if store is not None and value is not _EMPTY and not store:
                 store.store(value)

@@ -31,6 +31,7 @@ from shardwise.runtime.memory import is_pooled, pool
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding import device as _device
 from shardwise.sharding.backend import default_device
+from shardwise.sharding.context import tracing
 from shardwise.sharding.formats import Format, format_of
 
 _GUARD = config.setting("jax_transfer_guard_host_to_device")
@@ -453,8 +454,11 @@ def unguarded() -> bool:
 def _guard_transfer(value: Ndarray, guard: str) -> None:
     """Apply transfer_guard to a host value that enters: it may allow only explicit transfers (device_put, jnp.array), or none.
 
-    On one process the CPU devices share the host's memory: there are no other transfers to guard.
+    On one process the CPU devices share the host's memory: there are no other transfers to guard. A constant of a program that is
+    being traced is part of the program.
     """
+    if tracing.get():
+        return
     shown = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
     if guard.startswith("log"):
         import logging
@@ -487,6 +491,9 @@ def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
     if platform not in (None, "cpu"):
         raise ValueError(f"live_arrays: platform {platform!r} is not present; use 'cpu' or leave it out.")
     return [x for x in gc.get_objects() if type(x) is ArrayImpl and hasattr(x, "_sig") and not x.is_deleted()]
+
+
+_device.install_kept(arrays=live_arrays)
 
 
 def _memory_stats() -> dict[str, Any]:

@@ -59,13 +59,16 @@ from shardwise.ir.trace import eval_program as eval_program
 from shardwise.ir.trace import infer_types as infer_types
 from shardwise.ir.trace import install_eager as install_eager
 from shardwise.ir.trace import install_primitives as install_primitives
+from shardwise.ir.trace import is_concrete as is_concrete
 from shardwise.ir.trace import is_eager as is_eager
 from shardwise.ir.trace import not_concrete as not_concrete
+from shardwise.ir.trace import primal_of as primal_of
 from shardwise.ir.trace import recording_trace as recording_trace
 from shardwise.ir.trace import splice as splice
 from shardwise.ir.trace import trace_program as trace_program
 from shardwise.ir.trace import tracing as tracing
 from shardwise.ir.trace import unexpected_tracer as unexpected_tracer
+from shardwise.ir.types import ReferenceType as ReferenceType
 from shardwise.ir.types import ShapedArray as ShapedArray
 from shardwise.ir.value import Array as Array
 from shardwise.ir.value import Literal as Literal

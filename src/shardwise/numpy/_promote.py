@@ -28,7 +28,7 @@ from shardwise.base.errors import about
 from shardwise.base.tracebacks import user_stacklevel
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import place_created
-from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal, not_concrete
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, is_concrete, literal, not_concrete, primal_of
 from shardwise.ir.explicit import elementwise_error
 from shardwise.lax import adaptive as lax
 from shardwise.ops.elementwise.casts import convert as convert
@@ -149,6 +149,8 @@ def sequence(name: str, xs: Any) -> list[Any]:
 
 def concrete(x: Any, what: str) -> np.ndarray[Any, Any]:
     """The value of `x` as a NumPy array; ConcretizationTypeError, which names the operation, if `x` is traced."""
+    if isinstance(x, Tracer) and is_concrete(x):
+        x = primal_of(x)
     if isinstance(x, Tracer):
         raise not_concrete(
             x,

@@ -54,28 +54,27 @@ def _rows_and_columns(n: int, m: int, dtype: Any = _INT32) -> tuple[Array, Array
     return _numbers(n, m, 0, dtype), _numbers(n, m, 1, dtype)
 
 
-def _offset(n: int, m: int, k: Any) -> Value:
-    """The number of a diagonal as int32; the one next to the matrix for all that lie farther away."""
-    if type(k) is int:
-        return value("offset", np.int32(min(max(k, -n), m)))
+def _offset(k: Any, n: int, m: int) -> Value:
+    """The offset of a diagonal of an n x m matrix; beyond its corners all are alike."""
+    k = max(-n, min(k, m)) if type(k) is int else k
     v = value("offset", k)
     if v.ndim or not is_integer(v.dtype):
         raise TypeError(f"the offset k of a diagonal must be an integer, got {k!r}.")
-    if v.dtype.itemsize >= 4 and v.dtype != _INT32:
+    if v.dtype.itemsize >= 4 and v.dtype != _INT32:  # whose upper bits int32 would lose
         v = lax.clamp(np.array(0 if v.dtype.kind == "u" else -n, v.dtype), v, np.array(m, v.dtype))
     return astype(v, _INT32)
 
 
 def _triangle(n: int, m: int, k: Any) -> Array:
     """bool[n, m]: at and below the k-th diagonal."""
-    rows = lax.add(_numbers(n, m, 0), _offset(n, m, k))
+    rows = lax.add(_numbers(n, m, 0), _offset(k, n, m))
     return lax.ge(rows, _numbers(n, m, 1))
 
 
 def _diagonal_mask(n: int, m: int, k: Any) -> Array:
     """bool[n, m]: on the k-th diagonal."""
     rows, columns = _rows_and_columns(n, m)
-    return lax.eq(lax.add(rows, _offset(n, m, k)), columns)
+    return lax.eq(lax.add(rows, _offset(k, n, m)), columns)
 
 
 # -- matrices --------------------------------------------------------------------------------------------------

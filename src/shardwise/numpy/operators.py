@@ -18,6 +18,7 @@ from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, Literal, Op, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy import binary, bits, predicates, unary
+from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, astype, canonical_axis, is_bool, is_complex, number
 from shardwise.numpy.at import at
 from shardwise.numpy.creation import array
@@ -43,9 +44,9 @@ _REALS = _INTS | _FLOATS
 def _foreign(x: Array, other: Any, symbol: str, reflected: bool = False) -> bool:
     """Whether `other`, the left operand of a `reflected` operator, must use its own operators.
 
-    TypeError for containers, whose operators mean something else.
+    TypeError for containers, whose operators mean something else; subclasses, such as named tuples, may have operators for arrays.
     """
-    if isinstance(other, _REJECTED):
+    if type(other) in _REJECTED:
         left, right = (other, x) if reflected else (x, other)
         raise TypeError(
             f"unsupported operand type(s) for {symbol}: {type(left).__name__!r} and {type(right).__name__!r}. "
@@ -86,6 +87,18 @@ def _operators(symbol: str, op: Op, direct: frozenset[Any], general: Callable[[A
         return general(other, self)
 
     return forward, reflected
+
+
+def _contains(self: Array, item: Any) -> bool:
+    """Whether the one-dimensional array has this scalar as an element."""
+    if item is None or isinstance(item, str):
+        raise TypeError(f"Array.__contains__: unsupported operand type {type(item)}.")
+    item = checked("Array.__contains__", item)
+    if self.ndim != 1:
+        raise ValueError(f"Array.__contains__: search array must be one-dimensional, got shape {self.shape}.")
+    if item.ndim:
+        raise ValueError(f"Array.__contains__: query value must be a scalar, got shape {item.shape}.")
+    return bool(predicates.equal(self, item).any())
 
 
 def _general_operators(symbol: str, general: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
@@ -341,6 +354,7 @@ def _install_methods(cls: type) -> None:
         setattr(cls, name, function)
     cls.__getitem__ = getitem
     cls.__iter__ = iterate
+    cls.__contains__ = _contains
     cls.__len__ = _tracer_len
     for name, getter in (
         ("T", _transpose),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import default_dtype, dtype_of, lattice_result_type
+from shardwise.base.dtypes import default_dtype, dtype_of, is_key_dtype, lattice_result_type
 from shardwise.ir import Array, Op, bind, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._documented import named
@@ -248,7 +248,7 @@ def iscomplexobj(x: Any) -> bool:
     try:
         return is_complex(dtype_of(x))
     except TypeError:
-        return np.iscomplexobj(x)
+        return any(iscomplexobj(v) for v in x) if isinstance(x, list | tuple) else np.iscomplexobj(x)
 
 
 def isrealobj(x: Any) -> bool:
@@ -281,6 +281,8 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     Array([ True,  True], dtype=bool)
     """
     x, y = promote("isclose", a, b)
+    if is_key_dtype(x.dtype):
+        return equal(x, y)
     x, y = astype(x, x.dtype), astype(y, y.dtype)
     if not is_inexact(x.dtype):
         if not is_bool(x.dtype):

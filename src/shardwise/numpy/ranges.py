@@ -334,6 +334,8 @@ class _Grid:
         if isinstance(key, slice):
             return _step(key)
         sides = [_step(k) for k in key]
+        if not sides:
+            return [] if self.sparse else as_array(np.zeros(0, default_dtype("i")))
         dtype = result_type(*sides)
         grid = meshgrid(*[astype(x, dtype) for x in sides], indexing="ij", sparse=self.sparse)
         return grid if self.sparse else lax.concatenate([lax.expand_dims(x, (0,)) for x in grid], 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import default_dtype
+from shardwise.base.dtypes import default_dtype, iinfo, result_type
 from shardwise.ir import Array, Tracer, bind, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -389,7 +389,7 @@ def ravel_multi_index(
     Args:
         mode: for indices out of range: 'raise' needs concrete ones, 'wrap' takes the remainder, 'clip' clamps, 'ignore' counts on.
         order: 'C' or 'F': row-major or column-major.
-        dtype: the result's; by default the default integer.
+        dtype: the result's; by default that of the indices.
 
     Raises:
         AssertionError: `multi_index` and `dims` differ in length.
@@ -404,10 +404,15 @@ def ravel_multi_index(
         raise AssertionError(
             f"ravel_multi_index: multi_index has {len(parts)} arrays, but dims has {len(sizes)} sizes."
         )
-    wanted = requested("ravel_multi_index", dtype) or default_dtype("i")
     for part in parts:
         if not is_integer(part.dtype):
             raise ValueError(f"ravel_multi_index takes integers, got {part.dtype}.")
+    wanted = requested("ravel_multi_index", dtype) or result_type(int, *parts)
+    if math.prod(sizes) - 1 > iinfo(wanted).max:
+        raise ValueError(
+            f"ravel_multi_index: indices into {math.prod(sizes)} elements do not fit {wanted}. Pass a wider dtype, for example "
+            "dtype='int32'."
+        )
     if mode == "raise":
         for part, n in zip(parts, sizes, strict=True):
             known = concrete(part, "the indices of ravel_multi_index with mode='raise'")

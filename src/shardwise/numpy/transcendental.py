@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.renamed import renamed
-from shardwise.ir import Array
+from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     astype,
@@ -110,7 +110,7 @@ def sinc(x: Any, /) -> Array:
     (v,) = promote_inexact(value("sinc", x))
     zero = lax.eq(v, zero_like(v))
     angle = where_(zero, constant(v, 1), lax.mul(v, constant(v, np.pi)))
-    return weak_if_scalar(where_(zero, constant(v, 1), lax.div(lax.sin(angle), angle)))
+    return weak_if_scalar(where_(zero, bind(one.sinc_at_zero_p, v, order=0), lax.div(lax.sin(angle), angle)))
 
 
 # The derivative is the function of order 1.

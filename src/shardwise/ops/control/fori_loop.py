@@ -9,7 +9,7 @@ from shardwise.base import config
 from shardwise.base.dtypes import is_weak
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten
-from shardwise.ir import Tracer, literal
+from shardwise.ir import is_concrete, literal
 from shardwise.ops.control.scan import check_unroll, scan, scan_body
 from shardwise.ops.control.while_loop import while_loop
 from shardwise.ops.elementwise.binary import add
@@ -43,7 +43,7 @@ def fori_loop(
     if not callable(body_fun):
         raise TypeError(f"lax.fori_loop takes a function as its third argument, got {body_fun!r}.")
     dtype = _bounds_dtype(lower, upper)
-    if not isinstance(lower, Tracer) and not isinstance(upper, Tracer):
+    if is_concrete(lower) and is_concrete(upper):
         return _counted(int(lower), int(upper), body_fun, init_val, 1 if unroll is None else unroll)
     if unroll not in (None, False, 1):
         raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically known.")

@@ -259,7 +259,7 @@ or_p = elementwise_op("or", np.bitwise_or, "biu", "biu", emit=ir.OR)
 xor_p = elementwise_op("xor", np.bitwise_xor, "biu", "biu", emit=ir.XOR)
 shift_left_p = elementwise_op("shift_left", np.left_shift, "iu", "iu", emit=ir.SHIFT_LEFT)
 shift_right_logical_p = elementwise_op(
-    "shift_right_logical", _shift_right_logical, "iu", "iu", emit=ir.SHIFT_RIGHT_LOGICAL
+    "shift_right_logical", _shift_right_logical, "iu", "iu", raw=True, emit=ir.SHIFT_RIGHT_LOGICAL
 )
 shift_right_arithmetic_p = elementwise_op(
     "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", emit=ir.SHIFT_RIGHT_ARITHMETIC

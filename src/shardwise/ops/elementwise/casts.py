@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.config import config
-from shardwise.base.dtypes import finfo, is_key_dtype, itemsize_bits, physical
+from shardwise.base.dtypes import default_dtype, finfo, is_key_dtype, itemsize_bits, physical
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.key_uses import HANDS_ON
@@ -145,13 +145,23 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     >>> lax.convert_element_type(jnp.array([1.7]), jnp.int32)
     Array([1], dtype=int32)
     """
-    value = _operand("convert_element_type", operand)
     dtype = requested_dtype(new_dtype, "convert_element_type")
+    value = _operand("convert_element_type", _whole(operand, dtype) if operand.__class__ is int else operand)
     refuse_complex_scalar("lax.convert_element_type", operand, dtype)
     if isinstance(value, Array) and value.dtype == dtype and not value.weak_type:
         return value
     warn_of_lost_part(value.dtype, dtype)
     return bind(convert_element_type_p, value, new_dtype=dtype, weak_type=False)
+
+
+def _whole(x: int, dtype: Any) -> Any:
+    """A Python int that no default integer holds, as `dtype`: as a number where that is a float, else its low bits."""
+    low, high = int_limits(default_dtype("i"))
+    if low <= x <= high:
+        return x
+    if dtype_kind(dtype) in "fc":
+        return np.asarray(float(x)).astype(dtype)
+    return np.asarray(x, np.uint64 if x > int_limits(np.dtype(np.int64))[1] else np.int64).astype(dtype)
 
 
 def refuse_complex_scalar(name: str, x: Any, dtype: Any) -> None:
@@ -207,16 +217,28 @@ def _bitcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _bitcast_kernel(env: Env, x: Block, *, new_dtype: Any) -> Block:
-    old, new = x.dtype.itemsize, new_dtype.itemsize
-    if itemsize_bits(x.dtype) < 8 or itemsize_bits(new_dtype) < 8:
-        if old == new:
-            return x.view(new_dtype)
-        raise NotImplementedError("bitcast_convert_type between 4-bit and wider types; cast to int8 first.")
+    old, new = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     if old == new:
         return x.view(new_dtype)
+    if min(old, new) < 8:
+        return _recut(x, old, new_dtype, new)
     if old > new:
         return np.ascontiguousarray(x).reshape(*x.shape, 1).view(new_dtype)
     return np.ascontiguousarray(x).view(new_dtype)[..., 0]
+
+
+def _recut(x: Block, old: int, dtype: Any, new: int) -> Block:
+    """Elements of `old` bits as elements of `new` bits, one of which takes a byte of memory although it has fewer bits."""
+    in_memory = np.unpackbits(np.ascontiguousarray(x)[..., None].view(np.uint8), axis=-1, bitorder="little")
+    bits = in_memory[..., :old]
+    bits = bits.reshape(*x.shape, old // new, new) if old > new else bits.reshape(*x.shape[:-1], x.shape[-1] * old)
+    if new >= 8:
+        return np.packbits(bits, axis=-1, bitorder="little").view(dtype)[..., 0]
+    codes = np.packbits(bits, axis=-1, bitorder="little")[..., 0]
+    if dtype_kind(dtype) == "i":
+        sign = 1 << new - 1
+        return ((codes.astype(np.int8) ^ sign) - sign).astype(dtype)
+    return codes.view(dtype)
 
 
 bitcast_convert_type_p = define_op(

@@ -53,7 +53,6 @@ sin = _defined(np.sin, _first_is_finite)
 tan = _defined(np.tan, lambda real, imag: np.isfinite(real) | ~np.isfinite(imag))
 absolute = _defined(np.absolute, _no_nan)
 log = _defined(np.log, _no_nan)
-log1p = _defined(np.log1p, _no_nan)
 _less_one = _defined(np.expm1, _second_is_finite)
 
 
@@ -63,6 +62,40 @@ def expm1(x: Block) -> Block:
     out.real += 0
     np.copyto(out.imag, x.imag, where=x.imag == 0)
     return out
+
+
+def _log1p_near_one(x: Block) -> Block:
+    """`np.log1p` of finite numbers, with all digits where 1 + x has a modulus near 1.
+
+    The square of that modulus less one is 2 real + real**2 + imag**2, which float64 holds well enough for complex64; for complex128 the
+    rounding errors of the squares and sums are added.
+    """
+    out: Any = np.asarray(np.log1p(x))
+    a, b = x.real.astype(np.float64), x.imag.astype(np.float64)
+    with np.errstate(all="ignore"):
+        terms = [2 * a, *_square_and_rest(a), *_square_and_rest(b)]
+        excess, lost = terms[0], np.zeros_like(a)
+        for term in terms[1:]:
+            total = excess + term
+            back = total - excess
+            lost += (excess - (total - back)) + (term - back)
+            excess = total
+        excess = excess + lost
+        np.copyto(out.real, 0.5 * np.log1p(excess), where=(np.abs(excess) < 0.5) & (np.abs(a) < 3), casting="same_kind")
+    return out
+
+
+def _square_and_rest(a: Block) -> Parts:
+    """a * a, and its rounding error (Dekker's product)."""
+    square = a * a
+    high = a * 134217729.0
+    high = high - (high - a)
+    low = a - high
+    return square, ((high * high - square) + 2 * high * low) + low * low
+
+
+_log1p_near_one.__name__ = "log1p"
+log1p = _defined(_log1p_near_one, _no_nan)
 
 
 def _cut_along(part: str, ufunc: Any, where: Callable[[Block, Block], Block]) -> Callable[[Block], Block]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import elementwise_error, specs_from_rule
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.derivative import along, do, filled, is_linear, spread, unbroadcast
@@ -138,6 +138,45 @@ select_n_p = define_op(
     shown=Shown(parts=_select_parts),
     jvp=_select_jvp,
     transpose=_select_transpose,
+)
+
+
+# -- operands of branches that were not taken ----------------------------------------------------------------------------
+
+
+def _guarded_type(taken: ShapedArray, x: ShapedArray) -> ShapedArray:
+    return x
+
+
+def _guarded_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    taken, x = primals
+    out, t = bind(guarded_p, taken, x), tangents[1]
+    return out, None if t is None else spread(do.select_n(taken, 0, t), out.aval)
+
+
+def _guarded_parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    taken, x = values
+    shape = x.aval.shape
+    still = do.stop_gradient(x)
+    if x.aval.mesh is not None:
+        return bind(select_n_p, taken, still, x)
+    return bind(select_n_p, _wide(taken, shape), still, x)
+
+
+def _unguarded(eqn: Equation) -> Equation:
+    """In a program to be compiled nothing more is differentiated."""
+    return Equation(find_op("copy"), eqn.inputs[1:], eqn.outputs, {}, eqn.source)
+
+
+# `x`, whose derivative is zero where not `taken`, whatever slope comes back: infinity and NaN included.
+guarded_p = define_op(
+    "guarded",
+    type_rule=_guarded_type,
+    kernel=lambda env, taken, x: x,
+    explicit=lambda in_types, out_types, params, rule: (in_types[1].spec,),
+    shown=Shown(parts=_guarded_parts),
+    jvp=_guarded_jvp,
+    static=_unguarded,
 )
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Op, bind
+from shardwise.ir import Array, Emit, Op, bind, define_op
 from shardwise.ops.elementwise import complex_loops, complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.accuracy import check_accuracy
 from shardwise.ops.elementwise.by_dtype import by_dtype
-from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.derivative import along, do
 from shardwise.ops.rules.operands import Block, elementwise_op, operand
 
 __all__ = [
@@ -159,6 +159,21 @@ cbrt_p = _transcendental(
 )
 logistic_p = _transcendental(
     "logistic", _logistic, "fc", emit=ir.LOGISTIC, push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y)))
+)
+
+
+def _sinc_slope(order: int) -> float:
+    """The derivative of this order of ``sin(pi x) / (pi x)`` at zero."""
+    return 0.0 if order % 2 else (-1) ** (order // 2) * math.pi**order / (order + 1)
+
+
+# That derivative, whatever `x`: for elements that are zero, where the quotient has none.
+sinc_at_zero_p = define_op(
+    "sinc_at_zero",
+    type_rule=lambda x, *, order: x,
+    kernel=lambda env, x, *, order: np.full_like(x, _sinc_slope(order)),
+    emit=Emit(lambda w, x, *, order: w.like(_sinc_slope(order), x), "f"),
+    jvp=along("sinc_at_zero", lambda t, y, x, *, order: do.mul(t, do.sinc_at_zero(x, order=order + 1))),
 )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import as_dtype
-from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
+from shardwise.base.dtypes import as_dtype, itemsize_bits
+from shardwise.ir import Array, Equation, Literal, ShapedArray, Shown, bind, define_op, literal
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.by_dtype import by_dtype
@@ -67,7 +67,7 @@ def _conj_type(x: ShapedArray) -> ShapedArray:
 
 
 def _unsigned(x: Block) -> Block:
-    return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
+    return x if x.dtype.kind == "u" else x.view(f"u{x.dtype.itemsize}")
 
 
 def _population_count(x: Block) -> Block:
@@ -75,7 +75,7 @@ def _population_count(x: Block) -> Block:
 
 
 def _clz(x: Block) -> Block:
-    bits = 8 * x.dtype.itemsize
+    bits = itemsize_bits(x.dtype)
     u = _unsigned(x)
     if bits == 64:
         high, low = (u >> np.uint64(32)), (u & np.uint64(0xFFFFFFFF))
@@ -182,10 +182,11 @@ conj_p = define_op(
     emit=ir.CONJ,
     jvp=along("conj", lambda t, y, x: do.conj(t)),
     transpose=back(_conj_pull),
+    shown=Shown(change=lambda eqn, shown: {"input_dtype": eqn.inputs[0].aval.dtype}),
 )
 not_p = elementwise_op("not", np.invert, "biu", emit=ir.NOT)
-population_count_p = elementwise_op("population_count", _population_count, "iu", emit=ir.POPULATION_COUNT)
-clz_p = elementwise_op("clz", _clz, "iu", emit=ir.CLZ)
+population_count_p = elementwise_op("population_count", _population_count, "iu", raw=True, emit=ir.POPULATION_COUNT)
+clz_p = elementwise_op("clz", _clz, "iu", raw=True, emit=ir.CLZ)
 
 
 class RoundingMethod(enum.IntEnum):

@@ -21,7 +21,7 @@ from shardwise.ops.reductions.associative_scan import associative_scan
 from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import do, later
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, in_bytes, is_below_byte, operand
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import own_factors
 from shardwise.runtime.copies import copied
@@ -115,6 +115,8 @@ def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
     """The running reduction along `dim` in the block's own dtype; narrow floats accumulate in float32."""
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
         return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
+    if is_below_byte(x.dtype):
+        return accumulate(running, in_bytes(x), dim, reverse).astype(x.dtype)
     found = accumulated(running, x, dim, reverse)
     if found is not None:
         return found

@@ -27,15 +27,17 @@ from shardwise.ir import (
 )
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.op import Params, Types
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
 from shardwise.ops.products.im2col import spread_out
 from shardwise.ops.reductions.initial import initial_value
+from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, in_bytes
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.even_windows import Place, even_windows
 from shardwise.ops.shapes.pieces import pad, slice
@@ -177,7 +179,8 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         dtype = x.dtype
         narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
         fill = MONOIDS[reduction].identity(dtype)
-        x = spread_out(x, env.lead, padding, base_dilation, fill, np.dtype(np.float32) if narrow else dtype)
+        wide = np.dtype(np.float32) if narrow else in_bytes(np.empty(0, dtype)).dtype
+        x = spread_out(x, env.lead, padding, base_dilation, fill, wide)
         steps = zip(window_dimensions, window_strides, window_dilation, strict=True)
         # Largest strides first: they leave the fewest elements for the other dims.
         for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
@@ -186,7 +189,7 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         # Sums begin with 0.0, so that they are never -0.0.
         if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":
             x = np.add(x, np.zeros((), x.dtype), out=x)
-        return x.astype(dtype) if narrow else x
+        return x if x.dtype == dtype else x.astype(dtype)
 
     return kernel
 
@@ -412,7 +415,19 @@ def reduce_window(
     _check_window(
         values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
     )
-    return tree_unflatten(tree, [strong(x) for x in _typed_slices(program, consts, values, starts, params)])
+    if SHOWING.get() and not consts:
+        found = bind(_reduce_window_p, *values, *starts, consts=(), jaxpr=program, **params)
+    else:
+        found = _typed_slices(program, consts, values, starts, params)
+    return tree_unflatten(tree, [strong(x) for x in found])
+
+
+def _window_body(*values: Any, jaxpr: Program, consts: tuple[Any, ...], **params: Any) -> list[Any]:
+    half = len(values) // 2
+    return _typed_slices(jaxpr, list(consts), list(values[:half]), list(values[half:]), params)
+
+
+_reduce_window_p = define_shown("reduce_window", _window_body, several=True)
 
 
 def _trace(computation: Callable[..., Any], tree: Any, values: Sequence[Value]) -> tuple[Program, list[Any]]:

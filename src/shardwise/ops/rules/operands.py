@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
-from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
+from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype, itemsize_bits
 from shardwise.base.errors import about
 from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.rules.convert import as_value
@@ -221,6 +221,27 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
     return [b if b.ndim == ndim else b.reshape(b.shape + (1,) * (ndim - b.ndim)) for b in blocks]
 
 
+@functools.cache
+def is_below_byte(dtype: Any) -> bool:
+    """Whether `dtype` is an integer of fewer bits than a byte, for which NumPy has hardly any loops."""
+    return dtype_kind(dtype) in "iu" and itemsize_bits(dtype) < 8
+
+
+def in_bytes(x: Block) -> Block:
+    """Integers below a byte as int8 or uint8."""
+    return x.astype(np.int8 if dtype_kind(x.dtype) == "i" else np.uint8) if is_below_byte(x.dtype) else x
+
+
+def _in_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of integers below a byte: computed in int8 or uint8, and cut to their bits."""
+
+    def wide(*blocks: Block) -> Block:
+        out = np.asarray(function(*map(in_bytes, blocks)))
+        return out if out.dtype.kind == "b" else out.astype(next(b.dtype for b in blocks if is_below_byte(b.dtype)))
+
+    return wide
+
+
 def elementwise_op(
     name: str,
     ufunc: Callable[..., Any],
@@ -228,21 +249,28 @@ def elementwise_op(
     result: DTypeMap | None = None,
     push: Pushes | None = None,
     pull: Pushes | None = None,
+    raw: bool = False,
     **fields: Any,
 ) -> Op:
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` define its derivative (see `derivative`).
 
-    `fields` are further fields of `Op`.
+    `raw`: it takes the bits of integers below a byte as they lie in memory, and gives such. `fields` are further fields of `Op`.
     """
+    choose: Callable[..., Any] | None = fields.pop("ufunc_of", None)
+
+    def ufunc_of(*dtypes: Any) -> Any:
+        chosen = ufunc if choose is None else choose(*dtypes)
+        return chosen if raw or not any(map(is_below_byte, dtypes)) else _in_bytes(chosen)
 
     def kernel(env: Env, *blocks: Block) -> Block:
-        return ufunc(*aligned(env, blocks))
+        return ufunc_of(*[b.dtype for b in blocks])(*aligned(env, blocks))
 
     return define_op(
         name,
         type_rule=elementwise_type(name, *accepts, result=result),
         kernel=kernel,
         ufunc=ufunc,
+        ufunc_of=ufunc_of,
         jvp=None if push is None else along(name, push),
         transpose=None if pull is None else back(pull),
         **fields,

@@ -6,7 +6,7 @@ the others. If elements of a vmap choose different branches, all branches run an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,10 @@ from shardwise.ir.op import Params
 from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import interned, separate
 from shardwise.ops.control.cond import cond_p
-from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.elementwise.selection import guarded_p, select_n_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.derivative import do, filled, scalar
+from shardwise.ops.rules.operands import dtype_kind
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.bodies.derived_bodies import (
     alive,
@@ -225,8 +226,28 @@ def cond_batch(
         a.aval.mesh is not None or exchanges(b, axis_name) for a in args for b in branches
     ):
         return _one_after_the_other(size, axis_name, which, args, dims[1:], branches, updated), out_dims
-    cases = [eval_program(m.program, [*m.consts, *(map(shared, args) if i else args)]) for i, m in enumerate(made)]
+    cases = [
+        eval_program(m.program, [*m.consts, *_guarded(which, i, map(shared, args) if i else args, dims[1:])])
+        for i, m in enumerate(made)
+    ]
     return [_selected_whole(size, which, column) for column in zip(*cases, strict=True)], out_dims
+
+
+def _guarded(which: Any, number: int, args: Iterable[Any], dims: Sequence[int | None]) -> list[Any]:
+    """The operands of branch `number`. Elements that take another one get no slope from it: it may be infinite there, or NaN.
+
+    Operands that the elements share stay as they are: one per element would make products of matrices products of vectors.
+    """
+    going: Any = None
+    out: list[Any] = []
+    for x, dim in zip(args, dims, strict=True):
+        if dim is not None and dtype_kind(x.aval.dtype) in "fc":
+            going = do.eq(which, scalar(number, which.dtype)) if going is None else going
+            shape = [1] * x.ndim
+            shape[dim] = which.shape[0]
+            x = bind(guarded_p, going if x.ndim == 1 else reshape(going, tuple(shape)), x)
+        out.append(x)
+    return out
 
 
 def _selected_whole(size: int, which: Any, cases: Sequence[Any]) -> Any:
@@ -269,6 +290,8 @@ def _one_after_the_other(
         mapped = (*[None] * len(held.consts), 0, *places)
         step: Made = batched_body(held.program, size, axis_name, mapped, types, SPMD_AXES.get(), (True,) * len(updated))
         given = [shared(a) if number and a is old else a for a, old in zip(current, args, strict=True)]
+        still = [None if i in updated else dim for i, dim in enumerate(places)]
+        given = _guarded(which, number, given, still)
         outs = eval_program(step.program, [*step.consts, *held.consts, going, *given])
         cases.append(outs)
         for out, i in zip(outs, updated, strict=True):
