@@ -174,10 +174,6 @@ class Tracer(Array):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
-<<<<<<< HEAD
-# What only values have. A tracer has the methods, so that `hasattr` says so; calling one raises.
-_CONCRETE_METHODS = frozenset("devices addressable_data unsafe_buffer_pointer tobytes is_deleted delete".split())
-=======
 def primal_of(x: Any) -> Any:
     """The value of which `x` is a tracer of derivatives; `x` if it is none."""
     while hasattr(type(x), "primal"):
@@ -190,7 +186,8 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(primal_of(x), Tracer)
 
 
->>>>>>> main
+# What only values have. A tracer has the methods, so that `hasattr` says so; calling one raises.
+_CONCRETE_METHODS = frozenset("devices addressable_data unsafe_buffer_pointer tobytes is_deleted delete".split())
 _CONCRETE_ONLY = frozenset(
     "addressable_shards global_shards committed is_fully_addressable is_fully_replicated".split()
 )
