@@ -66,11 +66,6 @@ class _Place:
 
     __slots__ = ()
 
-    @property
-    def recorded(self) -> bool:
-        """Whether what is read now is part of a program."""
-        raise NotImplementedError
-
     def held(self) -> Array:
         """The array."""
         raise NotImplementedError
@@ -118,8 +113,6 @@ class _Place:
         if place is not None and is_of_programs(index):
             return _shown(get_p, self, place, index)
         value = self.held()
-        if self.recorded:
-            value = as_array(convert(value, value.dtype, False))
         if not isinstance(index, EllipsisType):
             if is_static(index):
                 part_shape(value.shape, index)
@@ -155,7 +148,7 @@ class _Place:
             )
         else:
             new = _with_part(held, index, given, how)
-        self.put(as_array(convert(new, held.dtype, False)))
+        self.put(as_array(convert(new, held.dtype, held.aval.weak_type)))
 
     @property
     def at(self) -> _Parts:
@@ -253,11 +246,6 @@ class RefView(View, _Place):
     def put(self, value: Array) -> None:
         """Write the part."""
         self._of.put(as_array(self._put(self._of.held(), value)))
-
-    @property
-    def recorded(self) -> bool:
-        """Whether what is read now is part of a program."""
-        return self._of.recorded
 
     def __repr__(self) -> str:
         return f"RefView({self.held()})"
@@ -375,7 +363,8 @@ class Ref(Reference, _Place):
 
     def taken(self) -> Array:
         """The array, for a compiled function that writes over it."""
-        return jnp.copy(self.held()) if self._shared else self.held()
+        value = self.held()
+        return as_array(convert(jnp.copy(value), value.dtype, value.aval.weak_type)) if self._shared else value
 
     def replace(self, value: Array) -> None:
         """Hold what a compiled function made."""

@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def published(monkeypatch):
     """The section of the benchmark."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("plan_published")
+    return importlib.import_module("planning.published")
 
 
 def error(published, step):

@@ -9,6 +9,7 @@ from ml_dtypes import bfloat16, float8_e4m3fn
 from shardwise.planner.efficiency import kernel_seconds, peak_flops, product_seconds, reach_of, stays_near
 from shardwise.planner.flops import Product, Work
 from shardwise.planner.machines import find
+from shardwise.planner.work import Lookups
 
 BF16 = np.dtype(bfloat16)
 
@@ -74,3 +75,16 @@ def test_on_chip_values_are_read_fast():
     idle = Work((), 0.0, 0.0)
     assert kernel_seconds(idle, 0, 1e9, chip).total < kernel_seconds(idle, 1e9, 0, chip).total / 10
     assert not stays_near(8, dataclasses.replace(chip, vmem_bytes=0))
+
+
+def test_processors_pack_operands_before_they_multiply():
+    chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0)
+    work = Work((matmul(64, 64, 64),), 0.0, 0.0)
+    apart = kernel_seconds(work, 0, 0, chip).total + kernel_seconds(Work((), 0.0, 0.0), 1e6, 0, chip).total
+    assert kernel_seconds(work, 1e6, 0, chip).total == pytest.approx(apart)
+
+
+def test_lookups_begin_late_and_take_time_for_each_place():
+    chip = dataclasses.replace(find("cpu-1x16").chip, lookups_overhead=1e-3, lookup=1e-5, element=1e-6)
+    took = kernel_seconds(Work((), 0.0, 0.0), 0, 0, chip, lookups=Lookups(10, 100))
+    assert took.total == pytest.approx(1e-3 + 10 * 1e-5 + 100 * 1e-6)

@@ -54,3 +54,30 @@ def test_a_small_loop_counts_all_its_rounds():
 
     (group,) = kernels(f, array(64))
     assert work_of(group.equations).transcendentals == 100 * 64
+
+
+def test_an_update_of_a_value_that_is_still_needed_copies_it():
+    places, rows = array(4), array(4, 1024)
+
+    def touched(f):
+        *_, update = kernels(f, X, places, rows)
+        return sum(update.passes[0].touched.values())
+
+    def write(x, i, rows):
+        return x.at[i.astype(int)].set(rows)
+
+    def write_over(x, i, rows):
+        return write(jnp.sort(x), i, rows)
+
+    assert touched(write) >= 2 * N  # an argument
+    assert touched(write_over) < N / 4  # dies with the update
+
+
+def test_places_that_are_looked_up_are_counted():
+    def lookups(f, *types):
+        return next(p.lookups for g in kernels(f, *types) for p in g.passes if any(p.lookups))
+
+    places = array(96)
+    assert lookups(lambda x, i: x[i.astype(int)], X, places) == (96, 0)
+    assert lookups(lambda x, i: x.at[i.astype(int)].add(1.0), X, places) == (96, 0)
+    assert lookups(lambda x, i: x[i.astype(int), i.astype(int)], X, places) == (0, 96)

@@ -6,7 +6,7 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--on",
         metavar="MACHINE",
-        required=True,
         help="a machine such as v5p-256 or h100-8x16, or a file that describes one",
     )
     parser.add_argument(
@@ -96,6 +95,10 @@ def _split_words(words: list[str], parser: argparse.ArgumentParser) -> tuple[lis
 def carry_out(options: argparse.Namespace) -> int:
     """Run the program that the options name without data, and show the plans."""
     program = Program.of(options)
+    if options.on is None:
+        raise UsageError(
+            "--on MACHINE is missing: for which machine? v5p-256, v6e-8x8, h100-8x16 and cpu-2x16 are some, 'here' is this one"
+        )
     check_writable(options)
     if options.layouts is not None and (not options.search or options.layouts < 1):
         raise UsageError(f"--layouts {options.layouts}: give --search and a number of layouts, at least one")
@@ -108,11 +111,13 @@ def carry_out(options: argparse.Namespace) -> int:
         run = planned.__enter__()
     except ValueError as error:
         raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"--on {options.on}: {error.strerror}") from None
     _spare_memory()
     found = ""
     plans: list[Plan] = []
     try:
-        status = run_observed(program, "plan")
+        status = run_observed(program, NAME, {MemoryError: _NO_MEMORY, ValueError: _devices_of(run.machine)})
         try:
             plans += run.plans()
         except ValueError as error:
@@ -158,12 +163,23 @@ def _spare_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def run_observed(program: Program, command: str) -> int:
-    """Run the program to its end, or for as many steps as are asked for, or until it is interrupted; the exit status."""
+def _devices_of(machine: Machine) -> str:
+    """What to do where a mesh or a batch does not fit the machine."""
+    return (
+        f"shardwise plan: jax.devices() are the {machine.devices} devices of {machine.name}. A mesh takes these or fewer, and a dim has to "
+        "divide by the size of the axes that split it; where the program expects others, name another machine behind --on."
+    )
+
+
+def run_observed(program: Program, command: str, advice: Mapping[type[Exception], str] | None = None) -> int:
+    """Run the program to its end, or for as many steps as are asked for, or until it is interrupted; the exit status.
+
+    `advice` is printed behind errors of a type.
+    """
     from shardwise.plan import StepsDone  # start-up time: it brings the whole engine
 
     try:
-        return run_to_end(program, {MemoryError: _NO_MEMORY} if command == NAME else None, ends_interrupted=False)
+        return run_to_end(program, advice, ends_interrupted=False)
     except StepsDone:
         return 0
     except KeyboardInterrupt:

@@ -196,7 +196,7 @@ class _Clock:
         work = work_of(part.equations)
         inside = math.fsum(n for v, n in part.touched.items() if v in near)
         far = math.fsum(part.touched.values()) - inside
-        took = kernel_seconds(work, far, inside, self.machine.chip, part.cached, copies)
+        took = kernel_seconds(work, far, inside, self.machine.chip, part.cached, copies, part.lookups)
         return copies * math.fsum(p.flops for p in work.products), copies * far, took
 
     def _with_rings(self, timed: _Timed, group: Group) -> _Timed:

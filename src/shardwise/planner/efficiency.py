@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shardwise.planner.flops import Product, Work
 from shardwise.planner.machine import Chip
+from shardwise.planner.work import NO_LOOKUPS, Lookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,17 @@ class Seconds:
 
 
 def kernel_seconds(
-    work: Work, far_bytes: float, near_bytes: float, chip: Chip, cached: float = 0.0, copies: int = 1
+    work: Work,
+    far_bytes: float,
+    near_bytes: float,
+    chip: Chip,
+    cached: float = 0.0,
+    copies: int = 1,
+    lookups: Lookups = NO_LOOKUPS,
 ) -> Seconds:
-    """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides. A CPU's cores are both units.
+    """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides.
+
+    A CPU's cores are both units, and pack the operands of products before they multiply: memory and products are one after the other.
 
     Args:
         work: what is computed.
@@ -78,6 +87,7 @@ def kernel_seconds(
         chip: the device.
         cached: bytes of rows that the kernel itself has just had in the cache; they are read while memory is.
         copies: for how many devices it runs, where one chip stands for several.
+        lookups: the places that a gather or scatter goes to.
     """
     reach = reach_of(chip)
     matrix = math.fsum(product_seconds(p, chip) for p in work.products)
@@ -91,10 +101,12 @@ def kernel_seconds(
     compute = copies * (matrix + vector if chip.platform == "cpu" else max(matrix, vector))
     if cached and chip.vmem_bandwidth:
         memory = max(memory, cached / chip.vmem_bandwidth)
-    memory *= copies
-    longest = max(compute, memory)
+    memory = copies * (memory + lookups.windows * chip.lookup + lookups.elements * chip.element)
+    longest = compute + memory if matrix and chip.platform == "cpu" else max(compute, memory)
     # What is all in on-chip memory starts at once; a kernel that reads or writes the memory first waits for it.
     overhead = chip.overhead if far_bytes or chip.platform != "tpu" else 0.0
+    if chip.lookups_overhead and any(lookups):
+        overhead = chip.lookups_overhead
     bound = "latency" if longest < overhead else "flops" if compute >= memory else "memory"
     return Seconds(longest + overhead, bound)
 
@@ -106,7 +118,7 @@ def product_seconds(product: Product, chip: Chip) -> float:
         return product.flops / rate / _wave_fill(product, chip)
     if chip.platform == "tpu":
         return 2.0 * product.batch * _padded(product, chip.tile) / rate
-    return product.flops / rate
+    return product.flops / rate + product.batch * chip.product_overhead
 
 
 def peak_flops(product: Product, chip: Chip) -> float:

@@ -7,33 +7,52 @@ In: the program of an `Executable`'s plan, where fused loops, products with what
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, is_update, region_of, unwrapped
 from shardwise.planner.passes import held_program, overwritable, passes_of
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.views import is_view, root_of, roots_of
-from shardwise.planner.work import Group, heaviest
+from shardwise.planner.work import Group, Pass, heaviest
 from shardwise.runtime.fused import fused
 
 _KINDS = {Role.LIGHT: "fused", Role.FOLD: "fused", Role.UPDATE: "move", Role.OFFLOAD: "move", Role.VIEW: "move"}
 
 
-def executed_groups(program: Program, sizes: Mapping[str, int]) -> tuple[Group, ...]:
-    """The kernels of a scheduled program in their order; `sizes` are those of the mesh axes.
+def executed_groups(program: Program, sizes: Mapping[str, int], owned: Collection[int] = ()) -> tuple[Group, ...]:
+    """The kernels of a scheduled program in their order; `sizes` are those of the mesh axes, `owned` the inputs that die with it.
 
     Reads are the values that own memory: views show a part of them.
     """
     roots = roots_of(program)
-    return tuple(_group(eqn, roots, sizes) for eqn in program.equations if eqn.outputs and not is_view(eqn))
+    dying = _dying(program, roots, owned)
+    return tuple(
+        _group(eqn, roots, sizes, dying.get(i, ()))
+        for i, eqn in enumerate(program.equations)
+        if eqn.outputs and not is_view(eqn)
+    )
 
 
-def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -> Group:
+def _dying(program: Program, roots: Mapping[Var, Atom], owned: Collection[int]) -> dict[int, list[Var]]:
+    """By the number of an equation the values that it is the last to use: no results, and of the inputs those `owned`."""
+    last = {r: i for i, e in enumerate(program.equations) for a in e.inputs if isinstance(r := root_of(a, roots), Var)}
+    kept = {root_of(a, roots) for a in program.outputs}
+    kept.update(v for i, v in enumerate(program.inputs) if i not in owned)
+    found: dict[int, list[Var]] = {}
+    for var, i in last.items():
+        if var not in kept:
+            found.setdefault(i, []).append(var)
+    return found
+
+
+def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int], dying: Collection[Var]) -> Group:
     reads = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := root_of(a, roots), Var)]))
     region = region_of(eqn)
     over = _over(eqn, region, roots)
     if isinstance(region, Loop):
-        body = executed_groups(region.body, sizes)
+        carry = range(region.num_consts, region.num_consts + region.num_carry)
+        body = executed_groups(region.body, sizes, carry)
         return Group("loop", (eqn,), reads, eqn.outputs, body, region.length, over=over)
     if isinstance(region, Branches):
         branches = tuple(executed_groups(p, sizes) for p in region.programs)
@@ -46,11 +65,26 @@ def _group(eqn: Equation, roots: Mapping[Var, Atom], sizes: Mapping[str, int]) -
         equations,
         reads,
         eqn.outputs,
-        passes=passes_of(eqn, roots),
+        passes=_passes(eqn, roots, over, dying),
         over=over,
         buffers=(buffers,) if isinstance(buffers, int) else tuple(buffers),
         copies=_copies(eqn, sizes),
     )
+
+
+def _passes(
+    eqn: Equation, roots: Mapping[Var, Atom], over: Mapping[Var, tuple[Var, ...]], dying: Collection[Var]
+) -> tuple[Pass, ...]:
+    """Those of the kernel; one that updates a value which is still needed first copies it."""
+    passes = passes_of(eqn, roots)
+    result = eqn.outputs[0]
+    if not is_update(eqn) or any(v in dying for v in over.get(result, ())):
+        return passes
+    whole = {result: result.aval.nbytes}
+    if isinstance(source := root_of(eqn.inputs[0], roots), Var):
+        whole[source] = min(source.aval.nbytes, result.aval.nbytes)
+    (one,) = passes
+    return (replace(one, touched={**one.touched, **whole}),)
 
 
 def _spliced(eqn: Equation) -> Iterator[Equation]:

@@ -50,7 +50,8 @@ def groups(program: DeviceProgram, target: Target) -> tuple[Group, ...]:
 def framed_groups(program: DeviceProgram, target: Target) -> tuple[tuple[Group, ...], Frame | None]:
     """`groups`, and the frame of the program; None of one that runs as the engine has scheduled it."""
     if target.pooled and program.executed is not None:
-        return executed_groups(program.executed, program.sizes if program.together else {}), None
+        sizes = program.sizes if program.together else dict[str, int]()
+        return executed_groups(program.executed, sizes, program.donated), None
     values = values_of(_rewritten(program.program, target), target, hosted=program.hosted)
     frame = program_frame(program, target, values)
     return _arranged(_fused(values, target, {}), frame, target, {}), frame

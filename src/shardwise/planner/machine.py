@@ -26,6 +26,10 @@ class Chip:
         units: how many of those tiles run at once.
         transcendental: elements/s of exp, log, tanh and their kin.
         overhead: seconds from the end of one kernel to the start of the next.
+        product_overhead: seconds for each product of a batch, besides those of its work.
+        lookup, element: seconds for each place that a gather or scatter goes to, besides those of its bytes, where it moves several
+            elements or one; 0 where it goes to many at once.
+        lookups_overhead: seconds until a gather or scatter begins, as `overhead`; 0: that.
         host_bandwidth: bytes/s one way between a device's memory and the host's; 0 where they are one memory.
     """
 
@@ -42,6 +46,10 @@ class Chip:
     units: int = 1
     transcendental: float = 0.0
     overhead: float = 0.0
+    product_overhead: float = 0.0
+    lookup: float = 0.0
+    element: float = 0.0
+    lookups_overhead: float = 0.0
     host_bandwidth: float = 0.0
 
 

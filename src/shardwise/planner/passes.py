@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from shardwise.ir import Atom, Equation, Program, Var
+from shardwise.ir import Atom, Equation, Program, Var, unwrapped
 from shardwise.planner.flops import touched_bytes
 from shardwise.planner.views import root_of
-from shardwise.planner.work import Pass
+from shardwise.planner.work import NO_LOOKUPS, Lookups, Pass
 from shardwise.runtime import costs
 from shardwise.runtime.fused import Graph, Space, fused
 
@@ -51,7 +51,19 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
     touched: dict[Var, int] = {}
     for var, nbytes in touched_bytes(equations, reads, writes).items():
         _add(touched, root_of(names.get(var, var), roots), nbytes)
-    return Pass(tuple(equations), touched, 0)
+    return Pass(tuple(equations), touched, 0, _lookups(eqn))
+
+
+def _lookups(eqn: Equation) -> Lookups:
+    """The places that a kernel goes to that gathers or scatters."""
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    types = tuple(a.aval for a in eqn.inputs)
+    found = None if op.indexed is None else op.indexed(params, types)
+    if found is None or not found.vectors:
+        return NO_LOOKUPS
+    count = math.prod(types[found.first].shape[:-1])
+    moved = types[-1].size if op.updates else eqn.outputs[0].aval.size
+    return Lookups(count, 0) if moved > count else Lookups(0, count)
 
 
 def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:

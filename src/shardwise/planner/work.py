@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shardwise.base.records import record
 from shardwise.ir import Atom, Equation, Program, Var
@@ -47,6 +48,21 @@ class DeviceProgram:
         return tuple([self.program.inputs[i] for i in sorted(self.host_inputs)])
 
 
+class Lookups(NamedTuple):
+    """Places of a value that a gather or scatter goes to.
+
+    Attributes:
+        windows: of several elements each.
+        elements: of one.
+    """
+
+    windows: int
+    elements: int
+
+
+NO_LOOKUPS = Lookups(0, 0)
+
+
 @record
 class Pass:
     """What a kernel does in one go over its rows: what follows from a reduction, or from a product, comes in a later one.
@@ -55,11 +71,13 @@ class Pass:
         equations: that it computes.
         touched: per value the bytes that it reads or writes in memory.
         cached: bytes of values of other passes, which the cache holds.
+        lookups: the places of values that it looks up or updates.
     """
 
     equations: tuple[Equation, ...]
     touched: Mapping[Var, int]
     cached: int
+    lookups: Lookups = NO_LOOKUPS
 
 
 @record

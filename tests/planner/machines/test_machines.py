@@ -95,7 +95,7 @@ def test_every_usual_name_is_found(name):
         ("trilium-256", "'trillium-256'"),
         ("", "There are a100"),
         ("v5p", "v5p-8, v5p-16"),
-        ("v5p-7", "no multiple"),
+        ("v5p-7", "no multiple: take 6 or 8"),
         ("v5p-100", "each dim is a multiple of 4"),
         ("v6e-512", "2x-v6e-256"),
         ("v6e-32x8", "several slices"),

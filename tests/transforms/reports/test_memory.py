@@ -22,11 +22,11 @@ from shardwise.sharding import NamedSharding, PartitionSpec
 from shardwise.transforms.reports.memory import device_memory
 
 K = 512
-_FILE = Path(__file__).parents[3] / "benchmarks" / "plan_here.py"
+_FILE = Path(__file__).parents[3] / "benchmarks" / "planning" / "own_programs.py"
 
 
 def _programs_of_benchmarks():
-    spec = importlib.util.spec_from_file_location("plan_here", _FILE)
+    spec = importlib.util.spec_from_file_location("own_programs", _FILE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.CASES

@@ -20,6 +20,8 @@ import numpy as np
 
 from shardwise.engine.device_put import device_put
 from shardwise.ops.elementwise import binary, transcendental, unary
+from shardwise.ops.indexing.gather import gather
+from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers
 from shardwise.ops.products.contract import dot_general
 from shardwise.planner.machine import Chip, Level, Machine
 from shardwise.runtime.machine import kernel_store, thread_count
@@ -27,8 +29,20 @@ from shardwise.runtime.machine import kernel_store, thread_count
 Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
 _SECONDS = 0.2  # for each figure: the least of many calls, for others use the machine as well
+_LOOKUPS = 4096
+_ELEMENTS = 1 << 16
+_PRODUCTS = 1024
+_ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 _POWER = 31  # eight multiplications
 _FILE = "here.json"
+_MEASURES = 3  # raised where other figures are measured
+SECONDS = (
+    "call",
+    "product",
+    "lookups",
+    "lookup",
+    "element",
+)  # those of the figures that are seconds; the others are rates
 
 
 @cache
@@ -56,6 +70,10 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         tile=16,
         transcendental=figures["transcendental"],
         overhead=figures["call"],
+        product_overhead=figures["product"],
+        lookup=figures["lookup"],
+        element=figures["element"],
+        lookups_overhead=figures["lookups"],
     )
     level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
     source = f"measured on {platform.node() or 'this machine'} with {thread_count()} threads"
@@ -63,7 +81,8 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
 
 
 def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
-    """Rates of our kernels: bytes/s of memory and caches, FLOP/s by dtype and of vector code, elements/s of exp, seconds of a call.
+    """Rates of our kernels: bytes/s of memory and caches, FLOP/s by dtype and of vector code, elements/s of exp; seconds of a call,
+    of each product of a batch, of a call that looks something up, and of each place where it does, for a row and for an element.
 
     Seconds are those of `timer`.
     """
@@ -73,18 +92,38 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     far = np.linspace(0.5, 1.5, _LARGE, dtype=np.float32)
     few = np.ones(8, np.float32)
     call = _seconds(timer, binary.add, few, few)
+    table = np.zeros((_LOOKUPS, 16), np.float32)  # a cache line each
+    order = np.random.default_rng(0).permutation(_LOOKUPS).astype(np.int32)[:, None]
+    column = np.zeros((_ELEMENTS, 1), np.float32)
+    places = np.random.default_rng(0).permutation(_ELEMENTS).astype(np.int32)[:, None]
+    begun = _seconds(timer, _rows, table, order[:2])
     figures = {
         "memory": 3 * far.nbytes / _seconds(timer, binary.add, far, far),
         "cache": 3 * near.nbytes / (_seconds(timer, binary.add, near, near) - call),
         "vector": 8 * middle.size / (_seconds(timer, _power, middle) - call),
         "transcendental": middle.size / (_seconds(timer, transcendental.exp, middle) - call),
         "call": call,
+        "lookups": begun,
+        "lookup": max(_seconds(timer, _rows, table, order) - begun, 0.0) / _LOOKUPS,
+        "element": max(_seconds(timer, _rows, column, places) - begun, 0.0) / _ELEMENTS,
     }
     side = 1024
     for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
         matrix = np.ones((side, side), dtype)
-        figures[dtype.name] = 2 * side**3 / _seconds(timer, _product, matrix, matrix)
+        packed = 3 * matrix.nbytes / figures["memory"]  # what the planner counts besides
+        figures[dtype.name] = 2 * side**3 / (_seconds(timer, _product, matrix, matrix) - packed)
+    small = np.ones((_PRODUCTS, 16, 16), np.float32)
+    known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["memory"]
+    figures["product"] = max(_seconds(timer, _batched, small, small) - known, 0.0) / _PRODUCTS
     return figures
+
+
+def _batched(x: Any, y: Any) -> Any:
+    return dot_general(x, y, (((2,), (1,)), ((0,), (0,))))
+
+
+def _rows(x: Any, order: Any) -> Any:
+    return gather(x, order, _ROWS, (1, x.shape[1]))
 
 
 def _power(x: Any) -> Any:
@@ -121,7 +160,7 @@ def _stamp() -> list[Any]:
         own = version("shardwise")
     except PackageNotFoundError:
         own = ""
-    return [own, platform.machine(), _processor(), thread_count()]
+    return [own, platform.machine(), _processor(), thread_count(), _MEASURES]
 
 
 def _processor() -> str:

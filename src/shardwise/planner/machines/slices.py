@@ -59,8 +59,10 @@ def _tpu(table: Table, name: str, size: tuple[int, ...], slices: int) -> Machine
         count = size[0]
         if table["counts"] == "cores":
             if count % per_chip:
+                near = count - count % per_chip
                 raise ValueError(
-                    f"{name}: the number counts TensorCores, {per_chip} per chip, and {count} is no multiple."
+                    f"{name}: the number counts TensorCores, {per_chip} per chip, and {count} is no multiple: take {near or per_chip} or "
+                    f"{near + per_chip}."
                 )
             count //= per_chip
         shape = _cube(count, name) if dims == 3 else _plane(count, table["pod"], name)

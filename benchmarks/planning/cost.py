@@ -11,8 +11,8 @@ LAYERS = (8, 32, 80)
 PROGRAM = """
 import dataclasses, time
 from child import status
-from plan_models import Recipe, planned
-from published_steps import LLAMA_70B
+from planning.models import Recipe, planned
+from planning.published_steps import LLAMA_70B
 fsdp = min({devices}, 256)
 model = dataclasses.replace(LLAMA_70B, layers={layers})
 recipe = Recipe({{"data": {devices} // fsdp, "fsdp": fsdp, "tensor": 1}}, 1, 8192, unrolled={unrolled})
@@ -26,7 +26,7 @@ def cost(machine: str, layers: int, unrolled: bool) -> tuple[float, float]:
     """Seconds of the processor and MB of a process that plans a step of 70 billion weights at 80 layers; tracing included, start-up not."""
     program = PROGRAM.format(devices=MACHINES[machine], layers=layers, unrolled=unrolled, machine=machine)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
     )
     seconds, megabytes = map(float, done.stdout.split())
     return seconds, megabytes

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from plan_models import planned
-from published_steps import LEFT_OUT, STEPS, Step
-
+from planning.models import planned
+from planning.published_steps import LEFT_OUT, STEPS, Step
 from shardwise.planner.result import Plan
 
 GIB = 2**30
@@ -48,7 +47,7 @@ def page() -> str:
     fitting = sum(o.plan.fits for o in outcomes)
     return f"""## Published training steps
 
-{len(outcomes)} steps of public recipes, planned from models written for the purpose (`benchmarks/plan_models.py`): nothing of the
+{len(outcomes)} steps of public recipes, planned from models written for the purpose (`benchmarks/planning/models.py`): nothing of the
 programs that were timed is run or read. Four constants are common to all TPUs: what products reach of the peak, what memory and links
 reach of theirs, and how much transfers slow down the computations beside them. The first and the last were fitted on every other row
 (`fit`), by the mean of the absolute logarithms of the ratios; the remaining rows are kept back. Rows of

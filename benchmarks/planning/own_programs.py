@@ -1,12 +1,7 @@
-"""Section 'here': predicted beside measured on this machine."""
+"""Programs that are planned and run on this machine: a few of each kind of kernel, and training steps."""
 
 from __future__ import annotations
 
-import os
-import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -14,11 +9,8 @@ from typing import Any
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.planner.machines import here
 
 CASES: dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]] = {}
-SECONDS = 0.3  # of measuring, for each case and round
-ROUNDS = 3
 
 
 def case(make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]) -> Callable[[], Any]:
@@ -163,59 +155,3 @@ def training_step_of_a_small_decoder():
 @case
 def training_step_of_a_larger_decoder():
     return decoder_step(4, 512, 8, 4, 256)
-
-
-def measured(run: Callable[..., Any], args: tuple[Any, ...]) -> float:
-    """The least seconds of the processor for a call: other processes use the machine as well."""
-    jax.block_until_ready(run(*args))
-    best, end = float("inf"), time.perf_counter() + SECONDS
-    while time.perf_counter() < end:
-        begin = time.process_time()
-        jax.block_until_ready(run(*args))
-        best = min(best, time.process_time() - begin)
-    return best
-
-
-def page() -> str:
-    """The section as Markdown: of a process with one thread."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-def _page() -> str:
-    rows: list[str] = []
-    errors: list[float] = []
-    programs = {name: make() for name, make in CASES.items()}
-    seconds = dict.fromkeys(programs, float("inf"))
-    best: dict[str, float] = {}
-    for _ in range(ROUNDS):
-        for rate, value in here.measure(time.process_time).items():
-            better = min if rate == "call" else max
-            best[rate] = better(value, best.get(rate, value))
-        for name, (f, args) in programs.items():
-            seconds[name] = min(seconds[name], measured(jax.jit(f), args))
-    machine = here.machine_of(best)
-    for name, (f, args) in programs.items():
-        took = seconds[name]
-        plan = jax.plan.plan(f, *args, on=machine)
-        error = plan.seconds.likely / took - 1
-        errors.append(abs(error))
-        rows.append(f"| {name} | {took * 1e3:.3f} | {plan.seconds.likely * 1e3:.3f} | {error:+.0%} |")
-    return f"""## This machine
-
-`--on here`: the rates of memory, caches, products and elementwise functions are measured (`planner/machines/here.py`), and programs
-that were not among what was measured are planned with them and timed. Because other processes use the machine as well, one thread runs,
-seconds are those of the processor, and rates and times are the best of {ROUNDS} rounds, each of which measures the machine and all
-programs.
-
-Median error **{statistics.median(errors):.0%}**, worst {max(errors):.0%}.
-
-| program | measured, ms | planned, ms | error |
-|---|---|---|---|
-{chr(10).join(rows)}
-"""
-
-
-if __name__ == "__main__":
-    print(_page())

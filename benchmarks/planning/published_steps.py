@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from plan_models import Decoder, Recipe
+from planning.models import Decoder, Recipe
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ DEEPSEEK2_16B = Decoder(27, 2048, 16, 16, 192, 1408, 102400, experts=64, chosen=
 
 LEFT_OUT = (
     "GPT-3 175B on 512 v5p and MaxText 1160B on 6144 v5p (their tables say nothing of mesh, batch or remat), Llama 4 Maverick, Gemma 4 "
-    "(three sizes) and Flux (architectures that `plan_models` does not have)."
+    "(three sizes) and Flux (architectures that `planning.models` does not have)."
 )
 INPUT = ("decoder_layer_input",)
 QKV = (*INPUT, "query_proj", "key_proj", "value_proj")

@@ -1,0 +1,1 @@
+"""The sections of docs/plan-accuracy.md, a file each with a function that gives its text; `plan.py` puts them together."""
