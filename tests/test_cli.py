@@ -172,6 +172,13 @@ def test_loaded_modules_have_jax_names(shell):
         "for name in ('dtypes', 'tree_util', 'numpy', 'numpy.fft', 'random', 'scipy', 'scipy.special'):\n"
         "    assert sys.modules['jax.' + name] is sys.modules['shardwise.' + name], name\n"
         "assert not [m for m in sys.modules if m.startswith(('jax.engine', 'jax.base'))]\n"
+        # by these libraries tell what made an array, and from which namespace its functions come
+        "x = jax.numpy.ones(2)\n"
+        "assert {x.__array_namespace__().__name__, jax.numpy.__name__} == {'jax.numpy'}\n"
+        "kinds = [jax.Array, type(x)]\n"
+        "mark = lambda v: (kinds.append(type(v)), v)[1]\n"
+        "jax.jit(mark)(x), jax.vmap(mark)(x), jax.grad(mark)(1.0)\n"
+        "assert {kind.__module__ for kind in kinds} == {'jax'}, kinds\n"
     )
     done = shell("-c", program)
     assert (done.returncode, done.stderr) == (0, "")

@@ -56,7 +56,14 @@ def install() -> ModuleType:
         _also_named_jax(name, module)
     version = root.config.dialect.jax_version
     root.__dict__.update(__version__=version, __version_info__=tuple(map(int, version.split("."))))
+    for kind in (root.Array, *_with_subclasses(root.Array)):
+        if kind.__module__ == TARGET:
+            kind.__module__ = "jax"
     return root
+
+
+def _with_subclasses(kind: type) -> list[type]:
+    return [found for below in kind.__subclasses__() for found in (below, *_with_subclasses(below))]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -128,6 +135,8 @@ def _also_named_jax(name: str, module: ModuleType) -> None:
     root, _, rest = name.partition(".")
     if root == TARGET and rest.partition(".")[0] in PUBLIC:
         sys.modules.setdefault(f"jax.{rest}", module)
+        if "." not in rest:
+            module.__name__ = f"jax.{rest}"  # libraries tell namespaces of arrays by it
 
 
 def _counterpart(fullname: str) -> ModuleType:

@@ -43,6 +43,14 @@ CASES: dict[str, tuple[Any, Any]] = {
         DENSE[1, :, 2],
     ),
     "places": (lambda m: sparse.bcoo_extract(m, np.full((4, 6, 3), 2.0, np.float32)), None),
+    "size": (
+        lambda m: (
+            abs(BCOO((jnp.concatenate([m.data, -2 * m.data]), jnp.concatenate([m.indices] * 2)), shape=m.shape))
+            if not (m.n_batch or m.n_dense)
+            else abs(m)
+        ),
+        abs(DENSE),
+    ),
     "product": (lambda m: sparse.bcoo_multiply_sparse(m, m), DENSE**2),
 }
 
@@ -127,3 +135,14 @@ def test_rows_of_bcsr():
     got = sparse.bcsr_dot_general(mat, np.ones((6, 2), np.float32), dimension_numbers=(((1,), (0,)), ((), ())))
     np.testing.assert_allclose(got, dense @ np.ones((6, 2)), rtol=1e-5)
     assert sparse.bcsr_sum_duplicates(mat).nse == mat.nse
+
+
+def test_products_with_dense_arrays_are_the_elements_alone():
+    mat, row = BCOO.fromdense(DENSE), np.array([2.0, 3.0, 5.0], np.float32)
+    found = sparse.bcoo_multiply_dense(mat, row)
+    np.testing.assert_allclose(BCOO((found, mat.indices), shape=mat.shape).todense(), DENSE * row)
+    np.testing.assert_array_equal(
+        sparse.bcoo_multiply_dense(BCOO.fromdense(DENSE, n_dense=1), 2), 2 * BCOO.fromdense(DENSE, n_dense=1).data
+    )
+    with pytest.raises(NotImplementedError, match="n_dense=1"):
+        sparse.bcoo_multiply_dense(BCOO.fromdense(DENSE, n_dense=1), row)

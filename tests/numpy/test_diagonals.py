@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from shardwise import numpy as jnp
+from shardwise.experimental import enable_x64
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
 
@@ -92,3 +95,16 @@ def test_tri_is_float32_with_x64_too():
 
     with sw.enable_x64(True):
         assert (jnp.tri(2).dtype, jnp.tri(2, dtype=float).dtype, jnp.eye(2).dtype) == ("float32", "float64", "float64")
+
+
+@pytest.mark.parametrize("k", [2**31 - 1, -(2**31), 2**32, -(2**33), 2**62, 2**63, -(2**70)])
+def test_diagonals_far_outside_of_the_matrix(k: int) -> None:
+    """Whatever integer type holds `k`: none of its bits are lost."""
+    beyond = k > 0
+    with enable_x64():
+        offsets = [k, *(jnp.array(k) for _ in "x" if abs(k) < 2**63), *(np.uint32(k) for _ in "x" if 0 < k < 2**32)]
+        for offset in offsets:
+            assert jnp.eye(3, k=offset).sum() == 0
+            assert jnp.tri(3, k=offset).sum() == (9 if beyond else 0)
+            assert jnp.tril(jnp.ones((3, 3)), k=offset).sum() == (9 if beyond else 0)
+            assert jnp.triu(jnp.ones((3, 3)), k=offset).sum() == (0 if beyond else 9)

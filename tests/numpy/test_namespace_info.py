@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,3 +24,27 @@ def test_answers() -> None:
     assert (info.default_device(), info.capabilities()["boolean indexing"]) == (None, False)
     with pytest.raises(KeyError):
         info.dtypes(kind="strings")
+
+
+def test_tracers_have_the_members_of_arrays_that_jaxs_have() -> None:
+    """`hasattr` answers on tracers; of the methods that only values have a call raises."""
+    names = (
+        "__array_namespace__ mT addressable_data delete devices is_deleted tobytes unsafe_buffer_pointer "
+        "copy_to_host_async is_ready device_buffer"
+    ).split()
+    seen: dict[str, list[str]] = {}
+
+    def note(kind: str) -> Any:
+        def called(x: Any) -> Any:
+            seen[kind] = [name for name in names if hasattr(x, name)]
+            assert x.__array_namespace__() is jnp
+            with pytest.raises(sw.errors.ConcretizationTypeError):
+                x.devices()
+            return x
+
+        return called
+
+    x = jnp.ones((2, 2, 2))
+    sw.jit(note("jit"))(x), sw.vmap(note("vmap"))(x), sw.jvp(note("jvp"), (x,), (x,))
+    assert list(seen) == ["jit", "vmap", "jvp"]
+    assert all(found == names[:-3] for found in seen.values())

@@ -57,7 +57,7 @@ def _hint(error: BaseException) -> str:
     if not isinstance(name, str) or error.__cause__ is not None:
         return ""
     if isinstance(error, AttributeError) and error.obj is not None:
-        if hasattr(np.ndarray, name) and type(error.obj).__module__.partition(".")[0] == "shardwise":
+        if hasattr(np.ndarray, name) and type(error.obj).__module__ in ("shardwise", "jax"):
             return (
                 f"NumPy's arrays have it: numpy.asarray(x).{name}. Arrays here cannot be written to: x.at[index].set(value) "
                 "gives a new one."

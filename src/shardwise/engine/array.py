@@ -7,7 +7,6 @@ if strides allow. Host views given to users are read-only, and cannot be made wr
 from __future__ import annotations
 
 import gc
-import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -281,11 +280,6 @@ class ArrayImpl(Array):
             raise BufferError(f"{self.dtype.name} is not supported by the Python buffer protocol; use np.asarray(x).")
         return memoryview(self._value)  # type: ignore[arg-type]  # ndarrays are buffers
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"array API version {api_version!r} is not known; known: 2021.12 to 2024.12.")
-        return importlib.import_module("shardwise.numpy")  # a public module, on a higher layer
-
     def item(self, *args: int) -> Any:
         """One element as a Python scalar."""
         return self._value.item(*args)
@@ -408,7 +402,6 @@ class ArrayImpl(Array):
         )
 
 
-ArrayImpl.__module__ = "shardwise"
 leaf_type(ArrayImpl)
 
 

@@ -6,11 +6,12 @@ Out: the current trace's results: arrays (eager), tracers that record equations 
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -166,6 +167,8 @@ class Tracer(Array):
         raise self.concretization_error("tolist()")
 
     def __getattr__(self, name: str) -> Any:
+        if name in _CONCRETE_METHODS:
+            return functools.partial(_not_called, self, name)
         if name in _CONCRETE_ONLY:
             raise self.concretization_error(f".{name}")
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
@@ -183,10 +186,15 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(primal_of(x), Tracer)
 
 
+# What only values have. A tracer has the methods, so that `hasattr` says so; calling one raises.
+_CONCRETE_METHODS = frozenset("devices addressable_data unsafe_buffer_pointer tobytes is_deleted delete".split())
 _CONCRETE_ONLY = frozenset(
-    "devices device_buffer addressable_shards global_shards addressable_data committed is_fully_addressable "
-    "is_fully_replicated unsafe_buffer_pointer tobytes copy_to_host_async is_deleted delete is_ready".split()
+    "addressable_shards global_shards committed is_fully_addressable is_fully_replicated".split()
 )
+
+
+def _not_called(tracer: Tracer, name: str, *_: Any, **__: Any) -> NoReturn:
+    raise tracer.concretization_error(f"{name}()")
 
 
 class _State(threading.local):

@@ -6,6 +6,7 @@ methods are installed on it by the NumPy face, so that both kinds share one defi
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +22,31 @@ else:
     ArrayMethods = object
 
 
+_PACKAGE = __name__.partition(".")[0] + "."
+
+
 class Array(ArrayMethods):
     """An n-dimensional array spread over one or more devices, or the trace of one.
 
     Use it in ``isinstance`` tests and annotations; make arrays with ``shardwise.numpy`` functions or ``device_put``.
     """
 
+    __module__ = _PACKAGE[:-1]
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 100
 
     aval: ShapedArray
+
+    def __init_subclass__(cls) -> None:
+        # Libraries tell what made an array by the module of its class: the name by which programs import this library.
+        if cls.__module__.startswith(_PACKAGE):
+            cls.__module__ = Array.__module__
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"array API version {api_version!r} is not known; known: 2021.12 to 2024.12.")
+        return importlib.import_module("shardwise.numpy")  # a public module, on a higher layer
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -60,6 +60,8 @@ def _offset(k: Any, n: int, m: int) -> Value:
     v = value("offset", k)
     if v.ndim or not is_integer(v.dtype):
         raise TypeError(f"the offset k of a diagonal must be an integer, got {k!r}.")
+    if v.dtype.itemsize >= 4 and v.dtype != _INT32:  # whose upper bits int32 would lose
+        v = lax.clamp(np.array(0 if v.dtype.kind == "u" else -n, v.dtype), v, np.array(m, v.dtype))
     return astype(v, _INT32)
 
 

@@ -117,8 +117,9 @@ def _pinv(x: Array, rtol: Any, hermitian: bool) -> Array:
     rtol = lax.expand_dims(rtol, (*range(s.ndim - 1 - rtol.ndim), s.ndim - 1))
     cutoff = lax.mul(rtol, lax.slice_in_dim(s, 0, 1, axis=s.ndim - 1))
     kept = lax.gt(s, broadcast_to_shape(cutoff, s.shape))
-    weights = convert(lax.div(lax.full_like(s, 1), lax.select(kept, s, lax.full_like(s, inf))), x.dtype)
-    return matmul(ops.adjoint(vh), lax.mul(lax.expand_dims(weights, (weights.ndim,)), ops.adjoint(u)))
+    divisors = lax.expand_dims(convert(lax.select(kept, s, lax.full_like(s, inf)), x.dtype), (s.ndim,))
+    rows = ops.adjoint(u)
+    return matmul(ops.adjoint(vh), lax.div(rows, broadcast_to_shape(divisors, rows.shape)))
 
 
 @_pinv.defjvp

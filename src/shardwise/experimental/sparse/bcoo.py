@@ -227,6 +227,10 @@ class BCOO(JAXSparse):
     def __neg__(self) -> BCOO:
         return self._like(-self.data)
 
+    def __abs__(self) -> BCOO:
+        single = self if self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
+        return single._like(abs(single.data))
+
     def __pow__(self, exponent: Any) -> BCOO:
         if type(exponent) is not int or exponent < 1:  # others make something of zeros
             raise NotImplementedError(f"BCOO ** n takes a positive int, got {exponent!r}; use todense() for others.")
@@ -244,7 +248,9 @@ class BCOO(JAXSparse):
     def beside(self, op: Callable[[Any, Any], Any], symbol: str, other: Any) -> BCOO:
         """`op` of each element and of what a dense array, which broadcasts to this one's shape, holds at its place."""
         if isinstance(other, JAXSparse):
-            raise NotImplementedError(f"BCOO {symbol} x takes a dense array or a number; use todense() of one of them.")
+            raise NotImplementedError(
+                f"BCOO {symbol} x takes a dense array or a number; use todense() of one of them, or sparse.bcoo_multiply_sparse."
+            )
         dense = jnp.asarray(other)
         if dense.ndim > self.ndim or any(
             n not in (1, m) for n, m in zip(dense.shape[::-1], self.shape[::-1], strict=False)
@@ -428,14 +434,18 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     return mat.sum(tuple(axes))
 
 
-def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> BCOO:
-    """The elementwise product of `sp_mat` with a dense array `v` that broadcasts to its shape, still sparse.
+def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
+    """The elements of the product of `sp_mat` with a dense array `v` that broadcasts to its shape, at the places of `sp_mat`.
+
+    NotImplementedError for batch and dense dims, but for numbers `v`.
 
     >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0, 2], [3, 0]]))
-    >>> jax.experimental.sparse.bcoo_multiply_dense(m, jnp.array([10, 100])).data
+    >>> jax.experimental.sparse.bcoo_multiply_dense(m, jnp.array([10, 100]))
     Array([200,  30], dtype=int32)
     """
-    return sp_mat * v
+    if jnp.ndim(v):
+        only_sparse_dims("bcoo_multiply_dense", sp_mat.n_dense, sp_mat.n_batch)
+    return (sp_mat * v).data
 
 
 def todense(arr: Any) -> Array:
