@@ -67,7 +67,7 @@ class ShapedArray:
         if mesh is None or spec is None:
             spec = ((),) * len(shape)
         elif config.jax_remove_size_one_mesh_axis_from_type:
-            spec = tuple([tuple([a for a in axes if mesh.axis_size(a) != 1]) for axes in spec])
+            spec = kept_spec(mesh, spec)
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
         found = _interned.get(key)
         if found is not None:
@@ -210,6 +210,13 @@ class ReferenceType(ShapedArray):
 
 
 _references: Interned[ShapedArray, ReferenceType] = Interned()
+
+
+def kept_spec(mesh: AbstractMesh, spec: Spec) -> Spec:
+    """What types keep of a spec: axes of size 1, which split nothing, go where `remove_size_one_mesh_axis_from_type` says so."""
+    if not config.jax_remove_size_one_mesh_axis_from_type:
+        return spec
+    return tuple([tuple([a for a in axes if mesh.axis_size(a) != 1]) for axes in spec])
 
 
 def _explicit_part(

@@ -156,6 +156,10 @@ def _top_k_type(x: ShapedArray, *, k: int, axis: int) -> tuple[ShapedArray, ...]
         raise ValueError(
             f"k argument to top_k must be no larger than size along axis {axis} of {x.str_short()}, got {k}."
         )
+    if x.shape[axis] > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"top_k returns int32 indices, which will overflow along axis {axis} of {x.str_short()}. Split that dim."
+        )
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     return ShapedArray(shape, x.dtype, x.weak_type), ShapedArray(shape, np.dtype(np.int32), x.weak_type)
 

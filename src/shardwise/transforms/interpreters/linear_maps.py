@@ -18,7 +18,7 @@ from shardwise.ir import Program, ShapedArray, eval_program
 from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.interpreters.accumulation import DontWant, GradValue, accumulated
-from shardwise.transforms.interpreters.jvp import conformed, is_differentiable, tangent_type, zeros
+from shardwise.transforms.interpreters.jvp import conformed, cotangent_zeros, is_differentiable, tangent_type, zeros
 from shardwise.transforms.interpreters.linearize import Linearized, pull_back
 
 
@@ -270,4 +270,4 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
 def _cotangent_out(aval: ShapedArray, ct: Any) -> Any:
     if not is_differentiable(aval):
         return host_zero(aval)
-    return zeros(tangent_type(aval)) if ct is None else as_array(ct)
+    return cotangent_zeros(tangent_type(aval)) if ct is None else as_array(ct)
