@@ -198,7 +198,7 @@ def bcoo_conv_general_dilated(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> BCOO:
-    """`lax.conv_general_dilated` of arrays of which each may be a `BCOO`: one, all of whose dims are sparse.
+    """`lax.conv_general_dilated` of `lhs` and `rhs`, each a `BCOO` or dense: a `BCOO` all of whose dims are sparse.
 
     `window_strides`, `padding`, `lhs_dilation`, `rhs_dilation`, `dimension_numbers`, `precision` and `preferred_element_type` as there.
     Every pair of elements is looked at.

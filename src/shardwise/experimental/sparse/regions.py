@@ -32,8 +32,11 @@ def _of_kind(x: Any, like: Any) -> Any:
     """`x` dense, or with what is known of its places cut down to what is known of those of `like`."""
     if not _is_sparse(like):
         return x.todense() if _is_sparse(x) else x
-    known = {name: getattr(x, name) and getattr(like, name) for name in ("indices_sorted", "unique_indices")}
-    return BCOO((x.data, x.indices), shape=x.shape, **known)
+    found = object.__new__(BCOO)  # of arrays, or of their types
+    found.data, found.indices, found.shape = x.data, x.indices, x.shape
+    found.indices_sorted = x.indices_sorted and like.indices_sorted
+    found.unique_indices = x.unique_indices and like.unique_indices
+    return found
 
 
 def _common(x: Any, y: Any, where: str) -> Any:
