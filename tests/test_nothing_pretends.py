@@ -32,6 +32,7 @@ UNREAD: dict[str, set[str]] = {
     "experimental.pallas.triton.load": {"cache_modifier", "eviction_policy", "volatile"},
     "experimental.xla_metadata.set_xla_metadata": {"notes"},
     "experimental.sparse.linalg.spsolve": {"tol"},
+    "experimental.sparse.pieces.bcoo_gather": {"indices_are_sorted", "unique_indices"},
     "experimental.sparse.sparsify.sparsify": {"use_tracer"},
     "base.wrapped_functions.cache": {"explain"},
     "lax.composite.composite": {"version"},

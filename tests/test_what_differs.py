@@ -70,6 +70,16 @@ def unreduced(call: Callable[[Any], Any]) -> bool:
     return bool(marks[0])
 
 
+def parts_of_a_sum() -> list[float]:
+    """What two devices show of a sum of four ones that is not complete yet."""
+    jax.config.update("shardwise_dialect", "latest")
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        ones = jax.device_put(jnp.ones(4), jax.NamedSharding(mesh, jax.P("x")))
+        total = jnp.einsum("i,i->", ones, ones, out_sharding=jax.P(unreduced={"x"}))
+        return [float(s.data) for s in total.addressable_shards]
+
+
 def lies_alike(f: Callable[[Any], Any]) -> bool:
     """Whether a split row gives one that is split alike."""
     mesh = jax.make_mesh((4,), ("x",))
@@ -100,6 +110,7 @@ def scope() -> dict[str, Any]:
         "guarded": guarded,
         "quiet": quiet,
         "unreduced": unreduced,
+        "parts_of_a_sum": parts_of_a_sum,
         "lies_alike": lies_alike,
         "np": np,
         "host": np.arange(4.0, dtype=np.float32),

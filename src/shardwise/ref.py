@@ -18,10 +18,27 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
 from shardwise.engine.array import ArrayImpl
-from shardwise.ir import Array, ShapedArray
+from shardwise.ir import Array, Op, ShapedArray, ShownTrace, bind, current_trace, tracing
 from shardwise.ir.references import Reference, View
-from shardwise.numpy.dynamic_index import Slice
+from shardwise.numpy.reference_index import (
+    form_of,
+    is_of_programs,
+    is_part,
+    is_static,
+    part_shape,
+    part_type,
+    value_of_kind,
+    whole_index,
+)
 from shardwise.ops.elementwise.casts import bitcast_convert_type, convert
+from shardwise.ops.indexing.reference_ops import (
+    addupdate_p,
+    empty_ref_p,
+    freeze_p,
+    get_p,
+    new_ref_p,
+    swap_p,
+)
 from shardwise.ops.rules.convert import as_array, as_value
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
@@ -69,31 +86,48 @@ class _Place:
         """The place and the index by which ``self[index]`` is read: for all of a part, those that the part was made of."""
         return self, index
 
+    def inner_aval(self) -> ShapedArray:
+        """The type of the array."""
+        return self.held().aval
+
+    def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
+        """What stands for the Ref in the program that is recorded to be shown, and the indices of this part of it; None: its array does."""
+        return None
+
     @property
     def aval(self) -> Any:
         """The type of the place."""
-        return AbstractRef(self.held().aval)
+        return AbstractRef(self.inner_aval())
 
-    shape = property(lambda self: self.held().shape)
-    dtype = property(lambda self: self.held().dtype)
-    ndim = property(lambda self: self.held().ndim)
-    size = property(lambda self: self.held().size)
-    sharding = property(lambda self: self.held().sharding)
+    shape = property(lambda self: self.inner_aval().shape)
+    dtype = property(lambda self: self.inner_aval().dtype)
+    ndim = property(lambda self: self.inner_aval().ndim)
+    size = property(lambda self: self.inner_aval().size)
+    sharding = property(lambda self: (self.held() if self.shown_place() is None else self.inner_aval()).sharding)
 
     def __len__(self) -> int:
-        return len(self.held())
+        return len(self.held()) if self.shown_place() is None else self.shape[0]
 
     def __iter__(self) -> Any:
         for i in range(len(self)):
             yield self[i]
 
     def __getitem__(self, index: Any) -> Array:
+        index = whole_index(index)
+        place = self.shown_place()
+        if place is not None and is_of_programs(index):
+            return _shown(get_p, self, place, index)
         value = self.held()
+<<<<<<< HEAD
         if index is None or (isinstance(index, tuple) and not index):
             index = ...
+=======
+        if self.recorded:
+            value = as_array(convert(value, value.dtype, False))
+>>>>>>> main
         if not isinstance(index, EllipsisType):
-            if _is_static(index):
-                _part_shape(value.shape, index)
+            if is_static(index):
+                part_shape(value.shape, index)
             return value[index]
         self.share()
         return value
@@ -103,10 +137,13 @@ class _Place:
 
     def update(self, index: Any, value: Any, how: str) -> None:
         """Write elements, by the method `how` of ``x.at[index]``."""
-        held = self.held()
+        index = whole_index(index)
+        place = self.shown_place()
+        if place is not None and is_of_programs(index):
+            _shown(swap_p if how == "set" else addupdate_p, self, place, index, value)
+            return
         given = jnp.asarray(value)
-        if index is None or (isinstance(index, tuple) and not index):
-            index = ...
+        held = self.held()
         if given.dtype != held.dtype:
             raise ValueError(
                 f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}. Convert the value first."
@@ -117,7 +154,7 @@ class _Place:
                     f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {held.shape}. Value shape: {given.shape}."
                 )
             new = given
-        elif _is_static(index) and given.shape != (part := _part_shape(held.shape, index)):
+        elif is_static(index) and given.shape != (part := part_shape(held.shape, index)):
             raise ValueError(
                 f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {part}. Value shape: {given.shape}."
             )
@@ -140,6 +177,9 @@ class _Place:
 
     def swap(self, value: Any, idx: Any = None) -> Array:
         """Write `value`; returns the previous elements."""
+        place = self.shown_place()
+        if place is not None and is_of_programs(idx):
+            return _shown(swap_p, self, place, whole_index(idx), value)
         before = self[idx]
         self[idx] = value
         return before
@@ -196,8 +236,8 @@ class _Parts:
         self._of = of
 
     def __getitem__(self, index: Any) -> RefView:
-        if _is_static(index):
-            _part_shape(self._of.shape, index)
+        if is_static(index):
+            part_shape(self._of.shape, index)
         return _Part(self._of, index)
 
 
@@ -238,6 +278,16 @@ class _Part(RefView):
         self.of = of
         self.index = index
 
+    def inner_aval(self) -> ShapedArray:
+        """The type of the part."""
+        place = self.of.shown_place()
+        return super().inner_aval() if place is None else part_type(self.of.inner_aval(), self.index)
+
+    def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
+        """What stands for the Ref, and the indices of the part."""
+        place = self.of.shown_place()
+        return None if place is None else (place[0], (*place[1], (self.of.inner_aval(), self.index)))
+
     def located(self, index: Any) -> tuple[_Place, Any]:
         """The place and the index of which it is a part, if all of it is asked for."""
         return (self.of, self.index) if index is None else (self, index)
@@ -254,16 +304,60 @@ class Ref(Reference, _Place):
         self._frozen = False
         self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
 
+    @classmethod
+    def of_program(cls, value: Array) -> Ref:
+        """The Ref for which `value` stands in a program that is traced to be shown."""
+        self = super().of_program(value)
+        assert isinstance(self, Ref)
+        self._frozen = False
+        self._shared = True
+        return self
+
     @property
     def aval(self) -> Any:
         """The type of the place."""
-        return AbstractRef(self.held().aval)
+        return AbstractRef(self.inner_aval())
+
+    def inner_aval(self) -> ShapedArray:
+        """The type of the array."""
+        place = None if current_trace() in self._frames else self.stand_in()
+        return self.held().aval if place is None else place.aval.inner  # type: ignore[attr-defined]
+
+    def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
+        """What stands for the Ref in the program that is recorded to be shown; None: its array does."""
+        if current_trace() in self._frames:
+            return None
+        self._check_kept()
+        value = self.stand_in()
+        return None if value is None else (value, ())
+
+    def _check_kept(self) -> None:
+        if self._frozen:
+            raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
 
     def held(self) -> Array:
         """The array; ValueError once it was given up."""
-        if self._frozen:
-            raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
-        return super().held()
+        self._check_kept()
+        found = self._frames.get(current_trace())
+        if found is not None:
+            return found
+        value = self.stand_in()
+        if value is None:
+            return super().held()
+        return bind(get_p, value, index=(), shape=value.aval.shape)
+
+    def store(self, value: Array) -> None:
+        """Hold `value` from now on."""
+        trace: Any = current_trace()
+        place = None if trace in self._frames else self.stand_in()
+        if place is None:
+            super().store(value)
+            return
+        while type(trace) is not ShownTrace:
+            value = trace.leave_reference(value, self)
+            trace = self._outside(trace)
+        with tracing(trace):
+            bind(swap_p, place, value, index=(), shape=place.aval.shape)
 
     def put(self, value: Array) -> None:
         """Hold `value`, which others may have as well."""
@@ -278,9 +372,9 @@ class Ref(Reference, _Place):
         """The address of the array's data; ValueError where several devices hold it."""
         return self.held().unsafe_buffer_pointer()
 
-    def release(self) -> Array:
+    def release(self) -> Array | None:
         """Give up the array and return it."""
-        value = self.held()
+        value = self.held() if self.shown_place() is None else None
         self._frozen = True
         return value
 
@@ -297,60 +391,34 @@ class Ref(Reference, _Place):
     def __repr__(self) -> str:
         if self._frozen:
             return "Ref(frozen)"
+        if self._value is not None:
+            return f"Ref({self.aval})"
         value = self.held()
         return repr(value).replace("Array(", "Ref(", 1) if isinstance(value, ArrayImpl) else f"Ref({value})"
 
 
+def _shown(op: Op, of: _Place, place: tuple[Array, tuple[Any, ...]], index: Any, *values: Any) -> Any:
+    """The op of a program that is shown on a part of a Ref; of a value, it has its shape and dtype."""
+    ref, outer = place
+    aval = of.inner_aval()
+    forms, operands = [], []
+    for whole, part in (*outer, (aval, index)):
+        if part is not ... or not outer:
+            forms.append(form_of(whole.shape, part, operands))
+    shape = part_type(aval, index).shape
+    given = [value_of_kind(as_value(x), aval, shape) for x in values]
+    trace: Any = current_trace()
+    while type(trace) is not ShownTrace:  # derivatives and maps of functions that are shown
+        given = [trace.leave_reference(x, of) for x in given]
+        trace = trace.parent
+    params = {} if op is addupdate_p else {"shape": shape}
+    with tracing(trace):
+        return bind(op, ref, *given, *operands, index=tuple(forms), **params)
+
+
 def _with_part(whole: Array, index: Any, part: Any, how: str) -> Array:
     """`whole` after a write; a part that begins at a traced place moves inside, as it does where it is read."""
-    return getattr(whole.at[index], how)(part, mode="clip" if _is_part(index) else None)
-
-
-def _is_static(index: Any) -> bool:
-    """Whether an index consists of Python's ints and slices, and of `ds` with known starts."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(
-        isinstance(i, (int, EllipsisType))
-        or (isinstance(i, slice) and _is_plain(i))
-        or (isinstance(i, Slice) and not i.is_dynamic_start)
-        for i in parts
-    )
-
-
-def _is_part(index: Any) -> bool:
-    """Whether an index has no arrays with dims."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return not any(isinstance(i, (list, tuple)) or getattr(i, "ndim", 0) for i in parts)
-
-
-def _last(part: Slice) -> int:
-    return int(part.start) + part.stride * (part.size - 1)
-
-
-def _range(part: Any) -> Any:
-    """A `ds` with a known start as a slice; other parts of an index as they are."""
-    if not isinstance(part, Slice):
-        return part
-    first = int(part.start)
-    if first < 0:
-        raise IndexError(f"a part of {part.size} elements begins at {first}")
-    return slice(first, first + part.stride * part.size, part.stride)
-
-
-def _is_plain(part: slice) -> bool:
-    return all(isinstance(x, (int, type(None))) for x in (part.start, part.stop, part.step))
-
-
-def _part_shape(shape: tuple[int, ...], index: Any) -> tuple[int, ...]:
-    """The shape of the indexed part. ValueError for an index out of bounds."""
-    parts = index if isinstance(index, tuple) else (index,)
-    every = np.broadcast_to(False, shape)
-    try:
-        # NumPy checks positions, but cuts slices short.
-        _ = every[tuple([_last(i) if isinstance(i, Slice) and i.size else _range(i) for i in parts])]
-        return every[tuple([_range(i) for i in parts])].shape
-    except IndexError as error:
-        raise ValueError(f"Out of bound indexer: {error} (the Ref's shape is {shape}).") from None
+    return getattr(whole.at[index], how)(part, mode="clip" if is_part(index) else None)
 
 
 def _check_plain(function: str, memory_space: Any, kind: Any) -> None:
@@ -374,6 +442,8 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
     Array([5., 0.], dtype=float32)
     """
     _check_plain("new_ref", memory_space, kind)
+    if type(current_trace()) is ShownTrace:
+        return Ref.of_program(bind(new_ref_p, as_value(init_val)))
     return Ref(init_val)
 
 
@@ -388,6 +458,8 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
     Array([1., 0.], dtype=float32)
     """
     _check_plain("empty_ref", memory_space, None)
+    if type(current_trace()) is ShownTrace:
+        return Ref.of_program(bind(empty_ref_p, ty=ShapedArray(tuple(ty.shape), np.dtype(ty.dtype))))
     return Ref(jnp.zeros(ty.shape, ty.dtype))
 
 
@@ -399,7 +471,8 @@ def freeze(ref: Ref) -> Array:
     >>> jax.freeze(r)
     Array([5., 0.], dtype=float32)
     """
-    value = ref[...]
+    place = ref.shown_place()
+    value = ref[...] if place is None else bind(freeze_p, place[0])
     ref.release()
     return value
 
@@ -440,9 +513,7 @@ def swap(ref: Ref, idx: Any = None, value: Any = None) -> Array:
     >>> jax.ref.swap(ref, 0, 5.0)
     Array(0., dtype=float32)
     """
-    before = get(ref, idx)
-    set(ref, idx, value)
-    return before
+    return ref.swap(value, idx)
 
 
 def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from shardwise.base.dtypes import dtype_of, float0, issubdtype
 from shardwise.base.listing import listing as _listing
@@ -25,8 +26,9 @@ Tolerance = float | Mapping[Any, float] | None
 # The step of the differences, where rounding and truncation errors are about equal, by the bytes of a real part.
 _STEPS = {1: 1e-1, 2: 5e-2, 4: 2e-3, 8: 1e-4}
 
-# How far derivatives may be from such differences.
+# How far derivatives may be from such differences; bfloat16 has as few digits as a byte of a float.
 _TOLERANCES = {1: 1e-1, 2: 1e-2, 4: 2e-3, 8: 1e-5}
+_BFLOAT16_TOLERANCE = _TOLERANCES[1]
 
 
 def check_jvp(
@@ -181,8 +183,13 @@ def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: Any, giv
         if not issubdtype(dtype_of(up), np.inexact):
             return np.zeros(np.shape(up))
         up, down = np.asarray(up), np.asarray(down)
+        dtype = up.dtype
         wide = np.result_type(up.dtype, np.float64) if up.dtype.kind in "fc" else np.dtype(np.float64)
-        return ((up.astype(wide) - down.astype(wide)) / (2 * eps)).astype(up.dtype)
+        up, down = up.astype(wide), down.astype(wide)
+        difference = np.subtract(
+            up, down, out=np.zeros_like(up), where=up != down
+        )  # equal infinities differ by nothing
+        return (difference / (2 * eps)).astype(dtype)
 
     return tree_map(quotient, moved(eps), moved(-eps))
 
@@ -195,6 +202,8 @@ def _product(a: Any, b: Any) -> np.ndarray[Any, Any]:
     ]
     total = sum(np.real(np.sum(x.astype(np.complex128) * y.astype(np.complex128))) for x, y in pairs)
     narrow = min((_real_bytes(v.dtype) for pair in pairs for v in pair), default=8)
+    if any(v.dtype.name == "bfloat16" for pair in pairs for v in pair):
+        return np.asarray(total, bfloat16)
     return np.asarray(total, {1: np.float16, 2: np.float16, 4: np.float32, 8: np.float64}[narrow])
 
 
@@ -219,7 +228,7 @@ def check_close(
 
 def _tolerance(dtype: Any, given: Tolerance) -> float:
     exact = not issubdtype(dtype, np.inexact)
-    default = 0.0 if exact else _TOLERANCES[_real_bytes(dtype)]
+    default = 0.0 if exact else _TOLERANCES[_real_bytes(dtype)] if dtype != bfloat16 else _BFLOAT16_TOLERANCE
     if given is None:
         return default
     if isinstance(given, Mapping):

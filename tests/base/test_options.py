@@ -138,6 +138,7 @@ PROBES: dict[str, tuple[Any, Callable[[], str]]] = {
     "jax_log_compiles": (True, lambda: str(len(logged(lambda: fresh(jnp.sin)(1.0))) > 0)),
     "jax_explain_cache_misses": (True, misses),
     "jax_check_tracer_leaks": (True, leak),
+    "jax_allow_f16_reductions": (False, lambda: raised(lambda: sw.lax.reduce_sum(jnp.ones(2, jnp.float16), (0,)))),
     "jax_check_static_indices": (True, lambda: raised(lambda: jnp.ones(2)[5])),
     "jax_transfer_guard": ("disallow", lambda: raised(lambda: jnp.sin(np.ones(2, np.float32)))),
     "jax_transfer_guard_host_to_device": ("disallow", lambda: raised(lambda: jnp.sin(np.ones(2, np.float32)))),

@@ -50,7 +50,7 @@ LACKING = [
     (r"sharding\.(ManualAxisType|make_single_device_sharding)|debug\.\w*Effect|ad_checkpoint\.Offloadable", _INSIDE),
     (r"custom_derivatives\.custom_vjp_primal_tree_values|ds$|errors\.SimplifiedTraceback", _INSIDE),
     (r"profiler\.(Profile|register_subprocess)|profiler\.\w*TraceAnnotation\.", "profiles are Chrome traces"),
-    (r"lax\.(RandomAlgorithm|rng_\w+|psend|precv|dce_sink|infeed|outfeed)$", "the page lists them"),
+    (r"lax\.(RandomAlgorithm|psend|precv|infeed|outfeed)$", "the page lists them"),
     (r"enable_custom_vjp_by_custom_transpose", "an option without effect"),
 ]  # fmt: skip
 
@@ -77,7 +77,7 @@ NOT_BUILT = {
         "transforms of sparse formats that the page does not name",
         """
         CuSparseEfficiencyWarning SparseEfficiencyError SparseEfficiencyWarning
-        SparseTracer bcoo_conv_general_dilated bcoo_dot_general_sampled bcoo_gather bcsr_broadcast_in_dim
+        SparseTracer
         """,
     ),
     "experimental.sparse.BCOO": (

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from jax.experimental import sparse as jax_sparse
 
 import shardwise as jax
 from shardwise import numpy as jnp
@@ -68,11 +69,33 @@ def test_element_types(kind, dtype):
 
 @pytest.mark.parametrize("left", [BCOO, BCSR])
 @pytest.mark.parametrize("right", [BCOO, BCSR])
-def test_two_sparse_matrices_are_not_multiplied(left, right):
+def test_two_sparse_matrices_are_multiplied(left, right):
     a, b = left.fromdense(DENSE), right.fromdense(DENSE.T)
-    for product in (lambda: a @ b, lambda: a.__rmatmul__(b), lambda: BCOO.fromdense(DENSE) * right.fromdense(DENSE)):
-        with pytest.raises(NotImplementedError, match="todense"):
-            product()
+    assert isinstance(a @ b, BCOO)
+    np.testing.assert_array_equal((a @ b).todense(), DENSE @ DENSE.T)
+    np.testing.assert_array_equal(a.__rmatmul__(b).todense(), DENSE.T @ DENSE)
+    with pytest.raises(NotImplementedError, match="todense"):
+        _ = BCOO.fromdense(DENSE) * right.fromdense(DENSE)
+
+
+@pytest.mark.parametrize(("n_batch", "n_dense"), [(1, 0), (0, 1), (1, 1), (2, 0)])
+def test_rows_with_batch_and_dense_dims(n_batch, n_dense):
+    rng = np.random.default_rng(n_batch)
+    shape = (2, 3)[:n_batch] + DENSE.shape + (2,) * n_dense
+    dense = ((rng.random(shape) < 0.5) * rng.normal(size=shape)).astype(np.float32)
+    ours, theirs = (m.fromdense(dense, n_batch=n_batch, n_dense=n_dense) for m in (BCSR, jax_sparse.BCSR))
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    assert (ours.n_batch, ours.n_dense, ours.nse, repr(ours)) == (n_batch, n_dense, theirs.nse, repr(theirs))
+    np.testing.assert_array_equal(ours.todense(), dense)
+    np.testing.assert_array_equal(ours.sum_duplicates().todense(), dense)
+    np.testing.assert_array_equal(sparse.bcsr_extract(ours.indices, ours.indptr, dense), ours.data)
+    joined = sparse.bcsr_concatenate([ours, ours], dimension=n_batch)
+    np.testing.assert_array_equal(joined.todense(), np.concatenate([dense, dense], n_batch))
+    if n_batch:
+        doubled = jax.vmap(lambda m: BCSR((2 * m.data, m.indices, m.indptr), shape=m.shape))(ours)
+        assert doubled.shape == shape
+        np.testing.assert_array_equal(doubled.todense(), 2 * dense)
 
 
 def test_formats_share_a_class():
@@ -84,9 +107,9 @@ def test_formats_share_a_class():
 def test_wrong_shapes():
     with pytest.raises(ValueError, match="indptr"):
         BCSR((jnp.ones(2), jnp.zeros(2, int), jnp.zeros(2, int)), shape=(2, 2))
-    with pytest.raises(NotImplementedError, match="vmap"):
-        BCSR((jnp.ones((2, 3)), jnp.zeros((2, 3), int), jnp.zeros((2, 3), int)), shape=(2, 2, 2))
-    with pytest.raises(ValueError, match="takes a matrix"):
+    with pytest.raises(ValueError, match="indptr"):
+        BCSR((jnp.ones((2, 3)), jnp.zeros((2, 3), int), jnp.zeros((2, 2), int)), shape=(2, 2, 2))
+    with pytest.raises(ValueError, match="takes an array of two dims"):
         BCSR.fromdense(np.ones(3))
     with pytest.raises(NotImplementedError, match="to_bcoo"):
         BCSR.fromdense(DENSE).transpose()

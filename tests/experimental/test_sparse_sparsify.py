@@ -37,6 +37,15 @@ SPARSE: dict[str, Any] = {
     "squeezed": lambda m, n, v: jnp.squeeze(m[:1]),
     "window": lambda m, n, v: lax.dynamic_slice(m, (v[0].astype(int), 2), (2, 3)),
     "cast": lambda m, n, v: (10 * m).astype(jnp.int32),
+    "rows": lambda m, n, v: m[jnp.array([2, 0, -1])],
+    "a row for each": lambda m, n, v: m[:, jnp.array([[1, 2], [0, 5]])],
+    "chosen": lambda m, n, v: lax.cond(v[0] > 0, lambda m: jnp.sin(m), lambda m: m * 2, m),
+    "doubled in a loop": lambda m, n, v: lax.fori_loop(0, 3, lambda i, c: 2 * c, m),
+    "doubled while": lambda m, n, v: lax.while_loop(lambda c: c[1] < 3, lambda c: (-2 * c[0], c[1] + 1), (m, 0))[0],
+    "of two": lambda m, n, v: m @ n.T,
+    "convolved": lambda m, n, v: lax.conv_general_dilated(
+        m[None, None], n[None, None, :2, :3], (2, 1), [(1, 0), (2, 1)], (1, 2), (2, 1)
+    ),
 }
 DENSE: dict[str, Any] = {
     "product": lambda m, n, v: (2 * m) @ v + 1,
@@ -44,6 +53,10 @@ DENSE: dict[str, Any] = {
     "einsum": lambda m, n, v: jnp.einsum("ij,j->i", m, v),
     "whole sum": lambda m, n, v: m.sum(),
     "dense sum": lambda m, n, v: m + jnp.ones((4, 6)),
+    "power method": lambda m, n, v: lax.scan(lambda c, s: (n.T @ (m @ c) * s, c.sum()), v, jnp.arange(3.0))[0],
+    "dense after a step": lambda m, n, v: lax.fori_loop(0, 2, lambda i, c: c + 1, m),
+    "a dense branch": lambda m, n, v: lax.cond(v[0] > 9, lambda m: 2 * m, lambda m: m + 1, m),
+    "rows of a loop": lambda m, n, v: lax.scan(lambda c, x: (c, m @ v * x), 0.0, v)[1],
 }
 
 
@@ -91,8 +104,14 @@ def test_indices_of_arrays():
     for index in (1, -1, slice(1, 3), (slice(None), 2), (..., slice(1, 5, 2)), (None, 1), slice(None, None, -1)):
         np.testing.assert_array_equal(mat[index].todense(), M[index])
     np.testing.assert_array_equal(np.stack([np.asarray(row.todense()) for row in mat]), M)
+    assert mat[jnp.array([0, 1])].shape == (2, 6)
+
+
+def test_carries_keep_their_number_of_elements():
+    with pytest.raises(NotImplementedError, match=r"sum_duplicates\(nse"):
+        sparse.sparsify(lambda m: lax.fori_loop(0, 2, lambda i, c: c + m, m))(BCOO.fromdense(M))
     with pytest.raises(NotImplementedError, match="todense"):
-        mat[jnp.array([0, 1])]
+        sparse.sparsify(lambda m: lax.scan(lambda c, row: (c, row.sum()), 0.0, m))(BCOO.fromdense(M, n_batch=1))
 
 
 @pytest.mark.parametrize("of", [sparse.jacfwd, sparse.jacrev, sparse.jacobian])

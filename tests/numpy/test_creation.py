@@ -297,6 +297,10 @@ def test_arrays_of_float0():
         for run in (make, shardwise.jit(make, static_argnums=(0, 1))):
             x = run((2, 3), shardwise.dtypes.float0)
             assert x.shape == (2, 3) and x.dtype == shardwise.dtypes.float0
+            host = np.asarray(x)
+            assert host.dtype == x.dtype and host.shape == (2, 3) and repr(x)
+    mapped = shardwise.pmap(lambda x: x)(np.zeros((1, 3), shardwise.dtypes.float0))
+    assert mapped.dtype == shardwise.dtypes.float0 and mapped.shape == (1, 3)
 
 
 def test_integers_beyond_the_default_type_fill_arrays_of_types_that_hold_them():

@@ -60,6 +60,17 @@ def test_a_policy_makes_it_fit():
     assert written.fits and f"to {written.peak / 2**30:.2f} GiB" in advice.effect
 
 
+def test_policies_that_save_more_than_one_that_does_not_fit_are_not_planned(monkeypatch):
+    planned = []
+    point_of = advising.point_of
+    monkeypatch.setattr(advising, "point_of", lambda step, layout: planned.append(layout) or point_of(step, layout))
+    own = plan(*flat(made(8, layers=1024)), on="v5e-8")
+    assert not own.fits
+    assert [layout.remat for layout in planned] == [
+        "nothing_saveable"
+    ]  # nor half a batch, of less than a row per device
+
+
 def test_a_batch_that_fits():
     own = plan(*flat(made(2**20)), on="v5e-8")
     assert not own.fits

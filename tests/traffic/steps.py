@@ -200,3 +200,53 @@ def distances_by_time_warping(e: Any) -> Any:
         return e.lax.scan(row, e.jnp.zeros((64, 128)), a.T)[0][:, -1]
 
     return f, (e.arg((64, 128), "x"), e.arg((64, 128), "x")), e.at("x")
+
+
+@program(x=4, y=2)
+def messages_between_two_sets(e: Any) -> Any:
+    """A bipartite graph: messages along split edges, added up at users split over one axis and at items split over the other."""
+    users, items, edges = 64, 32, 256
+
+    def loss(w: Any, u: Any, v: Any, a: Any, b: Any) -> Any:
+        for k in range(2):
+            m = e.jax.nn.relu(u[a] @ w[k, 0] + v[b] @ w[k, 1])
+            u = e.jax.nn.relu(u @ w[k, 2] + e.jax.ops.segment_sum(m, a, users))
+            v = e.jax.nn.relu(v @ w[k, 3] + e.jax.ops.segment_sum(m, b, items))
+        return e.jax.nn.softplus(-(u[a] * v[b]).sum(-1)).mean()
+
+    ends = e.arg((edges,), ("x", "y"), dtype="int32")
+    return _descent(e, loss, e.arg((2, 4, 16, 16)), e.arg((users, 16), "x"), e.arg((items, 16), "y"), ends, ends)
+
+
+@program(data=4, model=2)
+def pages_of_a_cache(e: Any) -> Any:
+    """One token decoded with keys that lie in pages, which a table per sequence lists."""
+
+    def decode(pages: Any, table: Any, q: Any, k: Any, at: Any) -> Any:
+        page = e.jnp.take_along_axis(table, (at // 4)[:, None], 1)[:, 0]
+        pages = pages.at[page, at % 4].set(k)
+        keys = pages[table].reshape(q.shape[0], -1, *k.shape[1:])
+        scores = e.jnp.einsum("bhd,bthd->bht", q, keys)
+        seen = e.jnp.arange(scores.shape[-1]) <= at[:, None, None]
+        weights = e.jax.nn.softmax(e.jnp.where(seen, scores, -1e9), -1)
+        return e.jnp.einsum("bht,bthd->bhd", weights, keys), pages
+
+    pages, q = e.arg((32, 4, 4, 8), None, None, "model"), e.arg((8, 4, 8), "data", "model")
+    table, at = e.arg((8, 4), "data", dtype="int32"), e.arg((8,), "data", dtype="int32")
+    return decode, (pages, table, q, q, at), (q.sharding, pages.sharding)
+
+
+@program(x=4, y=2)
+def vorticity_by_transforms(e: Any) -> Any:
+    """A step of a flow: velocities and gradients of a field over both axes by Fourier transforms."""
+
+    def step(w: Any) -> Any:
+        k = e.jnp.fft.fftfreq(32) * 32
+        kx, ky = k[:, None], k[None]
+        size = kx**2 + ky**2
+        h = e.jnp.fft.fft2(w)
+        stream = h / e.jnp.where(size == 0, 1, size)
+        u, v, wx, wy = (e.jnp.fft.ifft2(1j * f).real for f in (ky * stream, -kx * stream, kx * h, ky * h))
+        return w - 0.01 * (u * wx + v * wy)
+
+    return step, (e.arg((32, 32), "x", "y"),), None

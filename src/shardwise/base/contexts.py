@@ -146,9 +146,9 @@ def check_thread_guard() -> None:
 
 
 def allow_f16_reductions(new_val: bool = True) -> Override:
-    """`new_val` can only be True: float16 and bfloat16 add up in float32. NotImplementedError for False.
+    """Where `new_val` is False, `lax.reduce_sum` of float16 or bfloat16 raises ValueError; `jnp.sum` converts them first.
 
-    >>> with jax.allow_f16_reductions(True):
+    >>> with jax.allow_f16_reductions(False):
     ...     print(jnp.sum(jnp.ones(3, jnp.float16)))
     3.0
     """

@@ -242,6 +242,8 @@ class Jaxprs:
     """Whether a broadcast_in_dim shows its shape, and params that are empty or None."""
     psum_of_varying_shows_groups: bool = differs(True, False)
     """Whether that psum shows `axis_index_groups`, as the other collectives do."""
+    joins_are_ops: bool = differs(False, True)
+    """Whether `stack`, `unstack` and `tile` are ops of their own."""
 
 
 @table

@@ -118,7 +118,6 @@ NO_EFFECT: Final[dict[str, tuple[Any, str]]] = {
 
 ONE_VALUE: Final[dict[str, tuple[Any, str]]] = {
     "check_vma": (False, "pass check_vma to shard_map"),
-    "jax_allow_f16_reductions": (True, "float16 and bfloat16 add up in float32; convert the operand where that is not enough"),
     "jax_array_garbage_collection_guard": (None, "arrays are freed when the last reference to them goes; watch cycles with the gc module"),
     "jax_auto_pcast": (True, "values become varying where an op needs it; write lax.pcast where you want to see it"),
     "jax_backend_target": ("", _CPU_ONLY),

@@ -247,6 +247,7 @@ ACTIVE = (
     Option("jax_log_compiles", False, traced=False, meaning="each compilation is logged"),
     Option("jax_explain_cache_misses", False, traced=False, meaning="each trace says why no earlier one fits"),
     Option("jax_check_tracer_leaks", False, meaning="tracers that outlive their transformation are an error"),
+    Option("jax_allow_f16_reductions", True, meaning="False: `lax.reduce_sum` of float16 or bfloat16 is an error"),
     Option("jax_check_static_indices", False, meaning="a read at a Python integer out of bounds is an error"),
     Option(
         "jax_transfer_guard",

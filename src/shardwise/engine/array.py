@@ -500,6 +500,9 @@ def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
     return [x for x in gc.get_objects() if type(x) is ArrayImpl and hasattr(x, "_sig") and not x.is_deleted()]
 
 
+_device.install_kept(arrays=live_arrays)
+
+
 def _memory_stats() -> dict[str, Any]:
     """The pool's counts, and the bytes of arrays that live in other memory, NumPy's say. All devices share one memory."""
     stats = pool.stats()

@@ -259,12 +259,11 @@ def _devices(
             meet(s.device_list, "explicit output sharding")
     for item in inner:
         meet(item.device_list, "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit")
-    mesh = get_concrete_mesh() if default_mesh is None else default_mesh
-    if not mesh.empty:
-        if found is None:
-            return mesh.device_list, True
-        if (default_mesh is None or legacy) and found != mesh.device_list and mesh.size != 1:
-            raise incompatible_devices(name, subject, found, "jit's context mesh", mesh.device_list)
+    context = default_mesh if default_mesh is not None and legacy else get_concrete_mesh()
+    if not context.empty:
+        meet(context.device_list, "jit's context mesh")
+    if found is None and default_mesh is not None:
+        return default_mesh.device_list, True
     if found is None:
         return (default_device(),), False
     return found, True

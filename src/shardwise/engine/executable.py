@@ -6,6 +6,7 @@ takes and returns Arrays. It keeps the device program, from which `explain` gets
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,6 +35,7 @@ from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, Announced, history
 from shardwise.runtime.stepped import SteppedPlan
+from shardwise.sharding.device import install_kept
 from shardwise.sharding.ownership import takes_part
 
 new_array = ArrayImpl.__new__
@@ -274,6 +276,9 @@ def _cutting(form: BlockForm, sig: Signature) -> Callable[[Ndarray], Ndarray]:
 
 def _layouts(sigs: Sequence[Signature]) -> str:
     return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
+
+
+install_kept(executables=lambda: [x for x in gc.get_objects() if type(x) is Executable])
 
 
 def look_ahead(program: Program) -> None:

@@ -68,6 +68,7 @@ from shardwise.ir.trace import splice as splice
 from shardwise.ir.trace import trace_program as trace_program
 from shardwise.ir.trace import tracing as tracing
 from shardwise.ir.trace import unexpected_tracer as unexpected_tracer
+from shardwise.ir.types import ReferenceType as ReferenceType
 from shardwise.ir.types import ShapedArray as ShapedArray
 from shardwise.ir.value import Array as Array
 from shardwise.ir.value import Literal as Literal

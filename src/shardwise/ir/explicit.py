@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
 from shardwise.base.errors import (
+    ShardingNotImplementedErrorSeed,
     ShardingTypeError,
 )
 from shardwise.ir.types import NO_AXES, Axes, ShapedArray, Spec
@@ -73,22 +74,30 @@ def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
         axes = in_types[summed[0]].unreduced
         if all(t.reduced == axes or _unplaced(t) for i, t in enumerate(in_types) if i != summed[0]):
             return axes
-    raise ShardingTypeError(
+    kind = ShardingTypeError if op.additive is not False or op.scales else ShardingNotImplementedErrorSeed
+    raise kind(
         f"{op.name} does not take operands with partial sums ({', '.join(t.str_short() for t in in_types)}) mixed so; "
         "reduce them first with reshard(x, P(...))."
     )
 
 
 def _reduced(op: Op, in_types: Types) -> frozenset[str]:
-    """The axes over which the results are `reduced`: those of the operands, unless one of them is partial sums there."""
-    states = {t.reduced for t in in_types if t.reduced}
-    if not states or op.contraction is not None:  # as in JAX, which types such products as invariant
+    """The axes over which the results are `reduced`: those of the operands, unless one of them is partial sums there.
+
+    Beside an operand that varies over an axis, one that is `reduced` over it becomes varying, too."""
+    if (
+        not any(t.reduced for t in in_types) or op.contraction is not None
+    ):  # as in JAX, which types products as invariant
+        return NO_AXES
+    varying = frozenset[str]().union(*(t.vma for t in in_types))
+    states = {t.reduced - varying for t in in_types if t.reduced - varying}
+    if not states:
         return NO_AXES
     axes = next(iter(states))
     dtypes = {t.dtype for t in in_types if t.reduced}
     for t in in_types:
         index = t.dtype.kind in "biu" and t.dtype not in dtypes
-        if len(states) > 1 or not (t.reduced == axes or t.unreduced == axes or index or _unplaced(t)):
+        if len(states) > 1 or not (t.reduced - varying == axes or t.unreduced == axes or index or _unplaced(t)):
             shown = ", ".join(t.str_short() for t in in_types)
             raise ShardingTypeError(
                 f"{op.name} got operands of which some are reduced over {sorted(axes)} and others are not ({shown}). All inputs should "

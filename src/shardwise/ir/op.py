@@ -189,7 +189,7 @@ class Op:
     hands_on        its results are its operands.
     memory_kind     ``(params) -> kind | None``: the kind of memory in which the result is to lie, 'pinned_host' or 'device', where the op
                     says so. This machine has one; plans for others read it.
-    additive        commutes with the sum over devices where all operands, or those from one up to another, are partial sums alike.
+    additive        commutes with the sum over devices where all operands, or those of a slice, are partial sums alike.
     scales          so many first operands, in each of which it is linear: one may be partial sums where the others are `reduced`.
     forward_first   what a layout of operand 0 says goes on to the result early, what the result's says does not go back so.
     typed           the type rule gives complete types.
@@ -264,7 +264,7 @@ class Op:
     view: bool = False
     hands_on: bool = False
     memory_kind: Callable[[Params], str | None] | None = None
-    additive: bool | tuple[int, int | None] = False
+    additive: bool | tuple[int | None, ...] = False
     scales: int = 0
     forward_first: bool = False
     constrains: Callable[..., Any] | None = None

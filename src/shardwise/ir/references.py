@@ -16,8 +16,18 @@ from typing import Any
 from shardwise.base.config import Setting
 from shardwise.base.tree import register_pytree_node, tree_leaves, tree_map
 from shardwise.ir.program import Program
-from shardwise.ir.trace import ProgramTrace, Trace, current_trace, eager_trace, recording_trace, trace_program
-from shardwise.ir.types import ShapedArray
+from shardwise.ir.showing import SHOWING
+from shardwise.ir.trace import (
+    ProgramTrace,
+    ShownTrace,
+    Trace,
+    current_trace,
+    eager_trace,
+    recording_trace,
+    trace_program,
+    tracing,
+)
+from shardwise.ir.types import ReferenceType, ShapedArray
 from shardwise.ir.value import Array
 
 # Whether compiled functions are traced for the very references among their arguments, whose arrays they take otherwise.
@@ -47,7 +57,7 @@ class Ended(ValueError):
 class Reference:
     """A holder of an array that functions may replace."""
 
-    __slots__ = ("_frames",)
+    __slots__ = ("_frames", "_stands", "_value")
 
     @property
     def aval(self) -> Any:
@@ -56,6 +66,32 @@ class Reference:
 
     def __init__(self, value: Array) -> None:
         self._frames: dict[Trace, Array] = {current_trace(): value}
+        self._value: Array | None = None  # what it is in the program that made it, of those that are traced to be shown
+        self._stands: ReferenceValue | None = None
+
+    @classmethod
+    def of_program(cls, value: Array) -> Reference:
+        """The reference for which `value` stands in a program that is traced to be shown."""
+        self = object.__new__(cls)
+        self._frames = {}
+        self._value = value
+        self._stands = None
+        return self
+
+    def stand_in(self) -> Array | None:
+        """What stands for the reference in the program that is traced now to be shown, if that is no array of its own."""
+        if self._value is not None:
+            return self._value
+        if not SHOWING.get():
+            return None
+        trace: Any = current_trace()
+        while trace is not None and trace not in self._frames:
+            if isinstance(trace, ShownTrace):
+                if self._stands is None:
+                    self._stands = ReferenceValue(self)
+                return self._stands
+            trace = getattr(trace, "parent", None)
+        return None
 
     def held(self) -> Array:
         """The array, as seen from the current trace."""
@@ -96,6 +132,8 @@ class Reference:
     @property
     def has_ended(self) -> bool:
         """Whether no array of it is seen from the current trace."""
+        if self._value is not None:
+            return False
         trace: Any = current_trace()
         while trace is not None:
             if trace in self._frames:
@@ -106,7 +144,7 @@ class Reference:
     @property
     def made_eagerly(self) -> bool:
         """Whether it was made outside of traced functions."""
-        return next(iter(self._frames)) is eager_trace()
+        return self._value is None and next(iter(self._frames)) is eager_trace()
 
     def taken(self) -> Array:
         """The array, for a function that may overwrite its memory: nobody else uses the array."""
@@ -150,6 +188,17 @@ class Reference:
         if value is not None:
             self._frames[trace] = value
         return before
+
+
+class ReferenceValue(Array):
+    """A reference as a captured value of a program that is traced to be shown."""
+
+    __slots__ = ("aval", "reference")
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+        with tracing(eager_trace() if reference.made_eagerly else current_trace()):
+            self.aval = ReferenceType(Reference.held(reference).aval)
 
 
 class View:

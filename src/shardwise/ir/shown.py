@@ -25,6 +25,7 @@ class Shown:
     whole       ``(params) -> shown``: all params, in place of renaming them one by one.
     parts       ``(values, params) -> result``: the op bound as the ops that JAX has in its place, in programs that are traced to be shown;
                 None where JAX has the op itself.
+    text        ``(eqn, name, results) -> str``: the whole equation, where it is not printed as others are. `name` gives that of an operand.
     """
 
     name: str | Callable[[], str] | None = None
@@ -37,6 +38,7 @@ class Shown:
     change: Callable[[Equation, dict[str, Any]], dict[str, Any]] | None = None
     whole: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     parts: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+    text: Callable[[Equation, Callable[[Any], str], list[str]], str] | None = None
 
     def params(self, eqn: Equation) -> dict[str, Any]:
         """The params of an equation that JAX shows, under its names."""

@@ -67,7 +67,7 @@ class ShapedArray:
         if mesh is None or spec is None:
             spec = ((),) * len(shape)
         elif config.jax_remove_size_one_mesh_axis_from_type:
-            spec = tuple([tuple([a for a in axes if mesh.axis_size(a) != 1]) for axes in spec])
+            spec = kept_spec(mesh, spec)
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
         found = _interned.get(key)
         if found is not None:
@@ -174,6 +174,49 @@ class ShapedArray:
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short(short_dtypes=False)}{weak})"
+
+
+class ReferenceType(ShapedArray):
+    """The type of a reference, in programs that are traced to be shown: ``Ref{f32[2]}``. `inner` is that of its array."""
+
+    __slots__ = ("inner",)
+    inner: ShapedArray
+
+    def __new__(cls, inner: ShapedArray) -> ReferenceType:
+        found = _references.get(inner)
+        if found is not None:
+            return found
+        self = object.__new__(cls)
+        for name in ShapedArray.__slots__:
+            object.__setattr__(self, name, getattr(inner, name))
+        object.__setattr__(self, "inner", inner)
+        return _references.keep(inner, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ReferenceType, (self.inner,))
+
+    def update(self, **changes: Any) -> ReferenceType:
+        """The type of a reference to such an array."""
+        return ReferenceType(self.inner.update(**changes))
+
+    def str_short(self, short_dtypes: bool = True) -> str:
+        """Compact form: ``Ref{f32[2]}``."""
+        return f"Ref{{{self.inner.str_short(short_dtypes)}}}"
+
+    def __repr__(self) -> str:
+        return self.str_short(short_dtypes=False)
+
+    __str__ = __repr__
+
+
+_references: Interned[ShapedArray, ReferenceType] = Interned()
+
+
+def kept_spec(mesh: AbstractMesh, spec: Spec) -> Spec:
+    """What types keep of a spec: axes of size 1, which split nothing, go where `remove_size_one_mesh_axis_from_type` says so."""
+    if not config.jax_remove_size_one_mesh_axis_from_type:
+        return spec
+    return tuple([tuple([a for a in axes if mesh.axis_size(a) != 1]) for axes in spec])
 
 
 def _explicit_part(

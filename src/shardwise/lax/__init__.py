@@ -21,8 +21,6 @@ for _name in [n for n in globals() if n.endswith("_p")]:
     del globals()[_name]
 
 _ABSENT = {
-    "rng_uniform": "it draws from a hidden state; use random.uniform with a key",
-    "dce_sink": "only results keep a computation; return the value, or hand it to debug.callback",
     "infeed": "give values as arguments, or fetch them with io_callback",
     "outfeed": "return values, or send them with io_callback",
     "psend": "use ppermute",

@@ -9,6 +9,7 @@ import typing as _typing
 from shardwise.lax.composite import after_all as after_all
 from shardwise.lax.composite import composite as composite
 from shardwise.lax.composite import create_token as create_token
+from shardwise.lax.hidden_state import rng_uniform as rng_uniform
 from shardwise.lax.local import conv_general_dilated_local as conv_general_dilated_local
 from shardwise.lax.mapping import map as map
 from shardwise.lax.positional_axes import *  # noqa: F403
@@ -20,6 +21,7 @@ from shardwise.lax.scaled import scaled_dot as scaled_dot
 from shardwise.lax.values import shape_as_value as shape_as_value
 from shardwise.lax.values import stage as stage
 from shardwise.ops.control import *  # noqa: F403
+from shardwise.ops.control.sinks import dce_sink as dce_sink
 from shardwise.ops.devices.barrier import optimization_barrier as optimization_barrier
 from shardwise.ops.devices.parallel import *  # noqa: F403
 from shardwise.ops.elementwise import AccuracyMode as AccuracyMode

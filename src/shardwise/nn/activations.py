@@ -280,7 +280,6 @@ def hard_tanh(x: Any) -> Array:
 
 
 @_fused
-@shown_call()
 def hard_sigmoid(x: Any) -> Array:
     """``relu6(x + 3) / 6``.
 
@@ -290,6 +289,7 @@ def hard_sigmoid(x: Any) -> Array:
     return _hard_sigmoid(value("hard_sigmoid", x))
 
 
+@shown_call(name="hard_sigmoid")
 def _hard_sigmoid(x: Any) -> Array:
     return _relu6(jnp.add(x, 3.0)) / 6.0
 
@@ -335,6 +335,7 @@ def sparse_sigmoid(x: Any) -> Array:
 # -- others ----------------------------------------------------------------------------------------------------
 
 
+@shown_call()
 def identity(x: Any) -> Array:
     """`x` as an array.
 

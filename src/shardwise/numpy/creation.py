@@ -33,6 +33,7 @@ from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.fill import filled, filled_like, sharding_for, varying_like
 from shardwise.sharding import (
+    AbstractMesh,
     Mesh,
     NamedSharding,
     PmapSharding,
@@ -463,6 +464,8 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
         if sharding is not None:  # made on the devices of `a`
             return place_created(filled(sizes, number), sharding)
     elif isinstance(getattr(a, "sharding", None), Sharding) and sizes == shape_of(a):  # a ShapeDtypeStruct
+        if isinstance(a.sharding, NamedSharding) and isinstance(a.sharding.mesh, AbstractMesh):
+            return _split(name, sizes, number, a.sharding)
         return place_created(filled(sizes, number), a.sharding)
     return varying_like(a, filled(sizes, number))
 

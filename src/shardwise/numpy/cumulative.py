@@ -37,6 +37,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.binary import remainder
 from shardwise.numpy.predicates import isnan, not_equal
+from shardwise.ops.shapes.pieces import rows_between
 from shardwise.transforms.jit.shown_calls import shown_call
 
 
@@ -197,7 +198,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         x = lax.concatenate(promote_dtypes(*parts), d)
     for _ in range(n):
         size = x.shape[d]
-        high, low = lax.slice_in_dim(x, min(1, size), size, axis=d), lax.slice_in_dim(x, 0, max(size - 1, 0), axis=d)
+        high, low = rows_between(x, min(1, size), size, d), rows_between(x, 0, max(size - 1, 0), d)
         x = not_equal(high, low) if is_bool(x.dtype) else lax.sub(high, low)
     return x
 

@@ -17,13 +17,15 @@ from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, canonical_axes, canonical_axis, convert
 from shardwise.numpy.creation import asarray
 from shardwise.ops.linalg.fft import FftType
-from shardwise.ops.linalg.fft import fft as _transform
+from shardwise.ops.linalg.fft import fft as _transformed
 from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
            "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"]  # fmt: skip
 
 Shape = Sequence[int]
+_transform = shown_call("fft_type fft_lengths", name="fft")(_transformed)
 
 
 # -- along any axes --------------------------------------------------------------------------------------------

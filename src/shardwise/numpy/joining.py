@@ -37,6 +37,7 @@ from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, flat, moveaxis, new_dims
 from shardwise.ops.indexing.search import searchsorted
 from shardwise.ops.indexing.sorting import argsorted
+from shardwise.ops.shapes.pieces import rows_between
 from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
@@ -145,7 +146,7 @@ def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) ->
         raise ValueError(
             f"stack: All input arrays must have the same shape, got {', '.join(str(x.shape) for x in items)}."
         )
-    return lax.concatenate([lax.expand_dims(x, (d,)) for x in _one_dtype("stack", items, dtype)], d)
+    return lax.stack(_one_dtype("stack", items, dtype), d)
 
 
 def vstack(tup: Arrays, dtype: Any = None) -> Array:
@@ -349,7 +350,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     if not isinstance(obj, Tracer) and not isinstance(obj, bool | np.bool_):
         with contextlib.suppress(TypeError):
             at = canonical_axis(operator.index(obj), n, "obj of delete")
-            return lax.concatenate([lax.slice_in_dim(x, 0, at, axis=d), lax.slice_in_dim(x, at + 1, n, axis=d)], d)
+            return lax.concatenate([rows_between(x, 0, at, d), rows_between(x, at + 1, n, d)], d)
     index = checked("delete", obj, 1)
     if assume_unique_indices and is_integer(index.dtype):
         return _without(x, flat(index), d)

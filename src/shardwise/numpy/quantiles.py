@@ -32,7 +32,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take_along_axis
 from shardwise.numpy.predicates import isnan
 from shardwise.transforms.jit.shown_calls import shown_call
-from shardwise.transforms.manual.explicit import reshard
+from shardwise.transforms.manual.explicit import auto_axes, reshard
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
@@ -119,13 +119,18 @@ def percentile(
     >>> jnp.percentile(jnp.array([1.0, 2.0, 3.0]), 50)
     Array(2., dtype=float32)
     """
-    result = _quantile(
-        "percentile", a, _hundredth(q), axis, out, overwrite_input, method, keepdims, weights, skip_nan=False
-    )
-    if out_sharding is None:
-        return result
+    fraction = _hundredth(q)
 
-    return reshard(result, out_sharding)
+    def body(a: Any, weights: Any) -> Array:
+        return _quantile(
+            "percentile", a, fraction, axis, out, overwrite_input, method, keepdims, weights, skip_nan=False
+        )
+
+    if out_sharding is None:
+        return body(a, weights)
+    if not isinstance(a, Array) or a.aval.mesh is None:
+        return reshard(body(a, weights), out_sharding)
+    return auto_axes(body, out_sharding=out_sharding)(a, weights)
 
 
 @shown_call("axis out overwrite_input method keepdims")

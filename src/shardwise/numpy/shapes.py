@@ -211,6 +211,7 @@ def moveaxis(a: Any, source: Axes, destination: Axes) -> Array:
     return lax.transpose(x, [origin[d] if d in origin else next(rest) for d in range(x.ndim)])
 
 
+@shown_call("axis start")
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     """`a` with the dim `axis` moved to stand before the dim `start`. Prefer `moveaxis`.
 

@@ -23,6 +23,7 @@ from shardwise.numpy.predicates import to_bool
 from shardwise.transforms.jit.shown_calls import shown_call
 
 
+@shown_call("name mode flip precision preferred_element_type", name="_conv")
 def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any, preferred_element_type: Any) -> Array:
     if x.ndim != 1 or y.ndim != 1:
         raise ValueError(f"{name}() only support 1-dimensional inputs, got shapes {x.shape} and {y.shape}.")
@@ -44,7 +45,7 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
         padding = (0, 0)
     else:
         raise ValueError(f"mode must be one of ['full', 'same', 'valid'], got {mode!r}")
-    kernel = lax.rev(y, (0,)) if flip else y
+    kernel = _reversed(y) if flip else y
     out = lax.conv_general_dilated(
         lax.expand_dims(x, (0, 1)),
         lax.expand_dims(kernel, (0, 1)),
@@ -54,7 +55,12 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
         preferred_element_type=preferred_element_type,
     )
     out = lax.squeeze(out, (0, 1))
-    return lax.rev(out, (0,)) if longer_second and not flip else out
+    return _reversed(out) if longer_second and not flip else out
+
+
+@shown_call(name="_flip")
+def _reversed(x: Array) -> Array:
+    return lax.rev(x, (0,))
 
 
 @shown_call("mode precision preferred_element_type")

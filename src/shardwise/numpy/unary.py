@@ -171,7 +171,7 @@ def rint(x: Any, /) -> Array:
     v = value("rint", x)
     if not is_inexact(v.dtype):
         return as_array(astype(v, default_dtype("f")))
-    return round(v)
+    return _rounded(v, 0)
 
 
 @shown_call("decimals out")
@@ -188,8 +188,10 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     Array([1.2, 2.5], dtype=float32)
     """
     no_out("round", out)
-    decimals = operator.index(decimals)
-    v = value("round", a)
+    return _rounded(value("round", a), operator.index(decimals))
+
+
+def _rounded(v: Any, decimals: int) -> Array:
     if is_bool(v.dtype):
         raise config.dialect.functions.round_of_bools_error("round takes numbers, got bools. Cast them first.")
     if is_integer(v.dtype):
@@ -197,7 +199,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
             raise NotImplementedError(f"round of integers to {decimals} decimals; cast to a float first.")
         return as_array(v)
     if is_complex(v.dtype):
-        return lax.complex(round(lax.real(v), decimals), round(lax.imag(v), decimals))
+        return lax.complex(_rounded(lax.real(v), decimals), _rounded(lax.imag(v), decimals))
     if decimals == 0:
         return lax.round(v, lax.RoundingMethod.TO_NEAREST_EVEN)
     narrow = finfo(v.dtype).bits < 32
@@ -210,7 +212,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     return weak_if_scalar(as_array(convert(rounded, v.dtype, v.weak_type)))
 
 
-around = renamed(round, "around")
+around = shown_call("decimals out")(renamed(round, "around"))
 
 
 @shown_call("copy")

@@ -26,19 +26,22 @@ class Equals:
     numbers: dict[Any, int] = field(default_factory=dict)
     number_of: dict[int, int] = field(default_factory=dict)
 
-    def of(self, eqn: Equation, inputs: Sequence[Atom], *more: Any) -> Equation | None:
+    def of(self, eqn: Equation, inputs: Sequence[Atom], more: tuple[Any, ...] = ()) -> Equation | None:
         """An earlier equation with these operands that gives the same, and of which `more` is the same; None if there is none."""
-        op = eqn.op
-        if op.effects and op.has_effects(eqn.params):
+        op, given = eqn.op, eqn.params
+        if op.effects and op.has_effects(given):
             return None
         try:
-            params = self.number_of.get(id(eqn.params))
+            params = self.number_of.get(id(given))
             if params is None:
-                params = self.numbers.setdefault(frozenset(exact_items(eqn.params)), len(self.numbers))
-                self.number_of[id(eqn.params)] = params
-            found = self.first.setdefault(
-                (op, params, more, *[a if type(a) is Var else key_of(a) for a in inputs]), eqn
-            )
+                params = self.numbers.setdefault(frozenset(exact_items(given)), len(self.numbers))
+                self.number_of[id(given)] = params
+            for atom in inputs:
+                if type(atom) is not Var:
+                    inputs = tuple(map(key_of, inputs))
+                    break
+            key = (op, params, inputs, more)
+            found = self.first.setdefault(key, eqn)
         except TypeError:  # params that do not hash
             return None
         return None if found is eqn else found
@@ -50,15 +53,18 @@ def merged(
     """The equations without those that give what an earlier one gives in the same layout, and by result of these the one that is left."""
     equals, left = Equals(), dict[Atom, Atom]()
     kept: list[Equation] = []
+    layout_of, is_kept, equal_to = placements.get, kept.append, equals.of
     for eqn in equations:
-        if not left.keys().isdisjoint(eqn.inputs):
-            inputs = tuple([left.get(a, a) for a in eqn.inputs])
-            eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
-        first = equals.of(eqn, eqn.inputs, *[placements.get(v) for v in eqn.outputs])
+        inputs, outputs = eqn.inputs, eqn.outputs
+        if left and not left.keys().isdisjoint(inputs):
+            inputs = tuple([left.get(a, a) for a in inputs])
+            eqn = Equation(eqn.op, inputs, outputs, eqn.params, eqn.source)
+        layouts = (layout_of(outputs[0]),) if len(outputs) == 1 else tuple(map(layout_of, outputs))
+        first = equal_to(eqn, inputs, layouts)
         if first is None:
-            kept.append(eqn)
+            is_kept(eqn)
         else:
-            left.update(zip(eqn.outputs, first.outputs, strict=True))
+            left.update(zip(outputs, first.outputs, strict=True))
     return tuple(kept), left
 
 

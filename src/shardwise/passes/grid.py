@@ -50,8 +50,8 @@ class Grid:
 
     def rename(self, names: tuple[str, ...], sizes: tuple[int, ...], dims: DimAxes) -> DimAxes:
         """A layout over a mesh's axes, translated to grid axes; axes of size 1 split nothing and are dropped."""
-        if not self.names:
-            return ((),) * len(dims)
+        if not self.names or math.prod(sizes) == 1:
+            return ((),) * len(dims)  # the mesh of one device of a loaded program is on no grid of others
         parts = self.meshes[(names, sizes)]
         own = self.axis_sizes
         return tuple(tuple(g for a in axes for g in parts[a] if own[g] > 1) for axes in dims)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -57,6 +58,7 @@ class Region:
     views: dict[Var, View] = field(default_factory=dict)  # values assembled from others, laid out when they are read
     current: Equation | None = None
     partitioned: Sequence[Equation] = ()
+    lone: AbstractSet[int] = frozenset()  # the ids of params that one equation alone has
     given: frozenset[Atom] = frozenset()  # the results of the program that consists of these
     known: Known = field(default_factory=Known)
     rounds: int = 1  # how often the program runs
@@ -295,6 +297,8 @@ class Region:
     def run(self, program: Program) -> None:
         """Partition every equation of `program`; its inputs must be defined."""
         self.partitioned, left = merged(program.equations, self.placements)
+        holders = Counter([id(e.params) for e in self.partitioned])
+        self.lone = {number for number, count in holders.items() if count == 1}
         self.given = frozenset([left.get(a, a) for a in program.outputs if isinstance(a, Var)])
         outer = self.current
         for eqn in self.partitioned:

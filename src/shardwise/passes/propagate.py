@@ -11,10 +11,12 @@ changes, the other ops that use its value are visited again, until nothing chang
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import chain
+from typing import Any
 
 from shardwise.base import config
 from shardwise.base.caches import recent
@@ -85,11 +87,12 @@ class _Graph:
         self.flows: dict[Any, Flow] = {}  # of equations, by op, params and types; the program keeps the params
         self.users: list[list[int]] = []  # nodes by value
         self.wishes: list[int] = []  # nodes for the layouts that the caller wishes for outputs
-        self.uses: dict[Var, int] = {}
+        self.uses: Counter[Atom] = Counter()
         self.targets: set[int] = set()  # values at the far end of a data-flow edge
         self.nothing = self._new((), frozenset())  # the value of every literal
         self.edges: dict[Equation, list[tuple[dict[Var, int], dict[Var, int]]]] = {}  # sources and targets
         self._survey(program, set())
+        self.shared = {a for a, n in self.uses.items() if n > 1 and type(a) is Var and a.aval.ndim}
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -112,7 +115,9 @@ class _Graph:
 
     def _value(self, var: Var) -> int:
         aval = var.aval
-        placement = self.fixed.get(var) if self.fixed else None
+        if aval.mesh is None and not self.fixed:
+            return self._new(_unsplit(aval.ndim), self.manual)
+        placement = self.fixed.get(var)
         if placement is not None:
             i = self._new(placement.dims, _NO_AXES)
             self.fix(i, placement)
@@ -178,11 +183,8 @@ class _Graph:
         if id(program) in seen:  # several ops may share a body; its values then have one layout in all of them
             return
         seen.add(id(program))
-        uses = self.uses
+        self.uses.update(chain(chain.from_iterable([e.inputs for e in program.equations]), program.outputs))
         for eqn in program.equations:
-            for atom in eqn.inputs:
-                if isinstance(atom, Var):
-                    uses[atom] = uses.get(atom, 0) + 1
             if eqn.op.edges is not None:
                 inner = [p for _, p in subprograms(eqn.params)]
                 for p in inner:
@@ -191,9 +193,6 @@ class _Graph:
             elif _is_partly_manual(eqn):
                 with self._inside(eqn) as body:
                     self._survey(body, seen)
-        for atom in program.outputs:
-            if isinstance(atom, Var):
-                uses[atom] = uses.get(atom, 0) + 1
 
     def _unite(self, eqn: Equation, inner: Sequence[Program]) -> None:
         """Separate the sources of each group of an op's edges from the targets, and give the targets one id."""
@@ -260,26 +259,20 @@ class _Graph:
 
     def _early(self, atoms: Sequence[Atom]) -> int:
         """The first level for ops that only rearrange these operands."""
-        for atom in atoms:
-            if atom.aval.ndim and self.uses.get(atom, 0) > 1:  # type: ignore[arg-type]
-                return MULTI_USE
-        return SINGLE_USE
+        return SINGLE_USE if self.shared.isdisjoint(atoms) else MULTI_USE
 
     def _equation(self, eqn: Equation) -> None:
-        inputs, outputs, ids = eqn.inputs, eqn.outputs, self.ids
-        early = self._early(inputs)
-        types = [a.aval for a in inputs]
-        types += [v.aval for v in outputs]
-        key = (eqn.op, id(eqn.params), early, len(outputs), *types)
+        inputs, ids = eqn.inputs, self.ids
+        early = SINGLE_USE if self.shared.isdisjoint(inputs) else MULTI_USE
+        atoms = inputs + eqn.outputs
+        key = (eqn.op, id(eqn.params), early, len(inputs), *[a.aval for a in atoms])
         flow = self.flows.get(key)
         if flow is None:
             flow = self.flows[key] = equation_flow(eqn, early)
         if not flow.turns:
             return
-        found = [ids.get(a) for a in (*inputs, *outputs)]  # type: ignore[arg-type]
-        if None in found:
-            found = [self.id_of(a) if i is None else i for i, a in zip(found, (*inputs, *outputs), strict=True)]
-        self._node(flow, tuple(cast("list[int]", found)))
+        found = tuple([ids[a] if a in ids else self.id_of(a) for a in atoms])  # type: ignore[index]
+        self._node(flow, found)
 
     def _edges(self, eqn: Equation) -> None:
         for sources, targets in self.edges[eqn]:

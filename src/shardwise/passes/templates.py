@@ -147,7 +147,7 @@ class Changes:
 
 def with_template(region: Region, eqn: Equation, own: bool) -> None:
     """Partition an equation by its template if there is one, else anew; `own`: as its op does."""
-    found = key_of(region, eqn, own)
+    found = None if id(eqn.params) in region.lone else key_of(region, eqn, own)
     if found is None:
         return region.anew(eqn, own)
     key, operands = found

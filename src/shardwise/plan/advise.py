@@ -129,7 +129,14 @@ def _policies(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
     """The fastest policy that fits, of those that checkpointed functions could be given."""
     if not step.traces[1]:
         return
-    points = [point_of(step, replace(own.layout, remat=name)) for name in step.policies]
+    points: list[Point] = []
+    least = own.peak
+    for name in step.policies:
+        point = point_of(step, replace(own.layout, remat=name))
+        points.append(point)
+        if not point.fits and point.peak >= least:  # the next policies save more
+            break
+        least = point.peak
     fits = [p for p in points if p.fits and _is_worth(own, p, plan)]
     if not fits:
         return
@@ -146,6 +153,8 @@ def _batches(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
     (length,) = lengths
     sizes = dict(step.sizes)
     ways = math.lcm(*[math.prod(sizes.get(x, 1) for x in a.dims[a.batch_dim or 0]) for a in batch])
+    if not own.fits and length <= ways:
+        return
     half = point_of(step, replace(own.layout, batch=Fraction(1, 2)))
     if half.error or length % 2 or half.peak >= own.peak:
         return

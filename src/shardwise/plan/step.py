@@ -32,16 +32,19 @@ from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, Partit
 from shardwise.sharding.spec import entry_axes
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies
 from shardwise.transforms.derivatives.other_policy import every_policy
+from shardwise.transforms.jit.stages import Traced
 from shardwise.transforms.tracing import from_beginning
 
 Sizes = tuple[tuple[str, int], ...]
 
+# In the order of what they save, the least first.
 POLICIES: dict[str, Callable[..., Any]] = {
     "nothing_saveable": checkpoint_policies.nothing_saveable,
     "dots_with_no_batch_dims_saveable": checkpoint_policies.dots_with_no_batch_dims_saveable,
     "dots_saveable": checkpoint_policies.dots_saveable,
     "everything_saveable": checkpoint_policies.everything_saveable,
 }
+_LEAST = "nothing_saveable"  # what saves least is asked for first
 LONGEST = 160  # of the reason of an error
 _SPACES = re.compile(r"\s+")
 TRACES = 6  # kept: traces of large programs are large
@@ -86,6 +89,7 @@ class Step:
         self._programs: dict[Any, Program] = {}
         self._meshes: dict[tuple[Sizes, str], Mesh] = {}
         self._others: dict[str, tuple[Machine, Sequence[Device]]] = {}
+        self._least: Traced | None = None  # the function traced with the policy `_LEAST`, once that was tried
 
     @cached_property
     def mesh(self) -> Mesh | None:
@@ -190,7 +194,9 @@ class Step:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with every_policy(self.policies[remat]) if remat else nullcontext():
-                found = call.wrapped.lower(*args, **kwargs)._entry.executable
+                known = self._least if (remat, batch) == (_LEAST, 1) else None
+                found = (known or call.wrapped.trace(*args, **kwargs)).lower()._entry.executable
+        assert isinstance(found, DataFree)
         self._traces[remat, batch] = found
         return found
 
@@ -203,10 +209,12 @@ class Step:
         call = self.executable.user_call
         assert call is not None
         try:
-            with every_policy(None) as policy:
-                call.wrapped.trace(*call.args, **call.kwargs)
+            with every_policy(POLICIES[_LEAST]) as policy:
+                trace = call.wrapped.trace(*call.args, **call.kwargs)
         except Exception as error:  # it is the user's
             return f"the function cannot be traced again ({reason(error)})", False
+        if policy.used and self.policies[_LEAST] is POLICIES[_LEAST]:
+            self._least = trace
         return "", policy.used
 
     def _with_batch(self, batch: Fraction) -> tuple[tuple[Any, ...], dict[str, Any]]:

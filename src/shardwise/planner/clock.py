@@ -296,15 +296,13 @@ def _likeness(group: Group, near: set[Var]) -> object:
     for e in group.equations:
         key += (e.op, id(e.params), e.source)
         lists += (e.inputs, e.outputs)
+    number_of = numbers.setdefault
     for atoms in (*lists, group.reads, group.writes):
-        for atom in atoms:
-            at = numbers.get(atom)
-            if at is None:
-                at = numbers[atom] = len(numbers)
-                key += (at, atom.aval, atom in near)
-            else:
-                key.append(at)
+        key += [number_of(a, len(numbers)) for a in atoms]
         key.append(None)
+    key += [a.aval for a in numbers]
+    if not near.isdisjoint(numbers):
+        key += [a in near for a in numbers]
     return tuple(key)
 
 

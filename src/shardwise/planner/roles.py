@@ -32,12 +32,12 @@ class Role(Enum):
 
 def role_of(eqn: Equation) -> Role:
     """The role of an equation."""
-    always = _role_of_op(eqn.op)
+    always = role_of_op(eqn.op)
     return _role_of(eqn) if always is None or len(eqn.outputs) != 1 else always
 
 
 @recent()
-def _role_of_op(op: Op) -> Role | None:
+def role_of_op(op: Op) -> Role | None:
     """The role of all equations of an op with one result, None where that follows from params or types."""
     depends = (op.region, op.collective, op.memory_kind, op.fold)
     if any(field is not None for field in depends) or op.hands_on or op.effects or op.calls_user or op.updates:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
-from shardwise.planner.roles import Role, role_of
+from shardwise.planner.roles import Role, role_of, role_of_op
 from shardwise.planner.target import Target
 
 
@@ -148,6 +148,10 @@ def _roles_of(program: Program) -> list[Role]:
     known: dict[Any, Role] = {}
     roles: list[Role] = []
     for eqn in program.equations:
+        always = role_of_op(eqn.op) if len(eqn.outputs) == 1 else None
+        if always is not None:
+            roles.append(always)
+            continue
         key = (eqn.op, id(eqn.params), *[a.aval for a in eqn.inputs], None, *[v.aval for v in eqn.outputs])
         role = known.get(key)
         if role is None:

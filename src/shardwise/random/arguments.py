@@ -115,12 +115,23 @@ def choose(which: Any, on_true: Any, on_false: Any) -> Array:
 
 def sampler(draw: Callable[..., Array]) -> Callable[..., Array]:
     """``draw(key, *parameters, **static)`` compiled per static values; the key arrives in typed form."""
+    return _sampler(draw, compiled(draw))  # shown by the name that JAX's has
+
+
+def sampler_in_calls(draw: Callable[..., Array]) -> Callable[..., Array]:
+    """`sampler`, for a function that JAX does not compile by itself: in programs that are shown its ops are the caller's."""
+    return _sampler(draw, draw)
+
+
+def _sampler(draw: Callable[..., Array], shown: Callable[..., Array]) -> Callable[..., Array]:
 
     def on_typed(key: Array, *parameters: Any, **static: Any) -> Array:
         return draw(typed(key), *parameters, **static)
 
     on_typed.__name__ = draw.__name__.lstrip("_")
-    return compiled(on_typed)
+    return compiled(
+        on_typed, lambda key, *parameters, **static: shown(typed(key), *map(as_value, parameters), **static)
+    )
 
 
 def drawn(

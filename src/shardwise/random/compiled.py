@@ -10,10 +10,11 @@ from shardwise.ir import Array, exact
 from shardwise.ir.showing import SHOWING
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.shown_calls import programs_are_shown
 
 
-def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:
-    """``sample(*arrays, **static)`` under `jit`, the keyword arguments being static.
+def compiled(sample: Callable[..., Any], shown: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """``sample(*arrays, **static)`` under `jit`, the keyword arguments being static. Programs that are shown call `shown` in its place.
 
     A call looks up its compiled form by the static values. Scalars become arrays, whose values a compiled form does not
     depend on; so a call finds `jit`'s fast path.
@@ -23,6 +24,8 @@ def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(sample)
     def call(*values: Any, **static: Any) -> Any:
+        if shown is not None and programs_are_shown():
+            return shown(*values, **static)
         key = exact(tuple(static.values()))
         form = forms.get(key)
         if form is None:

@@ -45,7 +45,7 @@ def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: A
 
 @sampler
 def _cauchy(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
-    floats = uniform_between(key, shape, dtype, float(finfo(dtype).eps), 1.0, sharding)
+    floats = uniform_between(key, shape, dtype, literal(finfo(dtype).eps, dtype), 1.0, sharding)
     return lax.tan(lax.mul(literal(np.pi, dtype), lax.sub(floats, literal(0.5, dtype))))
 
 
@@ -83,7 +83,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 
 @sampler
 def _logistic(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
-    floats = uniform_between(key, shape, dtype, float(finfo(dtype).tiny), 1.0, sharding)
+    floats = uniform_between(key, shape, dtype, literal(finfo(dtype).tiny, dtype), 1.0, sharding)
     return lax.sub(lax.log(floats), lax.log1p(lax.neg(floats)))
 
 
@@ -170,7 +170,7 @@ def triangular(
 def gumbel_of(key: Array, shape: Shape, dtype: Any, mode: str, sharding: NamedSharding | None = None) -> Array:
     """Gumbel numbers from a typed key; `mode` as in `gumbel`."""
     if mode == "low":
-        floats = uniform_between(key, shape, dtype, float(finfo(dtype).tiny), 1.0, sharding)
+        floats = uniform_between(key, shape, dtype, literal(finfo(dtype).tiny, dtype), 1.0, sharding)
         return lax.neg(lax.log(lax.neg(lax.log(floats))))
     twice = extended(sharding, leading=1)
     if mode == "highest" and dtype == np.float32:

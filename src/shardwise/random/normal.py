@@ -25,8 +25,9 @@ from shardwise.random.arguments import (
     shape_of,
 )
 from shardwise.random.keys import checked_key
-from shardwise.random.uniform import rademacher, scaled, subkeys, uniform_between, unit
+from shardwise.random.uniform import rademacher, subkeys, uniform_between, unit
 from shardwise.sharding import NamedSharding
+from shardwise.transforms.jit.shown_calls import shown_call
 
 _PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 
@@ -34,15 +35,20 @@ _PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 def normal_real(key: Array, shape: Shape, dtype: Any, sharding: NamedSharding | None = None) -> Array:
     """Standard normal floats from a typed key."""
     low = np.nextafter(np.array(-1.0, dtype), np.array(0.0, dtype), dtype=dtype)
-    floats = scaled(unit(key, shape, dtype, sharding), literal(low), literal(1.0, dtype))
+    floats = uniform_between(key, shape, dtype, literal(low), literal(1.0, dtype), sharding)
     return lax.mul(literal(np.sqrt(2), dtype), erf_inv(floats))
+
+
+@shown_call("shape dtype sharding", name="_normal_real")
+def _shown_normal(key: Array, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    return normal_real(key, shape, dtype, sharding)
 
 
 @sampler
 def _normal(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
     real = _PARTS.get(dtype.name)
     if real is None:
-        return normal_real(key, shape, dtype, sharding)
+        return _shown_normal(key, shape, dtype, sharding)
     parts = [lax.div(normal_real(k, shape, real, sharding), literal(np.sqrt(2), real)) for k in subkeys(key, 2)]
     return lax.complex(*parts)
 

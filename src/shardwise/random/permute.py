@@ -18,15 +18,17 @@ from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import dim_index, shape_tuple
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.random.arguments import Shape, check_shape, reshard_sample, sampled, sampler, shape_of
+from shardwise.random.arguments import Shape, check_shape, reshard_sample, sampled, sampler_in_calls, shape_of
 from shardwise.random.continuous import gumbel_mode, gumbel_of
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import randint_between, subkeys, unit
 from shardwise.sharding import NamedSharding
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["categorical", "choice", "permutation"]
 
 
+@shown_call("axis", name="_shuffle")
 def _shuffled(key: Array, x: Array, axis: int) -> Array:
     """`x` sorted by random bits along `axis`, often enough that ties of the bits do not matter."""
     rounds = math.ceil(3 * np.log(max(1, x.size)) / np.log(2**32 - 1))
@@ -51,12 +53,12 @@ def _count(x: Any, name: str) -> int:
     return operator.index(x if isinstance(x, int) else np.asarray(x).item())
 
 
-@sampler
+@sampler_in_calls
 def _permuted_range(key: Array, *, n: int, sharding: NamedSharding | None) -> Array:
     return reshard_sample(_shuffled(key, lax.iota(default_dtype("i"), n), 0), sharding)
 
 
-@sampler
+@sampler_in_calls
 def _permutation(key: Array, x: Array, *, axis: int, independent: bool, sharding: NamedSharding | None) -> Array:
     if independent or x.ndim == 1:
         return reshard_sample(_shuffled(key, x, axis), sharding)
@@ -99,7 +101,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
 # -- choice -----------------------------------------------------------------------------------------------------------------------------
 
 
-@sampler
+@sampler_in_calls
 def _choice(
     key: Array, *arrays: Array, n: int, shape: Shape, replace: bool, weighted: bool, axis: int, mode: str
 ) -> Array:
@@ -195,7 +197,7 @@ def choice(
 # -- categories -------------------------------------------------------------------------------------------------------------------------
 
 
-@sampler
+@sampler_in_calls
 def _categorical(
     key: Array, logits: Array, *, shape: Shape, axis: int, replace: bool, mode: str, sharding: NamedSharding | None
 ) -> Array:

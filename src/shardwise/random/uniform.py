@@ -8,10 +8,11 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, default_dtype, finfo, iinfo, issubdtype
-from shardwise.ir import Array, Literal, literal
-from shardwise.ops.elementwise.binary import add, bitwise_and, mul, rem, sub
+from shardwise.ir import Array, Literal, bind, literal
+from shardwise.ir.showing import SHOWING
+from shardwise.ops.elementwise.binary import add, bitwise_and, bitwise_or, mul, rem, shift_right_logical, sub
 from shardwise.ops.elementwise.binary import max as maximum
-from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.casts import bitcast_convert_type, convert
 from shardwise.ops.elementwise.comparison import gt, le, lt
 from shardwise.ops.elementwise.selection import clamp
 from shardwise.ops.indexing.dim_slices import index_in_dim
@@ -19,6 +20,8 @@ from shardwise.ops.random.random_bits import random_bits, random_split
 from shardwise.ops.random.random_floats import mul_add, unit_floats
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.ops.shapes.reshape import reshape_p
 from shardwise.random.arguments import (
     Shape,
     aligned_rank,
@@ -31,10 +34,12 @@ from shardwise.random.arguments import (
     sample_shape,
     sampled,
     sampler,
+    sampler_in_calls,
     shape_of,
 )
-from shardwise.random.keys import checked_key
+from shardwise.random.keys import checked_key, typed
 from shardwise.sharding import NamedSharding
+from shardwise.transforms.jit.shown_calls import shown_call
 
 _UINTS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 
@@ -42,7 +47,7 @@ _UINTS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 # -- bits ---------------------------------------------------------------------------------------------------------------------------
 
 
-@sampler
+@sampler_in_calls
 def _bits(key: Array, *, bit_width: int, shape: Shape, sharding: NamedSharding | None) -> Array:
     return random_bits(key, bit_width, shape, sharding)
 
@@ -78,11 +83,32 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
 
 def unit(key: Array, shape: Shape, dtype: Any, sharding: NamedSharding | None = None) -> Array:
     """Floats in [0, 1) from a typed key."""
+    if _is_shown(dtype):
+        return _shown(key, 0.0, 1.0, shape, dtype, sharding)
     info = finfo(dtype)
     if info.bits not in _UINTS:
         raise TypeError(f"uniform only accepts 8-, 16-, 32-, or 64-bit dtypes, got {dtype.name}.")
     width = 8 if info.nmant < 8 else info.bits  # no more bits than the mantissa takes
     return unit_floats(random_bits(key, width, shape, sharding), dtype)
+
+
+@shown_call("shape dtype sharding", name="_uniform")
+def _shown(key: Array, low: Any, high: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    """The same numbers but for rounding, by the ops that JAX has for them."""
+    info, rank = finfo(dtype), len(shape)
+    low, high = (convert(as_value(x), dtype) for x in (low, high))
+    low, high = (aligned_rank(x, rank) if x.ndim else broadcast_in_dim(x, (1,) * rank, ()) for x in (low, high))
+    words = random_bits(key, info.bits, shape, sharding)
+    one = literal(np.ones((), dtype).view(words.dtype)[()])
+    unused = literal(8 * words.dtype.itemsize - int(info.nmant), words.dtype)
+    floats = bitcast_convert_type(bitwise_or(shift_right_logical(words, unused), one), dtype)
+    moved = add(mul(sub(floats, literal(1.0, dtype)), sub(high, low)), low)
+    return maximum(low, moved if rank else bind(reshape_p, moved, new_sizes=(), out_sharding=None))
+
+
+def _is_shown(dtype: Any) -> bool:
+    info = finfo(dtype)
+    return SHOWING.get() and info.nmant >= 8 and info.bits in _UINTS
 
 
 def scaled(floats: Array, low: Any, high: Any) -> Array:
@@ -100,6 +126,8 @@ def uniform_between(
     key: Array, shape: Shape, dtype: Any, low: Any, high: Any, sharding: NamedSharding | None = None
 ) -> Array:
     """Floats in [low, high) from a typed key; the bounds are numbers or arrays that broadcast to `shape`."""
+    if _is_shown(dtype):
+        return _shown(key, low, high, shape, dtype, sharding)
     low, high = (parameter(x, len(shape), dtype) for x in (low, high))
     return scaled(unit(key, shape, dtype, sharding), low, high)
 
@@ -137,6 +165,8 @@ def uniform(
     wanted = shape_tuple(shape, "uniform")
 
     def sample(sharding: NamedSharding | None) -> Array:
+        if _is_shown(found):
+            return _shown(typed(checked), minval, maxval, wanted, found, sharding)
         if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and minval == 0 and maxval == 1:
             return _uniform(checked, shape=wanted, dtype=found, sharding=sharding)
         return _uniform_between(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding)

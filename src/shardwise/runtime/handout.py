@@ -19,8 +19,14 @@ def read_only(x: Ndarray) -> Ndarray:
     dtype = x.dtype
     if dtype.isbuiltin == 1:
         return _shown(x)
+    if not dtype.itemsize:  # float0: there is nothing to write
+        x = x.view()
+        x.flags.writeable = False
+        return x
     if dtype.type is np.void and not dtype.names:  # bytes, of which a buffer tells only how many
         return _shown(x).view(dtype)
+    if not dtype.itemsize:
+        return x  # float0: there is nothing to write
     return _shown(x.view(f"u{dtype.itemsize}")).view(dtype)  # others are no buffers
 
 

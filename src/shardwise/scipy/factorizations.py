@@ -21,6 +21,7 @@ from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import matrix_functions, spectral
 from shardwise.ops.rules.convert import as_array
 from shardwise.scipy.matrix_operands import inexact, inexact_like, system
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = [
     "cho_factor", "cho_solve", "cholesky", "eigh", "eigh_tridiagonal", "funm", "hessenberg", "lu", "lu_factor",
@@ -81,6 +82,7 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, 
     return lax.squeeze(x, (x.ndim - 1,)) if vector else x
 
 
+@shown_call("overwrite_a check_finite")
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """The packed LU factors of the matrices `a` and the pivots, for `lu_solve`.
 
@@ -168,6 +170,7 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
     return (face.matmul(p, low), up) if permute_l else (p, low, up)
 
 
+@shown_call("overwrite_a lwork mode pivoting check_finite", name="_qr")
 def qr(
     a: Any,
     overwrite_a: bool = False,
@@ -233,6 +236,7 @@ def qr_multiply(
     return lax.reshape(out, (out.size,)) if vector else out, *rest
 
 
+@shown_call("full_matrices compute_uv overwrite_a check_finite lapack_driver", name="_svd")
 def svd(
     a: Any,
     full_matrices: bool = True,
@@ -255,6 +259,7 @@ def svd(
     return spectral.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
 
 
+@shown_call("b lower eigvals_only overwrite_a overwrite_b turbo eigvals type check_finite", name="_eigh")
 def eigh(
     a: Any,
     b: Any = None,
@@ -342,6 +347,7 @@ def _diagonals(x: Array) -> Array:
     return lax.mul(lax.broadcast_in_dim(x, shape, range(x.ndim)), broadcast_to_shape(eye(n, dtype=x.dtype), shape))
 
 
+@shown_call("output", name="_schur")
 def schur(a: Any, output: str = "real") -> list[Array]:
     """t and z with a = z t z^H; t is triangular for complex `output` and matrices, else with 2 by 2 blocks.
 
@@ -404,6 +410,7 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
     return result, error
 
 
+@shown_call("calc_q overwrite_a check_finite")
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H.
 

@@ -7,10 +7,12 @@ from typing import Any
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
+from shardwise.transforms.jit.shown_calls import shown_call
 
 __all__ = ["trapezoid"]
 
 
+@shown_call("dx axis")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of samples `y` at `x`, or `dx` apart, along `axis`.
 

@@ -76,6 +76,7 @@ def solve(
     )
 
 
+@shown_call("trans lower unit_diagonal overwrite_b debug check_finite", name="_solve_triangular")
 def solve_triangular(
     a: Any,
     b: Any,

@@ -192,6 +192,14 @@ def unknown_memory_kind(kind: object, platform: str, kinds: Sequence[str]) -> st
     )
 
 
+_KEPT: dict[str, Callable[[], list[Any]]] = {}
+
+
+def install_kept(**lists: Callable[[], list[Any]]) -> None:
+    """Install what lists the arrays and the compiled programs that are kept (done where these are defined)."""
+    _KEPT.update(lists)
+
+
 class Client:
     """The backend: all devices of all processes, in order of process, then local index."""
 
@@ -253,6 +261,16 @@ class Client:
     def position(self, device: Device) -> int:
         """Position of a device in the list of all devices."""
         return self._starts[device.process_index] + device.local_index
+
+    def live_arrays(self) -> list[Any]:
+        """The arrays of this process that are not deleted."""
+        return _KEPT["arrays"]()
+
+    live_buffers = live_arrays
+
+    def live_executables(self) -> list[Any]:
+        """The compiled programs that this process keeps."""
+        return _KEPT["executables"]()
 
     def first_local_device(self) -> Device:
         """The device of uncommitted results."""

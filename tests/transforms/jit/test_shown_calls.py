@@ -119,7 +119,50 @@ scatter_dims_to_operand_dims=(0,), operand_batching_dims=(), scatter_indices_bat
       update_jaxpr={ lambda ; i:f32[] j:f32[]. let k:f32[] = add i j in (k,) }
     ] a f g
   in (h,) }"""
+STACK = """{ lambda ; a:f32[3,4]. let
+    b:f32[3,4] = mul a 2.0:f32[]
+    c:f32[3,2,4] = stack[axis=1] a b
+    _:f32[] = reduce_sum[axes=(0, 1, 2) out_sharding=None] c
+    d:f32[3,2,4] = broadcast_in_dim 1.0:f32[]
+    e:f32[3,4] f:f32[3,4] = unstack[axis=1] d
+    g:f32[3,4] = mul f 2.0:f32[]
+    h:f32[3,4] = add_any e g
+  in (h,) }"""
+TILE = """{ lambda ; a:f32[3,4]. let b:f32[6,4] = tile[reps=(2, 1)] a in (b,) }"""
+FOLD = """{ lambda ; a:f32[3,4]. let
+    b:f32[3,3] = reduce_window[
+      base_dilation=(1, 1)
+      consts=()
+      jaxpr={ lambda ; c:f32[] d:f32[]. let
+          e:f32[] = mul c d
+          f:f32[] = add e c
+        in (f,) }
+      padding=((0, 0), (0, 0))
+      window_dilation=(1, 1)
+      window_dimensions=(1, 2)
+      window_strides=(1, 1)
+    ] a 0.0:f32[]
+  in (b,) }"""
+SINK = """{ lambda ; a:f32[3,4]. let
+    b:f32[3,4] = sin a
+    dce_sink[prevent_mlir_dce=False] b
+  in (a,) }"""
+TOP = """{ lambda ; a:f32[3,4]. let
+    b:f32[3,2] _:i32[3,2] = approx_top_k[
+      aggregate_to_topk=True
+      is_max_k=True
+      k=2
+      recall_target=0.95
+      reduction_dimension=-1
+      reduction_input_size_override=-1
+    ] a
+  in (b,) }"""
 TEXTS = {
+    "stack": (sw.grad(lambda x: jnp.sum(jnp.stack([x, x * 2], 1))), (X,), STACK),
+    "tile": (lambda x: jnp.tile(x, (2, 1)), (X,), TILE),
+    "fold": (lambda x: lax.reduce_window(x, 0.0, lambda a, b: a * b + a, (1, 2), (1, 1), "VALID"), (X,), FOLD),
+    "sink": (lambda x: (lax.dce_sink(jnp.sin(x)), x)[1], (X,), SINK),
+    "top": (lambda x: lax.approx_max_k(x, 2)[0], (X,), TOP),
     "where": (lambda x: jnp.where(x > 1, x, 0.0), (X,), WHERE),
     "argsort": (jnp.argsort, (X,), SORT),
     "clip": (lambda x: jnp.clip(x, 0, 1), (X,), CLIP),

@@ -127,6 +127,20 @@ def test_input_shardings_without_a_committed_argument(mesh):
     assert x == SingleDeviceSharding(sw.devices()[0])
 
 
+def test_functions_are_lowered_for_traced_arguments():
+    found = []
+    inner = sw.jit(lambda x: lax.sin(x) * 2)
+
+    def seen(x):
+        found.append(inner.lower(x).compile())
+        return x.sum()
+
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    sw.jit(seen)(x), sw.grad(seen)(x), sw.vmap(seen)(x)
+    for compiled, at in zip(found, (x, x, x[0]), strict=True):
+        np.testing.assert_array_equal(compiled(at), inner(at))
+
+
 def test_lowered_text_has_layouts_and_compiled_text_collectives(mesh):
     lowered = sw.jit(matmul).lower(placed(mesh, P("x", "y"), 8, 8), placed(mesh, P("y"), 8, 8))
     text = lowered.as_text()

@@ -185,3 +185,85 @@ def test_shards_of_partial_sums_add_up(axes):
         total[shard.index] += np.asarray(shard.data)
     np.testing.assert_array_equal(total, host)
     np.testing.assert_array_equal(np.asarray(whole), host)
+
+
+def test_gathers_from_reduced_tables():
+    """Their cotangents add partial sums to a table of them."""
+    table = jax.device_put(A, P(reduced={"x"}))
+    at = jax.device_put(np.array([3, 0, 3, 5]), P("x"))
+    loss = lambda t, i: (t.at[i].get(out_sharding=P("x", None)) ** 2).sum()  # noqa: E731
+    slope = jax.jit(jax.grad(loss))(table, at)
+    assert jax.typeof(slope).unreduced == {"x"}
+    np.testing.assert_allclose(jax.reshard(slope, P()), jax.grad(lambda t: (t[np.array([3, 0, 3, 5])] ** 2).sum())(A))
+
+
+def test_vmapped_products_keep_marks():
+    w = jax.device_put(A, P(reduced={"x"}))
+    x = jax.device_put(np.stack([A, B]), P(None, "x"))
+    loss = lambda w, x: (jnp.dot(x, w, out_sharding=P("x")) ** 2).sum()  # noqa: E731
+    slopes = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(w, x)
+    assert jax.typeof(slopes).unreduced == {"x"}
+    for found, rows in zip(jax.reshard(slopes, P()), (A, B), strict=True):
+        np.testing.assert_allclose(found, 2 * rows.T @ (rows @ A), rtol=2e-5, atol=1e-5)
+
+
+def test_ops_without_a_rule_for_partial_sums_are_not_implemented():
+    with pytest.raises(NotImplementedError, match="sin does not take operands with partial sums"):
+        jnp.sin(value("u"))
+
+
+def test_types_may_leave_out_axes_of_size_one():
+    """What names such an axis beside a type means the type without it."""
+    mesh = jax.make_mesh((2, 1), ("a", "b"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    with jax.remove_size_one_mesh_axis_from_type(True), jax.set_mesh(mesh):
+        x = jax.device_put(A, P("a", "b"))
+        assert jax.typeof(x).sharding.spec == P("a", None)
+        kept = jax.jit(lambda x: lax.with_sharding_constraint(x * 2, P("a", "b")))(x)
+        inner = jax.shard_map(lambda x: lax.psum(x, "a"), in_specs=P("a", "b"), out_specs=P(None, "b"))(x)
+        both = jax.device_put(A, P(("a", "b")))
+        mapped = jax.jit(jax.vmap(lambda row: row * 2, spmd_axis_name=("a", "b")))(both)
+        np.testing.assert_allclose(kept, A * 2)
+        np.testing.assert_allclose(mapped, A * 2)
+        np.testing.assert_allclose(inner, A[:4] + A[4:])
+
+
+def test_a_mesh_in_context_has_the_devices_of_the_computation():
+    """Whoever names other devices in a mesh context, by arguments, results or constraints, is refused."""
+    here, there = jax.make_mesh((2,), ("a",)), jax.sharding.Mesh(jax.devices()[2:4], ("b",))
+    sharding = NamedSharding(there, P("b"))
+    x = jax.device_put(A, sharding)
+    calls = (
+        lambda: jax.jit(lambda x: x + 1)(x),
+        lambda: x + 1,
+        lambda: jax.jit(lambda: jnp.zeros(8) + 1, out_shardings=sharding)(),
+        lambda: jax.jit(lambda x: x + 1, in_shardings=sharding)(A),
+        lambda: jax.jit(lambda x: lax.with_sharding_constraint(x, sharding))(A),
+    )
+    with jax.set_mesh(here):
+        for call in calls:
+            with pytest.raises(ValueError, match="Received incompatible devices"):
+                call()
+
+
+def test_random_bits_split_by_out_sharding():
+    key = np.arange(4, dtype=np.uint32)
+    draw = lambda key: lax.rng_bit_generator(key, (4, 8), out_sharding=P("x"))[1]  # noqa: E731
+    assert draw(key).sharding.spec == jax.jit(draw)(key).sharding.spec == P("x", None)
+    np.testing.assert_array_equal(draw(key), lax.rng_bit_generator(key, (4, 8))[1])
+    np.testing.assert_array_equal(jax.jit(draw)(key), draw(key))
+
+
+def test_creation_like_an_abstract_sharding(explicit):
+    like = jax.ShapeDtypeStruct((8,), np.float32, sharding=NamedSharding(explicit.abstract_mesh, P("x")))
+    assert jnp.zeros_like(like).sharding == NamedSharding(explicit, P("x"))
+    assert jax.jit(lambda: jnp.ones_like(like)).trace().out_info.sharding.spec == P("x")
+
+
+def test_percentile_of_a_split_dim():
+    x = jax.device_put(np.arange(8.0, dtype=np.float32), P("x"))
+    assert float(jax.jit(lambda x: jnp.percentile(x, 50, axis=0, out_sharding=P()))(x)) == 3.5
+
+
+def test_broadcast_like_asks_for_one_layout():
+    with pytest.raises(ValueError, match="incompatible types"):
+        lax.broadcast_like(jax.device_put(A[0], P("x")), value("plain"))

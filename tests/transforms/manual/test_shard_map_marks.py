@@ -73,7 +73,7 @@ def test_what_is_refused() -> None:
     x = sw.device_put(A, P("x", None))
     part = partial(sw.shard_map, in_specs=P("x", None))
     with pytest.raises(ValueError, match="does not match the type"):
-        part(lambda a: a, out_specs=P(unreduced={"x"}))(x)
+        part(lambda a: lax.psum(a, "x"), out_specs=P(unreduced={"x"}))(x)
     with pytest.raises(NotImplementedError, match="full manual mode"):
         part(lambda a: a, out_specs=P(unreduced={"x"}), axis_names={"x"})(x)
     with pytest.raises(ValueError, match="in one state"):
@@ -132,3 +132,68 @@ def test_a_cast_over_no_axes_changes_nothing(to: str) -> None:
         sw.reshard(jnp.arange(4.0), P("x"))
     )
     assert seen == [frozenset({"x"})]
+
+
+@pytest.mark.parametrize("name", ["all_gather", "psum", "psum_scatter", "all_to_all", "ppermute"])
+def test_collectives_keep_what_is_reduced_over_other_axes(name: str) -> None:
+    """Their cotangents are partial sums over those axes: a type that lost the mark would lose the cotangent with it."""
+    collective = {
+        "all_gather": lambda w: lax.all_gather(w, "y", tiled=True),
+        "psum": lambda w: lax.psum(w, "y"),
+        "psum_scatter": lambda w: lax.psum_scatter(w, "y", tiled=True),
+        "all_to_all": lambda w: lax.all_to_all(w, "y", 0, 1, tiled=True),
+        "ppermute": lambda w: lax.ppermute(w, "y", [(0, 1), (1, 0)]),
+    }[name]
+
+    def loss(w: sw.Array, marked: bool) -> sw.Array:
+        def body(w: sw.Array) -> sw.Array:
+            w = collective(lax.pcast(w, "x", to="reduced") if marked else w)
+            assert w.aval.reduced == ({"x"} if marked else set())
+            scale = 1.0 + lax.axis_index("x") + 2.0 * lax.axis_index("y")
+            return (jnp.sin(w) * scale).sum()[None]
+
+        return sw.shard_map(body, in_specs=P("y"), out_specs=P(("x", "y")))(w).sum()
+
+    w = sw.device_put(B, P("y", None))
+    _same(sw.jit(sw.grad(lambda w: loss(w, True)))(w), sw.jit(sw.grad(lambda w: loss(w, False)))(w))
+
+
+@pytest.mark.parametrize("op", [lax.add, lax.mul, lax.max])
+def test_reduced_beside_varying(op: object) -> None:
+    """The reduced operand varies, too, and its cotangent is a partial sum."""
+    x, w = sw.device_put(np.concatenate([A, -A]), P("x")), sw.device_put(A + 1, P(reduced={"x"}))
+    f = sw.shard_map(lambda x, w: lax.psum(op(x, w), "x"), out_specs=P())
+    dx, dw = sw.jit(sw.grad(lambda x, w: (f(x, w) ** 2).sum(), (0, 1)))(x, w)
+    assert sw.typeof(dw).unreduced == {"x"}
+    plain = lambda x, w: ((op(x[:2], w) + op(x[2:], w)) ** 2).sum()  # noqa: E731
+    _same((dx, dw), sw.grad(plain, (0, 1))(np.concatenate([A, -A]), A + 1))
+
+
+def test_varying_results_leave_as_partial_sums() -> None:
+    a, b = sw.device_put(A, P(None, "x")), sw.device_put(B, P("x", None))
+    f = sw.jit(sw.shard_map(lambda a, b: a @ b, out_specs=P(unreduced={"x"})))
+    assert sw.typeof(f(a, b)).unreduced == {"x"}
+    _same(f(a, b), A @ B)
+    _same(
+        sw.jit(sw.grad(lambda a, b: sw.reshard(f(a, b), P()).sum(), (0, 1)))(a, b),
+        (A * 0 + B.sum(1), B * 0 + A.sum(0)[:, None]),
+    )
+    with pytest.raises(ValueError, match="unreduced"):
+        sw.shard_map(lambda a: a, in_specs=P(), out_specs=P(unreduced={"x"}))(A)
+
+
+def test_zero_cotangents_of_reduced_values_are_partial_sums() -> None:
+    w = sw.device_put(A, P(reduced={"x"}))
+
+    @sw.custom_vjp
+    def constant(w: sw.Array) -> sw.Array:
+        return w
+
+    constant.defvjp(lambda w: (w, None), lambda _, ct: (None,))
+    f = sw.shard_map(constant, out_specs=P(reduced={"x"}))
+    assert sw.typeof(sw.jit(sw.grad(lambda w: f(w).sum()))(w)).unreduced == {"x"}
+    _, back = sw.vjp(sw.jit(lambda w, v: v), w, w)
+    unused, used = back(sw.reshard(A, P(unreduced={"x"})))
+    assert sw.typeof(unused).unreduced == sw.typeof(used).unreduced == {"x"}
+    _, tangent = sw.jvp(lambda w, v: jnp.concatenate([w, v]), (w, w), (w, sw.numpy.zeros_like(w)))
+    assert sw.typeof(tangent).reduced == {"x"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -338,7 +340,7 @@ def test_policies_keep_what_they_say(name):
     np.testing.assert_allclose(jax.grad(wrapped)(*args), jax.grad(network)(*args), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["after_all_p", "reduce_window_p", "rng_uniform_p", "eq_to_p", "stack_p"])
+@pytest.mark.parametrize("name", ["after_all_p", "select_and_scatter_p", "eq_to_p", "stage_p"])
 def test_primitives_without_equations_have_names(name):
     primitive = getattr(jax.lax, name)
     assert primitive is getattr(jax.extend.core.primitives, name)
@@ -349,6 +351,42 @@ def test_primitives_without_equations_have_names(name):
         primitive.bind(1.0)
     with pytest.raises(NotImplementedError, match=f"{name[:-2]} is here for tables"):
         jax.jit(primitive.bind)(1.0)
+
+
+BOUND = {
+    "stack_p": (lambda x, y: jax.lax.stack_p.bind(x, y, axis=1), 2),
+    "unstack_p": (lambda x: jax.lax.unstack_p.bind(x, axis=0), 1),
+    "tile_p": (lambda x: jax.lax.tile_p.bind(x, reps=(2, 1)), 1),
+    "approx_top_k_p": (
+        lambda x: jax.lax.approx_top_k_p.bind(
+            x,
+            k=1,
+            reduction_dimension=1,
+            recall_target=0.9,
+            is_max_k=False,
+            reduction_input_size_override=-1,
+            aggregate_to_topk=True,
+        ),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_primitives_of_functions_without_an_op_are_bound_as_in_jax(name):
+    call, count = BOUND[name]
+    theirs = importlib.import_module("jax")
+    primitive = getattr(theirs.lax, name)
+    operands = [np.arange(6.0, dtype=np.float32).reshape(2, 3) + i for i in range(count)]
+    closed = jax.make_jaxpr(call)(*operands)
+    (eqn,) = closed.eqns
+    assert eqn.primitive is getattr(jax.lax, name)
+    params = dict(eqn.params)
+    want = primitive.bind(*[theirs.numpy.asarray(x) for x in operands], **params)
+    found = jax.jit(call)(*operands)
+    many = primitive.multiple_results
+    for a, b in zip(found if many else [found], want if many else [want], strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_the_module_of_primitives_lists_what_it_gives_and_tells_what_was_meant():

@@ -8,6 +8,7 @@ from shardwise.base.listing import listing as _listing
 from shardwise.experimental.sparse.bcoo import *  # noqa: F403
 from shardwise.experimental.sparse.bcoo import __all__ as _bcoo_names
 from shardwise.experimental.sparse.bcsr import BCSR as BCSR
+from shardwise.experimental.sparse.bcsr import bcsr_broadcast_in_dim as bcsr_broadcast_in_dim
 from shardwise.experimental.sparse.bcsr import bcsr_concatenate as bcsr_concatenate
 from shardwise.experimental.sparse.bcsr import bcsr_dot_general as bcsr_dot_general
 from shardwise.experimental.sparse.bcsr import bcsr_extract as bcsr_extract
@@ -26,14 +27,18 @@ from shardwise.experimental.sparse.matrices import empty as empty
 from shardwise.experimental.sparse.matrices import eye as eye
 from shardwise.experimental.sparse.pieces import *  # noqa: F403
 from shardwise.experimental.sparse.pieces import __all__ as _piece_names
+from shardwise.experimental.sparse.products import *  # noqa: F403
+from shardwise.experimental.sparse.products import __all__ as _product_names
 from shardwise.experimental.sparse.sparsify import sparsify as sparsify
 
 __all__ = [
     *_bcoo_names,
     *_matrix_names,
     *_piece_names,
+    *_product_names,
     "BCSR",
     "JAXSparse",
+    "bcsr_broadcast_in_dim",
     "bcsr_concatenate",
     "bcsr_dot_general",
     "bcsr_extract",

@@ -28,9 +28,8 @@ from shardwise.experimental.sparse.batches import (
 from shardwise.experimental.sparse.formats import JAXSparse, only_sparse_dims
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
-from shardwise.ops.rules.precision import canonicalize_precision
 
-__all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",
+__all__ = ["BCOO", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",
            "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "bcoo_update_layout", "todense"]  # fmt: skip
 
 
@@ -63,10 +62,12 @@ class BCOO(JAXSparse):
         """How many elements are kept, of each batch."""
         return self.indices.shape[-2]
 
-    if TYPE_CHECKING:  # by `sparsify`, which gives a program of dense arrays its sparse form
+    if TYPE_CHECKING:  # by `sparsify`, which gives a program of dense arrays its sparse form, and by `products`
 
         def __getitem__(self, index: Any) -> BCOO: ...
         def __iter__(self) -> Iterator[BCOO]: ...
+        def __matmul__(self, other: Any) -> Any: ...
+        def __rmatmul__(self, other: Any) -> Any: ...
 
     n_batch = property(lambda self: batch_dims(self.indices))
     n_sparse = property(lambda self: self.indices.shape[-1])
@@ -271,16 +272,15 @@ class BCOO(JAXSparse):
     def __sub__(self, other: Any) -> Any:
         return self + -other
 
-    def __matmul__(self, other: Any) -> Array:
-        if self.ndim not in (1, 2) or isinstance(other, JAXSparse):
-            raise NotImplementedError("BCOO @ x takes a sparse matrix and a dense array; use todense() for others.")
+    def times(self, dense: Array) -> Array:
+        """The product of this matrix or vector with a dense array."""
         if self.n_sparse != self.ndim:
-            return self.all_sparse() @ other
+            return self.all_sparse().times(dense)
         if self.ndim == 1:
-            return (self.reshape(1, -1) @ other)[..., 0, :] if jnp.ndim(other) > 1 else (self.reshape(1, -1) @ other)[0]
-        dense = jnp.asarray(other)
+            rows = self.reshape(1, -1).times(dense)
+            return rows[..., 0, :] if dense.ndim > 1 else rows[0]
         if dense.ndim == 1:
-            return (self @ dense[:, None])[:, 0]
+            return self.times(dense[:, None])[:, 0]
         if dense.shape[-2] != self.shape[1]:
             raise TypeError(f"a {self.shape} matrix cannot be multiplied by an array of shape {dense.shape}.")
         data = jnp.where(self.indices[:, 1] < self.shape[1], self.data, jnp.zeros((), self.dtype))
@@ -288,14 +288,6 @@ class BCOO(JAXSparse):
         rows = factors * jnp.take(dense, self.indices[:, 1], axis=-2, mode="clip")
         out = jnp.zeros((*dense.shape[:-2], self.shape[0], dense.shape[-1]), rows.dtype)
         return add_at(out, (..., self.indices[:, 0], slice(None)), rows)
-
-    def __rmatmul__(self, other: Any) -> Array:
-        if isinstance(other, JAXSparse):
-            raise NotImplementedError("x @ BCOO takes a dense array and a sparse matrix; use todense() for others.")
-        dense = jnp.asarray(other)
-        if dense.ndim == 1:
-            return self.T @ dense
-        return jnp.swapaxes(self.T @ jnp.swapaxes(dense, -1, -2), -1, -2)
 
 
 def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:
@@ -444,52 +436,6 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> BCOO:
     Array([200,  30], dtype=int32)
     """
     return sp_mat * v
-
-
-def bcoo_dot_general(
-    lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
-) -> Array:
-    """`lax.dot_general` of `lhs`, a `BCOO`, and `rhs`, a dense array, or the other way round: dense.
-    `dimension_numbers` as there.
-
-    Elements are multiplied and added in their type, or in that of `preferred_element_type` if that is wider, whatever
-    the `precision`. NotImplementedError for batch dims and dot algorithms.
-
-    >>> m = jax.experimental.sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-    >>> jax.experimental.sparse.bcoo_dot_general(m, jnp.array([1.0, 10.0]), dimension_numbers=(((1,), (0,)), ((), ())))
-    Array([20.,  3.], dtype=float32)
-    """
-    (left, right), batch = dimension_numbers
-    if isinstance(canonicalize_precision(precision), (lax.DotAlgorithm, lax.DotAlgorithmPreset)):
-        raise NotImplementedError(
-            f"bcoo_dot_general has no dot algorithms, got precision={precision}; leave it out, or use todense()."
-        )
-    if any(map(len, batch)):
-        raise NotImplementedError("bcoo_dot_general with batch dims; map it with vmap, or use todense().")
-    if isinstance(rhs, BCOO):
-        if isinstance(lhs, BCOO):
-            raise NotImplementedError("bcoo_dot_general of two BCOO; use todense() of one of them.")
-        swapped = bcoo_dot_general(
-            rhs,
-            lhs,
-            dimension_numbers=((right, left), ((), ())),
-            precision=precision,
-            preferred_element_type=preferred_element_type,
-        )
-        kept = rhs.ndim - len(right)
-        return jnp.moveaxis(swapped, range(kept), range(swapped.ndim - kept, swapped.ndim))
-    dense = jnp.asarray(rhs)
-    if preferred_element_type is not None:
-        lhs = lhs.astype(jnp.promote_types(lhs.dtype, preferred_element_type))
-    free = [d for d in range(lhs.ndim) if d not in left]
-    others = [d for d in range(dense.ndim) if d not in right]
-    sizes = [lhs.shape[d] for d in free]
-    matrix = lhs.transpose((*free, *left)).reshape(math.prod(sizes), math.prod(lhs.shape[d] for d in left))
-    columns = lax.reshape(
-        lax.transpose(dense, (*right, *others)), (matrix.shape[1], math.prod(dense.shape[d] for d in others))
-    )
-    out = jnp.reshape(matrix @ columns, (*sizes, *(dense.shape[d] for d in others)))
-    return out if preferred_element_type is None else out.astype(preferred_element_type)
 
 
 def todense(arr: Any) -> Array:

@@ -10,26 +10,30 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import register_pytree_node
-from shardwise.experimental.sparse.bcoo import BCOO, bcoo_dot_general
+from shardwise.experimental.sparse.batches import over_batches
+from shardwise.experimental.sparse.bcoo import BCOO
 from shardwise.experimental.sparse.formats import JAXSparse, only_sparse_dims
-from shardwise.experimental.sparse.pieces import bcoo_concatenate
+from shardwise.experimental.sparse.pieces import bcoo_broadcast_in_dim, bcoo_concatenate
+from shardwise.experimental.sparse.products import bcoo_dot_general
 from shardwise.ir import Array
 
 
 class BCSR(JAXSparse):
     """``BCSR((data, indices, indptr), shape=(m, n))``: row `i` has ``data[indptr[i]:indptr[i + 1]]`` in columns `indices` of these.
 
-    `data` and `indices` have shape (nse,), `indptr` has shape (m + 1,). Elements at one place add up; elements from ``indptr[m]``
-    on and in columns outside of the shape do not count.
+    `data` and `indices` have shape (nse,), `indptr` has shape (m + 1,). With batch dims in front and dense dims behind, of a shape
+    [*batch, m, n, *dense], they are [*batch, nse, *dense], [*batch, nse] and [*batch, m + 1]; batch dims of each may be 1. Elements at one
+    place add up; elements from ``indptr[m]`` on and in columns outside of the shape do not count.
 
     Raises:
         ValueError: the shapes do not fit.
-        NotImplementedError: the elements are arrays, or have batch dims: map a matrix with vmap.
     """
 
     __slots__ = ("data", "indices", "indices_sorted", "indptr", "shape", "unique_indices")
 
     n_sparse = 2
+    n_batch = property(lambda self: self.indices.ndim - 1)
+    n_dense = property(lambda self: self.data.ndim - self.indices.ndim)
 
     def __init__(
         self,
@@ -42,16 +46,22 @@ class BCSR(JAXSparse):
         self.data, self.indices, self.indptr = map(jnp.asarray, args)
         self.shape = tuple(shape)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
-        if len(self.shape) != 2 or self.data.ndim != 1:
-            raise NotImplementedError(
-                f"BCSR is a matrix with elements of shape (n,), got data {self.data.shape} of an array of shape {self.shape}. Use "
-                "vmap over matrices for batches of them."
-            )
-        if self.indices.shape != self.data.shape or self.indptr.shape != (self.shape[0] + 1,):
+        n = self.n_batch
+        fits = n >= 0 and self.n_dense >= 0 and len(self.shape) == n + 2 + self.n_dense
+        fits = fits and self.data.shape[n + 1 :] == self.shape[n + 2 :] and self.indptr.ndim == n + 1
+        fits = fits and self.data.shape[n] == self.indices.shape[n] and self.indptr.shape[n] == self.shape[n] + 1
+        for part in (self.data, self.indices, self.indptr):
+            fits = fits and all(size in (1, whole) for size, whole in zip(part.shape[:n], self.shape, strict=False))
+        if not fits:
             raise ValueError(
-                f"BCSR of shape {self.shape} with {self.data.shape[0]} elements has indices of shape {self.data.shape} and indptr of "
-                f"shape ({self.shape[0] + 1},), got {self.indices.shape} and {self.indptr.shape}."
+                f"BCSR of shape {self.shape} has data of shape (*batch, nse, *dense), indices of shape (*batch, nse) and indptr of shape "
+                f"(*batch, rows + 1), where batch dims may be 1; got {self.data.shape}, {self.indices.shape} and {self.indptr.shape}."
             )
+
+    @property
+    def nse(self) -> int:
+        """How many elements are kept, of each batch."""
+        return self.indices.shape[-1]
 
     # -- to and from other forms
 
@@ -59,11 +69,13 @@ class BCSR(JAXSparse):
     def fromdense(
         cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0
     ) -> BCSR:
-        """The nonzero elements of a dense matrix; `nse` says how many to keep, which a traced function needs."""
-        only_sparse_dims("BCSR.fromdense", n_dense, n_batch)
-        if jnp.ndim(mat) != 2:
-            raise ValueError(f"BCSR.fromdense takes a matrix, got an array of shape {jnp.shape(mat)}.")
-        return cls.from_bcoo(BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype))
+        """The nonzero elements of a dense array; `nse` says how many to keep, of each batch, which a traced function needs."""
+        if jnp.ndim(mat) != 2 + n_dense + n_batch:
+            raise ValueError(
+                f"BCSR.fromdense takes an array of two dims beside n_batch={n_batch} and n_dense={n_dense}, got one of shape "
+                f"{jnp.shape(mat)}."
+            )
+        return cls.from_bcoo(BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch))
 
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCSR:
@@ -75,23 +87,40 @@ class BCSR(JAXSparse):
 
     @classmethod
     def from_bcoo(cls, arr: BCOO) -> BCSR:
-        """A sparse matrix, its elements sorted by place."""
-        if arr.ndim != 2:
-            raise NotImplementedError(f"BCSR.from_bcoo takes a matrix, got an array of shape {arr.shape}; reshape it.")
-        arr = arr.all_sparse()
-        sorted_arr = arr if arr.indices_sorted else arr.sort_indices()
-        rows, columns = sorted_arr.indices[:, 0], sorted_arr.indices[:, 1]
-        begins = jnp.searchsorted(rows, jnp.arange(arr.shape[0] + 1, dtype=rows.dtype))
-        return cls((sorted_arr.data, columns, begins.astype(rows.dtype)), shape=arr.shape)
+        """An array with two sparse dims, or a matrix: its elements sorted by place. NotImplementedError for others."""
+        if arr.ndim == 2:
+            arr = arr.all_sparse()
+        if arr.n_sparse != 2:
+            raise NotImplementedError(
+                f"BCSR.from_bcoo takes an array with two sparse dims, got {arr.n_sparse} of shape {arr.shape}; use update_layout."
+            )
+        found = arr if arr.indices_sorted else arr.sort_indices()
+        height = arr.shape[arr.n_batch]
+
+        def begins(places: Array) -> Array:
+            rows = places[:, 0]
+            return jnp.searchsorted(rows, jnp.arange(height + 1, dtype=rows.dtype)).astype(rows.dtype)
+
+        lead = found.indices.shape[: arr.n_batch]
+        indptr = over_batches(begins, lead, arr.n_batch, found.indices)
+        known = {"indices_sorted": True, "unique_indices": found.unique_indices}
+        return cls((found.data, found.indices[..., 1], indptr), shape=arr.shape, **known)
 
     def to_bcoo(self) -> BCOO:
         """The same elements with the row and the column of each."""
-        numbers = jnp.arange(self.nse, dtype=self.indptr.dtype)
-        rows = jnp.searchsorted(self.indptr, numbers, side="right") - 1
-        return BCOO((self.data, jnp.stack([rows.astype(self.indices.dtype), self.indices], axis=1)), shape=self.shape)
+
+        def rows_of(indptr: Array, columns: Array) -> Array:
+            numbers = jnp.arange(columns.shape[0], dtype=indptr.dtype)
+            rows = jnp.searchsorted(indptr, numbers, side="right") - 1
+            return jnp.stack([rows.astype(columns.dtype), columns], axis=1)
+
+        lead = np.broadcast_shapes(self.indptr.shape[:-1], self.indices.shape[:-1])
+        places = over_batches(rows_of, lead, self.n_batch, self.indptr, self.indices)
+        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCOO((self.data, places), shape=self.shape, **known)
 
     def todense(self) -> Array:
-        """The dense matrix."""
+        """The dense array."""
         return self.to_bcoo().todense()
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
@@ -119,6 +148,12 @@ def _unflatten(aux: tuple[Any, ...], children: Any) -> BCSR:
     self = object.__new__(BCSR)
     self.shape, self.indices_sorted, self.unique_indices = aux
     self.data, self.indices, self.indptr = children
+    sizes = [getattr(x, "ndim", 0) for x in children]
+    if min(sizes) >= 1 and sizes[0] >= sizes[1] == sizes[2]:
+        kept = 2 + self.n_dense
+        if self.n_batch + kept != self.ndim >= kept:  # vmap took a batch dim away, or puts one in front
+            batch = np.broadcast_shapes(*[x.shape[: self.n_batch] for x in children])
+            self.shape = (*batch, *self.shape[self.ndim - kept :])
     return self
 
 
@@ -138,12 +173,12 @@ def bcsr_todense(mat: BCSR) -> Array:
 def bcsr_fromdense(
     mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
 ) -> BCSR:
-    """The nonzero elements of the dense matrix `mat` as a `BCSR`; `nse` says how many to keep, which a traced
+    """The nonzero elements of the dense array `mat` as a `BCSR`; `nse` says how many to keep, of each batch, which a traced
     function needs.
 
     Args:
-        n_batch: the leading dims that are batch dims; NotImplementedError for any.
-        n_dense: the trailing dims that are dense; likewise.
+        n_batch: the leading dims that are batch dims.
+        n_dense: the trailing dims that are dense: elements are arrays of these.
         index_dtype: the dtype of the places.
 
     >>> jax.experimental.sparse.bcsr_fromdense(jnp.array([[0, 2], [3, 4]])).indptr
@@ -164,7 +199,7 @@ def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
 
 
 def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
-    """The elements of a dense matrix `mat` at the places of the rows `indices` and `indptr`: f[nse].
+    """The elements of a dense array `mat` at the places of the rows `indices` and `indptr`: f[*batch, nse, *dense].
 
     >>> from shardwise.experimental import sparse
     >>> m = sparse.BCSR.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
@@ -172,8 +207,28 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
     Array([4., 6., 7.], dtype=float32)
     """
     columns, dense = jnp.asarray(indices), jnp.asarray(mat)
-    places = BCSR((jnp.zeros(columns.shape, dense.dtype), columns, indptr), shape=dense.shape).to_bcoo().indices
-    return dense.at[places[:, 0], places[:, 1]].get(mode="fill", fill_value=0)
+    n = columns.ndim - 1
+    held = jnp.zeros((*columns.shape, *dense.shape[n + 2 :]), dense.dtype)
+    places = BCSR((held, columns, indptr), shape=dense.shape).to_bcoo().indices
+    of_one = lambda x, at: x.at[at[:, 0], at[:, 1]].get(mode="fill", fill_value=0)  # noqa: E731
+    return over_batches(of_one, dense.shape, n, dense, places)
+
+
+def bcsr_broadcast_in_dim(
+    mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
+) -> BCSR:
+    """`mat` repeated along dims of a matrix of `shape`; see `bcoo_broadcast_in_dim`, also for `broadcast_dimensions` and `sharding`.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCSR.fromdense(jnp.array([[1.0, 0.0]]))
+    >>> sparse.bcsr_broadcast_in_dim(m, shape=(2, 2), broadcast_dimensions=(0, 1)).todense()
+    Array([[1., 0.],
+           [1., 0.]], dtype=float32)
+    """
+    wide = bcoo_broadcast_in_dim(
+        mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions, sharding=sharding
+    )
+    return BCSR.from_bcoo(wide)
 
 
 def bcsr_dot_general(

@@ -23,7 +23,8 @@ from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.transforms.interpreters.vmap import vmap
 
-__all__ = ["bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "bcoo_extract", "bcoo_multiply_sparse", "bcoo_rev",
+__all__ = ["bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "bcoo_extract", "bcoo_gather", "bcoo_multiply_sparse",
+           "bcoo_rev",
            "bcoo_slice", "bcoo_squeeze", "random_bcoo"]  # fmt: skip
 
 
@@ -99,6 +100,57 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     moved = indices - per_dim(jnp.stack(offsets) if offsets else (), indices)
     kept = (moved >= 0) & (moved < per_dim(sizes[first:end], indices))
     return _placed(mat, data, moved, kept & (indices < per_dim(mat.shape[first:end], indices)), sizes)
+
+
+def bcoo_gather(
+    operand: BCOO,
+    start_indices: Any,
+    dimension_numbers: Any,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: Any = None,
+    fill_value: Any = None,
+) -> BCOO:
+    """`lax.gather` of `operand`: its windows of `slice_sizes` at `start_indices`, moved inside where they do not fit; all dims are sparse.
+
+    `dimension_numbers` as there. Each window has as many elements as the array, those that lie elsewhere outside of it.
+    `unique_indices` and `indices_are_sorted` promise what makes no difference here.
+
+    Raises:
+        NotImplementedError: `mode` or `fill_value` asks for other values beyond the end; there are operand batching dims.
+
+    >>> from shardwise.experimental import sparse
+    >>> m = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0], [2.0, 3.0]]))
+    >>> rows = jax.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> sparse.bcoo_gather(m, jnp.array([[1], [1]]), rows, (1, 2)).todense()
+    Array([[2., 3.],
+           [2., 3.]], dtype=float32)
+    """
+    del unique_indices, indices_are_sorted
+    inside = (None, lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+    if (mode if mode is None else lax.GatherScatterMode.from_any(mode)) not in inside or fill_value is not None:
+        raise NotImplementedError(
+            f"bcoo_gather moves windows inside, got mode={mode}. Use mode='clip' or 'promise_in_bounds', or todense()."
+        )
+    if dimension_numbers.operand_batching_dims:
+        raise NotImplementedError("bcoo_gather with operand batching dims; map it with vmap, or use todense().")
+    starts = jnp.asarray(start_indices)
+    own, sizes = operand.all_sparse(), tuple(map(operator.index, slice_sizes))
+    batch, first = starts.shape[:-1], jnp.zeros((), starts.dtype)
+
+    def window(places: Array) -> BCOO:
+        at = [first] * own.ndim
+        for k, d in enumerate(dimension_numbers.start_index_map):
+            at[d] = jnp.maximum(places[k], 0)
+        return bcoo_squeeze(bcoo_dynamic_slice(own, at, sizes), dimensions=dimension_numbers.collapsed_slice_dims)
+
+    found = vmap(window)(starts.reshape(-1, starts.shape[-1])).all_sparse()
+    found = found.reshape(*batch, *found.shape[1:])
+    offsets = tuple(dimension_numbers.offset_dims)
+    order = [d for d in range(found.ndim) if d not in offsets] + list(offsets)
+    return found.transpose([order.index(d) for d in range(found.ndim)])
 
 
 def _inside(mat: BCOO) -> Array:

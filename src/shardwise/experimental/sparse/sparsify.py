@@ -11,16 +11,22 @@ from shardwise import numpy as jnp
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.base.wrapping import name_of, wraps
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.experimental.sparse import pieces
-from shardwise.experimental.sparse.bcoo import BCOO, bcoo_dot_general
+from shardwise.experimental.sparse import pieces, regions
+from shardwise.experimental.sparse.bcoo import BCOO
 from shardwise.experimental.sparse.bcsr import BCSR
 from shardwise.experimental.sparse.formats import JAXSparse
+from shardwise.experimental.sparse.products import as_bcoo, bcoo_conv_general_dilated, bcoo_dot_general
 from shardwise.ir import Equation, Literal, Op, Program, Var, bind, eagerly, literal
+from shardwise.ops.control.cond import cond_p
+from shardwise.ops.control.scan import scan_p
+from shardwise.ops.control.while_loop import while_p
 from shardwise.ops.elementwise.binary import add_p, div_p, mul_p, sub_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.elementwise.unary import conj_p, imag_p, real_p
+from shardwise.ops.indexing.gather import gather_p
 from shardwise.ops.indexing.slicing import dynamic_slice_p
 from shardwise.ops.products.contract import dot_general_p
+from shardwise.ops.products.conv import conv_general_dilated_p
 from shardwise.ops.reductions.reduce import reduce_sum_p
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
@@ -37,7 +43,8 @@ Values = Sequence[Any]
 def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., Any]:
     """`f` for arguments some of which may be sparse arrays: each of its ops works on their elements, and results may be sparse.
 
-    Sums, products, products of matrices, ops that move elements, and elementwise ops that make 0 of 0 have such a form. A sum with a
+    Sums, products, products of matrices, convolutions, loops, branches, ops that move elements, and elementwise ops that make 0 of 0
+    have such a form. A sum with a
     dense array is dense; matrices of BCSR arguments alone are BCSR. `use_tracer` chooses one of two ways to find the sparse form, and
     so has no effect.
 
@@ -69,7 +76,7 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
         of_arrays.__name__ = name_of(f)
         types = [ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in sparse]
         closed, shape = make_jaxpr(of_arrays, return_shape=True)(*types, *[leaves[i] for i in dense])
-        values = [*closed.consts, *map(_as_bcoo, (leaves[i] for i in sparse)), *[jnp.asarray(leaves[i]) for i in dense]]
+        values = [*closed.consts, *map(as_bcoo, (leaves[i] for i in sparse)), *[jnp.asarray(leaves[i]) for i in dense]]
         results = _run(closed.program, values)
         if all(isinstance(leaves[i], BCSR) for i in sparse):
             results = [BCSR.from_bcoo(x) if _is_sparse(x) and x.ndim == 2 else x for x in results]
@@ -80,10 +87,6 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
 
 def _is_sparse(x: Any) -> bool:
     return isinstance(x, JAXSparse)
-
-
-def _as_bcoo(x: Any) -> BCOO:
-    return x if isinstance(x, BCOO) else x.to_bcoo() if hasattr(x, "to_bcoo") else x._as_bcoo()
 
 
 def _run(program: Program, values: Values) -> list[Any]:
@@ -102,6 +105,9 @@ def _bound(eqn: Equation, operands: Values) -> list[Any]:
 
 
 def _results(eqn: Equation, operands: Values) -> list[Any]:
+    region = _REGIONS.get(eqn.op)
+    if region is not None:
+        return region(_run, eqn, *operands)
     rule = _RULES.get(eqn.op)
     if rule is not None:
         return [rule(eqn, *operands)]
@@ -197,6 +203,30 @@ def _cut(eqn: Equation, x: BCOO) -> BCOO:
     return pieces.bcoo_slice(x, start_indices=starts, limit_indices=limits, strides=strides)
 
 
+def _gathered(eqn: Equation, x: Any, starts: Any) -> BCOO:
+    if not _is_sparse(x):
+        raise _refused(eqn, (x, starts))
+    params = eqn.params
+    return pieces.bcoo_gather(
+        x, as_array(starts), params["dimension_numbers"], params["slice_sizes"], mode=params["mode"]
+    )
+
+
+def _convolved(eqn: Equation, x: Any, y: Any) -> BCOO:
+    given = {k: eqn.params[k] for k in _WINDOWS}
+    dense = [v if _is_sparse(v) else as_array(v) for v in (x, y)]
+    return bcoo_conv_general_dilated(*dense, **given)
+
+
+_WINDOWS = (
+    "window_strides padding lhs_dilation rhs_dilation dimension_numbers feature_group_count batch_group_count "
+    "preferred_element_type".split()
+)
+_REGIONS: dict[Op, Callable[..., list[Any]]] = {
+    cond_p: regions.branches,
+    while_p: regions.while_loop,
+    scan_p: regions.scan,
+}
 _RULES: dict[Op, Callable[..., Any]] = {
     add_p: _sum,
     sub_p: _sum,
@@ -214,6 +244,8 @@ _RULES: dict[Op, Callable[..., Any]] = {
     reshape_p: _reshaped,
     slice_p: _cut,
     dynamic_slice_p: _window,
+    gather_p: _gathered,
+    conv_general_dilated_p: _convolved,
     concatenate_p: _joined,
     broadcast_in_dim_p: _repeated,
 }
@@ -223,7 +255,7 @@ _RULES: dict[Op, Callable[..., Any]] = {
 
 
 def _getitem(self: BCOO, index: Any) -> BCOO:
-    """``m[index]`` for ints, slices, None and ...: the elements there, still sparse. NotImplementedError for index arrays."""
+    """``m[index]`` for ints, slices, None, ... and arrays of ints: the elements there, still sparse."""
     return sparsify(lambda m: m[index])(self)
 
 

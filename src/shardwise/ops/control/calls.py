@@ -10,21 +10,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.base.caches import recent
-from shardwise.base.config import context_token
-from shardwise.ir import (
-    Array,
-    Equation,
-    ExactParams,
-    Program,
-    ShapedArray,
-    Shown,
-    ShownTrace,
-    bind,
-    current_trace,
-    define_op,
-    trace_program,
-)
+from shardwise.ir import Array, Shown, ShownTrace, bind, current_trace
+from shardwise.ops.rules.bodies import define_body_op, traced_body
 from shardwise.ops.rules.derivative import do
 
 Rule = Callable[..., tuple[Array, Array | None]]
@@ -36,18 +23,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
     `fields` are others of its `Op`. Programs that are shown have the ops of `body` in its place, if `shown` says nothing else.
     """
 
-    @recent(512)
-    def program(types: tuple[ShapedArray, ...], params: ExactParams, context: object) -> Program:
-        del context  # part of the key: dtypes and layouts of constants depend on settings and on the context mesh
-        traced, captured = trace_program(lambda *xs: [body(*xs, **params)], types, name)
-        assert not captured
-        return traced
-
-    def type_rule(*types: ShapedArray, **params: Any) -> tuple[ShapedArray, ...]:
-        return tuple(out.aval for out in program(types, ExactParams(params), context_token()).outputs)
-
-    def inline(eqn: Equation) -> Program:
-        return program(tuple(a.aval for a in eqn.inputs), ExactParams(eqn.params), context_token())
+    traced = traced_body(name, lambda *xs, **params: [body(*xs, **params)])
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Array], list[Array | None]]:
         result, tangent = jvp(primals, tangents, **params)
@@ -59,7 +35,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
         return [body(*map(trace.array, values), **params)]
 
     fields.setdefault("shown", Shown(parts=parts))
-    op = define_op(name, type_rule=type_rule, typed=True, multiple_results=True, inline=inline, jvp=rule, **fields)
+    op = define_body_op(name, traced, jvp=rule, **fields)
 
     def call(*values: Any, **params: Any) -> Array:
         """The result of `body` for these values."""

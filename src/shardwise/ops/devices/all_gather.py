@@ -50,7 +50,7 @@ def _type(
     else:
         shape.insert(dim, n)
     vma = x.vma - set(axes) if invariant else x.vma | set(axes)
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=vma)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=vma, unreduced=x.unreduced, reduced=x.reduced)
 
 
 def _kernel(

@@ -22,7 +22,7 @@ from shardwise.runtime.env import Env
 def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> ShapedArray:
     shape = list(x.shape)
     shape[dim] //= math.prod(sizes)
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced, reduced=x.reduced)
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> Ndarray:

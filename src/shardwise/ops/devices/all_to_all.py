@@ -51,7 +51,7 @@ def _type(
     else:
         del shape[split]
         shape.insert(concat, n)
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced, reduced=x.reduced)
 
 
 def _swapped(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) -> Ndarray:
@@ -106,12 +106,45 @@ def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | Non
     x = full_in_front(size, x, dim)
     if axis not in params["axes"]:
         return [do.all_to_all(x, **{**params, "split": split + 1, "concat": concat + 1})], [0]
+    if params["axes"] != (axis,) and params.get("groups") is None:
+        return [_one_by_one(size, axis, x, params)], [0]
     require_single_axis("all_to_all", axis, params)
     if tiled:
         x = unmerged(x, split + 1, size)  # (source, ..., destination, part, ...)
     x = move_dim(x, split + 1, 0)  # (destination, source, ..., rest)
     x = move_dim(x, 1, concat + 1)
     return [merged(x, concat + 1) if tiled else x], [0]
+
+
+def _one_by_one(size: int, axis: Any, x: Any, params: Params) -> Any:
+    """Over several axes, one of which is the vmap's, whose dim is in front: the split dim is one dim per part of the axes.
+
+    In each the parts change places: for the vmap's with the elements, for the others with the devices.
+    """
+    axes, sizes, tiled = params["axes"], params["sizes"], params["tiled"]
+    at = axes.index(axis)
+    before, after = sizes[:at], sizes[at + 1 :]
+    split, concat = params["split"] + 1, params["concat"] + 1
+    cut = (math.prod(before), size, math.prod(after))
+    rest = (x.shape[split] // math.prod(cut),) if tiled else ()
+    shape = (*x.shape[:split], *cut, *rest, *x.shape[split + 1 :])
+    x = do.reshape(x, new_sizes=shape, out_sharding=None)
+    for names, ns, dim in ((axes[:at], before, split), (axes[at + 1 :], after, split + 2)):
+        if names:
+            x = do.all_to_all(x, axes=names, sizes=ns, split=dim, concat=dim, tiled=False)
+    x = do.transpose(x, permutation=_exchanged(x.ndim, 0, split + 1))
+    sources, others = [split, split + 1, split + 2], [d for d in range(x.ndim) if not split <= d <= split + 2]
+    others[concat:concat] = sources
+    x = do.transpose(x, permutation=tuple(others))
+    kept = x.shape[concat + 3] if tiled else 1
+    last = x.shape[concat + 4 :] if tiled else x.shape[concat + 3 :]
+    return do.reshape(x, new_sizes=(*x.shape[:concat], math.prod(cut) * kept, *last), out_sharding=None)
+
+
+def _exchanged(rank: int, a: int, b: int) -> tuple[int, ...]:
+    order = list(range(rank))
+    order[a], order[b] = b, a
+    return tuple(order)
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:

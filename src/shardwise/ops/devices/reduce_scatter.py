@@ -51,7 +51,9 @@ def _type(
         shape[dim] //= n
     else:
         del shape[dim]
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced - set(axes))
+    return ShapedArray(
+        shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced - set(axes), reduced=x.reduced
+    )
 
 
 def _kernel(

@@ -70,7 +70,7 @@ def _log1p_near_one(x: Block) -> Block:
     The square of that modulus less one is 2 real + real**2 + imag**2, which float64 holds well enough for complex64; for complex128 the
     rounding errors of the squares and sums are added.
     """
-    out = np.asarray(np.log1p(x))
+    out: Any = np.asarray(np.log1p(x))
     a, b = x.real.astype(np.float64), x.imag.astype(np.float64)
     with np.errstate(all="ignore"):
         terms = [2 * a, *_square_and_rest(a), *_square_and_rest(b)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype, itemsize_bits
-from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Equation, Literal, ShapedArray, Shown, bind, define_op, literal
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.by_dtype import by_dtype
@@ -182,6 +182,7 @@ conj_p = define_op(
     emit=ir.CONJ,
     jvp=along("conj", lambda t, y, x: do.conj(t)),
     transpose=back(_conj_pull),
+    shown=Shown(change=lambda eqn, shown: {"input_dtype": eqn.inputs[0].aval.dtype}),
 )
 not_p = elementwise_op("not", np.invert, "biu", emit=ir.NOT)
 population_count_p = elementwise_op("population_count", _population_count, "iu", raw=True, emit=ir.POPULATION_COUNT)

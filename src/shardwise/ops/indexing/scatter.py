@@ -305,9 +305,13 @@ def _define(combine: str, **derivative: Any) -> Op:
 
 scatter_p = _define("", jvp=linear_jvp("scatter", (0, 2)), transpose=put_transpose)
 scatter_add_p = _define(
-    "add", jvp=linear_jvp("scatter_add", (0, 2)), transpose=sum_transpose, partition=scatter_add_partition
+    "add",
+    jvp=linear_jvp("scatter_add", (0, 2)),
+    transpose=sum_transpose,
+    partition=scatter_add_partition,
+    additive=(0, None, 2),
 )
-scatter_sub_p = _define("sub", jvp=linear_jvp("scatter_sub", (0, 2)), transpose=sum_transpose)
+scatter_sub_p = _define("sub", jvp=linear_jvp("scatter_sub", (0, 2)), transpose=sum_transpose, additive=(0, None, 2))
 scatter_mul_p = _define("mul", jvp=product_jvp, transpose=product_transpose)
 scatter_min_p = _define("min", jvp=extremum_jvp("scatter_min"))
 scatter_max_p = _define("max", jvp=extremum_jvp("scatter_max"))

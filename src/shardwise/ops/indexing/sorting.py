@@ -17,12 +17,14 @@ from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.unary import neg
 from shardwise.ops.indexing import row_selection
 from shardwise.ops.indexing.along_dims import take_along
 from shardwise.ops.indexing.sort_partition import sort_partition, top_k_partition
 from shardwise.ops.rules import batching
+from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.in_rows import in_rows
@@ -154,6 +156,10 @@ def _top_k_type(x: ShapedArray, *, k: int, axis: int) -> tuple[ShapedArray, ...]
         raise ValueError(
             f"k argument to top_k must be no larger than size along axis {axis} of {x.str_short()}, got {k}."
         )
+    if x.shape[axis] > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"top_k returns int32 indices, which will overflow along axis {axis} of {x.str_short()}. Split that dim."
+        )
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     return ShapedArray(shape, x.dtype, x.weak_type), ShapedArray(shape, np.dtype(np.int32), x.weak_type)
 
@@ -277,6 +283,9 @@ def approx_max_k(
     x, count, dim = _approximate(
         "approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
     )
+    if SHOWING.get():
+        settings = recall_target, reduction_input_size_override, aggregate_to_topk
+        return list(bind(_approx_top_k_p, x, **_approximation(k, reduction_dimension, True, *settings)))
     return top_k(x, count, axis=dim)
 
 
@@ -299,5 +308,41 @@ def approx_min_k(
     x, count, dim = _approximate(
         "approx_min_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
     )
-    values, indices = top_k(neg(x), count, axis=dim)
+    if SHOWING.get():
+        settings = recall_target, reduction_input_size_override, aggregate_to_topk
+        return list(bind(_approx_top_k_p, x, **_approximation(k, reduction_dimension, False, *settings)))
+    return _least_k(x, count, dim)
+
+
+def _least_k(x: Array, k: int, dim: int) -> list[Array]:
+    values, indices = top_k(neg(x), k, axis=dim)
     return [neg(values), indices]
+
+
+def _approximation(k: int, dim: int, greatest: bool, recall: float, override: int, aggregate: bool) -> dict[str, Any]:
+    return dict(
+        k=k,
+        reduction_dimension=dim,
+        recall_target=recall,
+        is_max_k=greatest,
+        reduction_input_size_override=override,
+        aggregate_to_topk=aggregate,
+    )
+
+
+def _approximate_k(
+    x: Array,
+    *,
+    k: int,
+    reduction_dimension: int,
+    recall_target: float,
+    is_max_k: bool,
+    reduction_input_size_override: int,
+    aggregate_to_topk: bool,
+) -> list[Array]:
+    settings = recall_target, reduction_input_size_override, aggregate_to_topk
+    x, count, dim = _approximate("approx_top_k", x, k, reduction_dimension, *settings)
+    return top_k(x, count, axis=dim) if is_max_k else _least_k(x, count, dim)
+
+
+_approx_top_k_p = define_shown("approx_top_k", _approximate_k, several=True)

@@ -247,6 +247,9 @@ triangular_solve_p = define_matrix_op(
         later("shardwise.runtime.small", "systems_fit"),
         mapped=True,
     ),
+    shown=Shown(
+        renamed={"conjugate": "conjugate_a", "left": "left_side", "transpose": "transpose_a", "unit": "unit_diagonal"}
+    ),
 )
 
 

@@ -65,6 +65,14 @@ eig_p = define_matrix_op(
     lambda x, left, right, vector_derivatives: lapack.eig(x, left, right),
     rules=("jvp",),
     derivatives="spectral_derivative",
+    shown=Shown(
+        renamed={
+            "left": "compute_left_eigenvectors",
+            "right": "compute_right_eigenvectors",
+            "vector_derivatives": "enable_eigvec_derivs",
+        },
+        empty=("implementation",),
+    ),
 )
 
 
@@ -180,7 +188,17 @@ def _schur_results(shape: Ints, *, vectors: bool) -> list[Result]:
     return [(shape, "same")] * (1 + vectors)
 
 
-schur_p = define_matrix_op("schur", (2,), _schur_results, lapack.schur)
+def _schur_shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {**shown, "sort_eig_vals": False}
+
+
+schur_p = define_matrix_op(
+    "schur",
+    (2,),
+    _schur_results,
+    lapack.schur,
+    shown=Shown(renamed={"vectors": "compute_schur_vectors"}, empty=("select_callable",), change=_schur_shown),
+)
 
 
 def schur(

@@ -369,9 +369,9 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
         mapped = (lhs.aval.spec[left] if left is not None else ()) or (
             rhs.aval.spec[right] if right is not None else ()
         )
-        entries = list(spec.spec)
+        entries = list(spec.spec.partitions)
         entries.insert(at, mapped or None)
-        spec = NamedSharding(spec.mesh, type(spec.spec)(*entries))
+        spec = NamedSharding(spec.mesh, spec.spec.update(partitions=entries))
     changed = {"dimension_numbers": ((lhs_con, rhs_con), (lhs_batch, rhs_batch)), "out_sharding": spec}
     return [bind(dot_general_p, lhs, rhs, **{**params, **changed})], [at]
 

@@ -57,7 +57,8 @@ def padtype_to_pads(
     if padding is PaddingType.VALID:
         return [(0, 0)] * len(in_shape)
     pads = []
-    for n, k, s in zip(in_shape, window_shape, window_strides, strict=True):
+    for sizes in zip(in_shape, window_shape, window_strides, strict=True):
+        n, k, s = map(index, sizes)
         total = max((-(-n // s) - 1) * s + k - n, 0)
         small, large = total // 2, total - total // 2
         pads.append((small, large) if padding is PaddingType.SAME else (large, small))

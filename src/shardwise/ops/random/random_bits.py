@@ -126,6 +126,7 @@ random_wrap_p = define_op(
     kernel=lambda env, words: threefry.key_from_words(words),
     rule=lambda ins, outs, params: word_rule(ins[0].shape, outs[0].shape, into_words=False),
     keys=MAKES,
+    shown=Shown(change=lambda eqn, shown: {**shown, "impl": "fry"}),
 )
 
 

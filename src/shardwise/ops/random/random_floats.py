@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import finfo
-from shardwise.ir import Array, Emit, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Emit, ShapedArray, Shown, bind, define_op, literal
 from shardwise.ops.elementwise.binary import add, mul
 from shardwise.ops.elementwise.special import erf_inv as exact
 from shardwise.ops.elementwise.transcendental import exp
@@ -277,6 +277,7 @@ erf_inv_p = define_op(
     kernel=lambda env, x: erf_inv_block(x),
     jvp=_erf_inv_jvp,
     emit=Emit(_erf_inv_lanes, "f", cost=40),
+    shown=Shown(name="erf_inv"),
 )
 
 

@@ -91,6 +91,7 @@ rng_bit_generator_p = define_op(
     kernel=_kernel,
     rule=_rule,
     explicit=_explicit,
+    localize=lambda params, in_types, out_types: {**params, "out_sharding": None},
     batch=_batch,
     multiple_results=True,
     shown=Shown(empty=("out_sharding",)),

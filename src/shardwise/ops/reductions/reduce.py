@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.dtypes import isdtype
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -29,6 +30,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
@@ -36,6 +38,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.reductions.initial import initial_value
 from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, in_bytes, is_below_byte, operand
@@ -204,13 +207,27 @@ def _shown_sharding(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 WITH_SHARDING = Shown(change=_shown_sharding)
 
 
+_any_sum_type = _reduce_type("reduce_sum", "iufc")
+
+
+def _sum_type(x: ShapedArray, *, axes: Dims, **params: Any) -> ShapedArray:
+    found = _any_sum_type(x, axes=axes, **params)
+    narrow = x.dtype.itemsize == 2 and isdtype(x.dtype, "real floating")
+    if narrow and not config.jax_allow_f16_reductions and any(x.shape[d] != 1 for d in axes):
+        raise ValueError(
+            f"reduce_sum of {x.str_short()} is not allowed where jax_allow_f16_reductions is False. Convert it to float32, or sum it "
+            "with jnp.sum, which does."
+        )
+    return found
+
+
 def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
     is_sum = reduction == "sum"
     monoid = MONOIDS[reduction]
     kernel = _sum_kernel if is_sum else _folding_kernel(reduction)
     return define_op(
         name,
-        type_rule=_reduce_type(name, accepts),
+        type_rule=_sum_type if is_sum else _reduce_type(name, accepts),
         rule=reduce_rule,
         reduction=reduction,
         fold=monoid.fold,
@@ -416,14 +433,30 @@ def reduce(
     if op is None:
         if out_sharding is not None:
             raise NotImplementedError("reduce takes out_sharding= for sums only; reshard the result instead.")
-        folded = _fold(program, consts, xs, inits, dims)
-        outs = [
-            convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
-            for out, x, init in zip(folded, xs, inits, strict=True)
-        ]
+        if SHOWING.get() and not consts:
+            outs = bind(_reduce_p, *xs, *inits, computation=computation, dimensions=dims, jaxpr=program)
+        else:
+            outs = _folded(program, consts, xs, inits, dims)
     else:
         outs = [_monoid(op, xs[0], inits[0], dims, out_sharding)]
     return tree_unflatten(tree, outs)
+
+
+def _folded(program: Program, consts: list[Any], xs: Sequence[Any], inits: Sequence[Value], dims: Dims) -> list[Any]:
+    folded = _fold(program, consts, list(xs), list(inits), dims)
+    return [
+        convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
+        for out, x, init in zip(folded, xs, inits, strict=True)
+    ]
+
+
+def _reduce_body(*values: Any, computation: Any, dimensions: Dims, jaxpr: Program) -> list[Any]:
+    del computation  # `jaxpr` is its program
+    half = len(values) // 2
+    return _folded(jaxpr, [], values[:half], values[half:], dimensions)
+
+
+_reduce_p = define_shown("reduce", _reduce_body, several=True)
 
 
 def _monoid_of(program: Program) -> Op | None:

@@ -27,12 +27,14 @@ from shardwise.ir import (
 )
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.op import Params, Types
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
 from shardwise.ops.products.im2col import spread_out
 from shardwise.ops.reductions.initial import initial_value
+from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, in_bytes
@@ -413,7 +415,19 @@ def reduce_window(
     _check_window(
         values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
     )
-    return tree_unflatten(tree, [strong(x) for x in _typed_slices(program, consts, values, starts, params)])
+    if SHOWING.get() and not consts:
+        found = bind(_reduce_window_p, *values, *starts, consts=(), jaxpr=program, **params)
+    else:
+        found = _typed_slices(program, consts, values, starts, params)
+    return tree_unflatten(tree, [strong(x) for x in found])
+
+
+def _window_body(*values: Any, jaxpr: Program, consts: tuple[Any, ...], **params: Any) -> list[Any]:
+    half = len(values) // 2
+    return _typed_slices(jaxpr, list(consts), list(values[:half]), list(values[half:]), params)
+
+
+_reduce_window_p = define_shown("reduce_window", _window_body, several=True)
 
 
 def _trace(computation: Callable[..., Any], tree: Any, values: Sequence[Value]) -> tuple[Program, list[Any]]:

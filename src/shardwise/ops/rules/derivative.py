@@ -100,13 +100,17 @@ def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedS
 
 
 def filled(aval: ShapedArray, value: Any = 0) -> Array:
-    """An array of this type's shape and dtype, filled with one value."""
-    return do.broadcast_in_dim(
+    """An array of this type's shape and dtype, filled with one value and laid out as cotangents are."""
+    made = do.broadcast_in_dim(
         literal(value, aval.dtype, weak_type=aval.weak_type),
         shape=aval.shape,
         broadcast_dimensions=(),
         out_sharding=cotangent_sharding(aval),
     )
+    if aval.mesh is None and not value:  # zeros are partial sums of zeros
+        for axes, to in ((aval.reduced, "unreduced"), (aval.unreduced, "reduced")):
+            made = do.pcast(made, axes=tuple(sorted(axes)), to=to) if axes else made
+    return made
 
 
 def positions(aval: ShapedArray, dim: int) -> Array:

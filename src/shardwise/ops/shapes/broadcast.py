@@ -13,9 +13,11 @@ from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, Shown, bind
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.elementwise import elementwise_ir
 from shardwise.ops.rules.batching import in_front, up
+from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.derivative import do, unbroadcast
 from shardwise.ops.rules.dims import dim_indices, int_tuple, shape_tuple
 from shardwise.ops.rules.operands import Block, operand
@@ -239,6 +241,11 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
     new = like.ndim - x.ndim
     if new < 0 or any(n not in (1, m) for n, m in zip(x.shape, like.shape[new:], strict=True)):
         raise ValueError(f"broadcast_like: shape {x.shape} does not broadcast to {like.shape}.")
+    if any(axes and axes != wanted for axes, wanted in zip(x.aval.spec, like.aval.spec[new:], strict=True)):
+        raise ValueError(
+            f"broadcast_like: incompatible types: {x.aval.str_short()} is split otherwise than {like.aval.str_short()} in the dims that "
+            "they share. Reshard one."
+        )
     sharding = like.aval.sharding if like.aval.mesh is not None and any(like.aval.spec) else None
     return broadcast_in_dim(x, like.shape, range(new, like.ndim), out_sharding=sharding)
 
@@ -288,9 +295,26 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
         raise type_error(
             f"tile repeats a dim that is split: got {x.aval.str_short()} with reps {times}. Reshard it to None first."
         )
-    pairs = [size for n, m in zip(times, x.shape, strict=True) for size in (n, m)]
+    return bind(_tile_p, x, reps=times) if shows_joins() else _tiled(x, reps=times)
+
+
+def shows_joins() -> bool:
+    """Whether programs have ops for `stack`, `unstack` and `tile`: those that are traced to be shown, as JAX's of today."""
+    return SHOWING.get() and config.dialect.jaxprs.joins_are_ops
+
+
+def _tiled(x: Any, reps: tuple[int, ...]) -> Array:
+    pairs = [size for n, m in zip(reps, x.shape, strict=True) for size in (n, m)]
     wide = broadcast_in_dim(x, tuple(pairs), tuple(range(1, 2 * x.ndim, 2)))
-    return reshape(wide, tuple(n * m for n, m in zip(times, x.shape, strict=True)))
+    return reshape(wide, tuple(n * m for n, m in zip(reps, x.shape, strict=True)))
+
+
+def _transpose_tile(ct: Any, x: Any, reps: tuple[int, ...]) -> list[Any]:
+    pairs = [size for n, m in zip(reps, x.aval.shape, strict=True) for size in (n, m)]
+    return [do.reduce_sum(reshape(ct, tuple(pairs)), axes=tuple(range(0, 2 * len(reps), 2)))]
+
+
+_tile_p = define_shown("tile", _tiled, jvp="linear", transpose=_transpose_tile)
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

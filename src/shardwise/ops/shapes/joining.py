@@ -12,10 +12,11 @@ from shardwise.ir.key_uses import HANDS_ON, KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules import batching
-from shardwise.ops.rules.derivative import do, is_linear, later
+from shardwise.ops.rules.bodies import define_shown
+from shardwise.ops.rules.derivative import do, filled, is_linear, later
 from shardwise.ops.rules.dims import dim_index
 from shardwise.ops.rules.operands import Block, check_same_dtype, operand, operands
-from shardwise.ops.shapes.broadcast import expand_dims, stretched
+from shardwise.ops.shapes.broadcast import expand_dims, shows_joins, stretched
 from shardwise.ops.shapes.pieces import split
 from shardwise.ops.shapes.transpose import dim_factors, squeeze
 from shardwise.runtime.copies import joined
@@ -135,7 +136,13 @@ def stack(operands: Any, axis: int = 0) -> Array:
     if len(xs) == 0:
         raise ValueError("stack takes at least one array, got none.")
     d = dim_index(axis, xs[0].ndim + 1, "stack")
-    return concatenate([expand_dims(x, (d,)) for x in xs], d)
+    if shows_joins():
+        return bind(_stack_p, *xs, axis=d)
+    return _stacked(*xs, axis=d)
+
+
+def _stacked(*xs: Any, axis: int) -> Array:
+    return concatenate([expand_dims(x, (axis,)) for x in xs], axis)
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
@@ -156,4 +163,21 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
             f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
             "that dim to None first."
         )
-    return tuple(squeeze(part, (d,)) for part in split(value, (1,) * value.shape[d], d))
+    return tuple(bind(_unstack_p, value, axis=d) if shows_joins() else _unstacked(value, axis=d))
+
+
+def _unstacked(x: Any, axis: int) -> list[Array]:
+    return [squeeze(part, (axis,)) for part in split(x, (1,) * x.shape[axis], axis)]
+
+
+def _transpose_stack(ct: Any, *xs: Any, axis: int) -> list[Any]:
+    return [part if is_linear(x) else None for part, x in zip(unstack(ct, axis), xs, strict=True)]
+
+
+def _transpose_unstack(cts: Any, x: Any, axis: int) -> list[Any]:
+    like = x.aval.update(shape=(*x.aval.shape[:axis], *x.aval.shape[axis + 1 :]))
+    return [stack([filled(like) if ct is None else ct for ct in cts], axis)]
+
+
+_stack_p = define_shown("stack", _stacked, jvp="linear", transpose=_transpose_stack)
+_unstack_p = define_shown("unstack", _unstacked, several=True, jvp="linear", transpose=_transpose_unstack)

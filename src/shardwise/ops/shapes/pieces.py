@@ -12,6 +12,7 @@ from shardwise.ir import Array, Box, Equation, Halo, ShapedArray, Shown, SmallFo
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.key_uses import KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
+from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.rules import batching
 from shardwise.ops.rules.derivative import do, filled, is_linear, later
@@ -179,6 +180,22 @@ def slice_in_dim(
     >>> lax.slice_in_dim(jnp.arange(6), 1, 5, 2)
     Array([1, 3], dtype=int32)
     """
+    starts, limits, steps = _along(operand, start_index, limit_index, stride, axis)
+    if SHOWING.get():  # JAX's has its strides
+        return bind(slice_p, _operand("slice", operand), start_indices=starts, limit_indices=limits, strides=steps)
+    return slice(operand, starts, limits, steps)
+
+
+def rows_between(operand: Any, start_index: int, limit_index: int, axis: int) -> Array:
+    """The elements of `operand` from `start_index` up to `limit_index` along `axis`, as programs that are shown have ``x[start:limit]``."""
+    starts, limits, _ = _along(operand, start_index, limit_index, 1, axis)
+    return slice(operand, starts, limits)
+
+
+def _along(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int, axis: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Starts, limits and strides of a slice along one dim."""
     x = _operand("slice_in_dim", operand)
     d = dim_index(axis, x.ndim, "slice_in_dim")
     n = x.shape[d]
@@ -186,7 +203,7 @@ def slice_in_dim(
     limit = n if limit_index is None else limit_index + n if limit_index < 0 else limit_index
     starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     starts[d], limits[d], steps[d] = start, limit, stride
-    return slice(x, starts, limits, steps)
+    return tuple(starts), tuple(limits), tuple(steps)
 
 
 # -- split -----------------------------------------------------------------------------------------------------------

@@ -28,11 +28,10 @@ from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered, split_
 from shardwise.transforms.interpreters.batch_trace import batch_program, move_to_front
 from shardwise.transforms.interpreters.jvp import (
     conformed,
-    cotangent_type,
+    cotangent_zeros,
     instantiate,
     is_differentiable,
     jvp_program,
-    zeros,
 )
 from shardwise.transforms.interpreters.linearize import fitted
 
@@ -175,7 +174,7 @@ def transposed_body(
 
 def cotangent_like(ct: Any, aval: ShapedArray) -> Any:
     """A cotangent as operand of a loop: with the layout of cotangents of this type; zeros for None."""
-    return conformed(zeros(aval), cotangent_type(aval)) if ct is None else fitted(ct, aval)
+    return cotangent_zeros(aval) if ct is None else fitted(ct, aval)
 
 
 # -- batching ------------------------------------------------------------------------------------------------------------

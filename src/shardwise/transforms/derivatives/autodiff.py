@@ -167,7 +167,7 @@ def pullback(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -
     ps, structure = flat_arrays(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
     lin = linearize_flat(flat, ps)
-    f_vjp = pulling(linear_map(lin, ps, structure, notes[0]), lin.residuals)
+    f_vjp = pulling(linear_map(lin, ps, structure, notes[0]), lin.residuals, ps)
     out = tree_unflatten(notes[0], lin.results)
     notes[1] = strip_tangents(notes[1])
     check_leaks(notes[2], "vjp")

@@ -16,7 +16,7 @@ from shardwise.transforms.derivatives.custom_rules import CustomVJPPrimal as Cus
 from shardwise.transforms.derivatives.custom_rules import SymbolicZero as SymbolicZero
 from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp as custom_vjp
-from shardwise.transforms.interpreters.jvp import tangent_type, zeros
+from shardwise.transforms.interpreters.jvp import cotangent_zeros, tangent_type, zeros
 
 
 class _TracedRule:
@@ -185,7 +185,7 @@ def _linear_call_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, known: 
 def _linear_call_transpose(
     cts: Sequence[Any], *args: Any, program: Program, known: int, first: int, transposed: Callable[..., Any]
 ) -> list[Any]:
-    given = [zeros(t) if c is None else c for c, t in zip(cts, program.out_types, strict=True)]
+    given = [cotangent_zeros(t) if c is None else c for c, t in zip(cts, program.out_types, strict=True)]
     found = transposed(args[first:known], given)
     return [None] * known + [
         c if isinstance(a, UndefinedPrimal) else None for c, a in zip(found, args[known:], strict=True)

@@ -30,7 +30,7 @@ from shardwise.transforms.derivatives.custom_rules import (
     function_name,
     zero_tangent,
 )
-from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, batch_program, lifted
+from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, batch_program, lifted, mapping_again
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
 from shardwise.transforms.interpreters.linearize import transpose_linear
 from shardwise.transforms.programs.primitives import CALLS, primitive_of
@@ -218,13 +218,15 @@ def _custom_jvp_batch(
     """Function and rule mapped alike, all results with their mapped dim first."""
     count, rule = params["count"], params["rule"]
     own = tuple(dims[count:])
+    again = mapping_again()
 
     def mapped(*xs: Any) -> list[Any]:
         outs, found = batch_program(params["program"], size, axis_name, xs, dims)
         return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
 
     def mapped_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        trace = BatchTrace(size, axis_name)
+        with again:
+            trace = BatchTrace(size, axis_name, of_rule=True)
         enter = lambda x, d: x if d is None or x is None else BatchTracer(trace, x, d)  # noqa: E731
         with tracing(trace):
             outs, touts = rule(

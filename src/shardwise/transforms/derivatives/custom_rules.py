@@ -46,6 +46,8 @@ def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
 def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments by position, defaults filled in; keyword-only ones are refused."""
     try:
+        if isinstance(fun, functools.partial):
+            raise ValueError("the keyword arguments that it fixes have no positions")
         bound = inspect.signature(fun).bind(*args, **kwargs)
     except ValueError:  # no signature: a builtin
         if kwargs:

@@ -15,7 +15,7 @@ from shardwise.transforms.derivatives.custom_derivatives import with_arguments_f
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp
 from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name, zero_tangent
 from shardwise.transforms.interpreters.batch_trace import batch_program
-from shardwise.transforms.interpreters.jvp import zeros
+from shardwise.transforms.interpreters.jvp import cotangent_zeros, zeros
 from shardwise.transforms.interpreters.vmap import vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
@@ -190,7 +190,7 @@ def _solve_transpose(
             "symmetric=True."
         )
     vectors = args[known:]
-    given = [zeros(v.aval) if c is None else c for c, v in zip(cts, vectors, strict=False)]
+    given = [cotangent_zeros(v.aval) if c is None else c for c, v in zip(cts, vectors, strict=False)]
     found = bind(
         linear_solve_op,
         *args[:known],

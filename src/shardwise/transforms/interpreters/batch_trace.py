@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import ENTRIES, recent
+from shardwise.base.config import Override, Setting
 from shardwise.ir import (
     Array,
     Equation,
@@ -61,21 +62,40 @@ class BatchTracer(Tracer):
         return f"VmapTracer(aval={self.aval}, batched={self.value.aval})"
 
 
+# What the traces of the `vmap` whose rule is running have in common.
+_MAP: Setting[Any] = Setting("map", None, traced=False)
+
+
 class BatchTrace(Trace):
-    """Applies each op to all elements of the mapped dim at once."""
+    """Applies each op to all elements of the mapped dim at once.
 
-    __slots__ = ("axis_name", "parent", "size", "spmd")
+    `of_rule`: it maps a function or a rule for the `vmap` whose rule is running, and takes the values of that, too: the function may
+    have closed over some.
+    """
 
-    def __init__(self, size: int, axis_name: Any, spmd: tuple[str, ...] = ()) -> None:
+    __slots__ = ("axis_name", "map", "parent", "size", "spmd")
+
+    def __init__(self, size: int, axis_name: Any, spmd: tuple[str, ...] = (), *, of_rule: bool = False) -> None:
         super().__init__()
         self.parent = current_trace()
         self.size = size
         self.axis_name = axis_name
         self.spmd = spmd
+        self.map: Any = (_MAP.get() if of_rule else None) or object()
 
     def unwrap(self, x: Any) -> tuple[Any, int | None]:
         """The parent's value, and its mapped dim or None."""
-        return (x.value, x.dim) if isinstance(x, BatchTracer) and x.owner is self else (x, None)
+        if not isinstance(x, BatchTracer):
+            return x, None
+        if x.owner is self:
+            return x.value, x.dim
+        return (self._below(x.value), x.dim) if x.owner.map is self.map else (x, None)
+
+    def _below(self, value: Any) -> Any:
+        """A value of the map's first trace as this one's parent knows it: tangents of what a rule has closed over are dropped."""
+        while hasattr(type(value), "primal") and value.owner is not self.parent:
+            value = value.primal
+        return value
 
     def leave_reference(self, value: Any, reference: Any) -> Any:
         """No value: each element would write the same place."""
@@ -108,7 +128,7 @@ class BatchTrace(Trace):
                 )
             out_dims: Sequence[int | None]
             if op.batch is not None:
-                with SPMD_AXES.override(self.spmd):
+                with SPMD_AXES.override(self.spmd), _MAP.override(self.map):
                     outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
             elif op.ufunc is not None or (op.rule is None and not op.multiple_results):
                 outs, out_dims = [_elementwise(op, values, dims, params)], [0]
@@ -169,7 +189,7 @@ def batch_program(
     program: Program, size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None]
 ) -> tuple[list[Any], list[int | None]]:
     """Results of a program on values with a mapped dim each (or None), and the results' mapped dims, moved to the front."""
-    trace = BatchTrace(size, axis_name, SPMD_AXES.get())
+    trace = BatchTrace(size, axis_name, SPMD_AXES.get(), of_rule=True)
     with tracing(trace):
         entered = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
         outs = eval_program(program, entered)
@@ -298,6 +318,11 @@ def _jvp(
         ts = [wrap(next(source), m) if alive else None for alive, m in zip(live, mapped, strict=True)]
         outs, touts = apply_jvp(op, ps, ts, dict(inner))
     return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
+
+
+def mapping_again() -> Override:
+    """A context in which the `vmap` whose rule is running now is the one whose rule is running."""
+    return _MAP.override(_MAP.get())
 
 
 def lifted(trace: BatchTrace, x: Any) -> Any:

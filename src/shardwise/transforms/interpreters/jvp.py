@@ -116,7 +116,7 @@ def apply_jvp(
         touts: Any = [None] * len(types) if op.multiple_results else None
         outs = bind(op, *primals, **params)
     elif rule == "linear":
-        given = [filled(p.aval) if t is None else t for t, p in zip(tangents, primals, strict=True)]
+        given = [zeros(p.aval) if t is None else t for t, p in zip(tangents, primals, strict=True)]
         outs, touts = bind(op, *primals, **params), bind(op, *given, **params)
     else:
         outs, touts = rule(primals, tangents, **params)
@@ -167,8 +167,13 @@ def is_differentiable(aval: ShapedArray) -> bool:
 
 def zeros(aval: ShapedArray) -> Any:
     """A zero of a type, laid out like the value."""
-    value = filled(cotangent_type(aval))
+    value = filled(cotangent_type(aval))  # `filled` gives the cotangents of a type
     return bind(pvary_op, value, axes=tuple(sorted(aval.vma))) if aval.vma else value
+
+
+def cotangent_zeros(aval: ShapedArray) -> Any:
+    """A zero as cotangent of a value of this type."""
+    return zeros(cotangent_type(aval))
 
 
 def instantiate(tangent: Any, aval: ShapedArray) -> Any:

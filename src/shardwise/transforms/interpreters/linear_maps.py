@@ -18,7 +18,7 @@ from shardwise.ir import Program, ShapedArray, eval_program
 from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.interpreters.accumulation import DontWant, GradValue, accumulated
-from shardwise.transforms.interpreters.jvp import conformed, is_differentiable, tangent_type, zeros
+from shardwise.transforms.interpreters.jvp import conformed, cotangent_zeros, is_differentiable, tangent_type, zeros
 from shardwise.transforms.interpreters.linearize import Linearized, pull_back
 
 
@@ -97,22 +97,61 @@ class _Pull:
         return self.linear.pull(residuals, cotangent)
 
 
+class NotNeeded:
+    """Stands in `VJP.args_res` for an argument that is no residual; a tree without leaves."""
+
+    def __repr__(self) -> str:
+        return "NotNeeded()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is NotNeeded
+
+    def __hash__(self) -> int:
+        return hash(NotNeeded)
+
+
+register_pytree_node(NotNeeded, lambda _: ((), None), lambda _, __: NotNeeded())
+
+
 class VJP:
     """The result of `vjp` in today's dialect: maps a cotangent of the result to a tuple of cotangents of the arguments.
 
-    A pytree: its leaves are `opaque_residuals`, the values kept from the forward pass.
+    A pytree: its leaves are the residuals, the values kept from the forward pass.
+
+    Attributes:
+        args_res: per argument its residuals, a tree like the argument: each leaf is the argument's own, or `NotNeeded()`. Entries can be
+            replaced, by None too, so that arguments are not kept twice; they have to be back when the function is called.
+        opaque_residuals: the other residuals.
     """
 
-    def __init__(self, linear: LinearMap, residuals: Sequence[Any]) -> None:
+    def __init__(
+        self, linear: LinearMap, places: Sequence[int | None], args_res: list[Any], opaque_residuals: list[Any]
+    ) -> None:
         self._linear = linear
-        self.opaque_residuals = list(residuals)
+        self._places = tuple(places)  # of each residual: which leaf of the arguments it is, or None
+        self.args_res = args_res
+        self.opaque_residuals = opaque_residuals
 
     in_tree = property(lambda self: self._linear.in_tree, doc="The structure of the arguments.")
     out_tree = property(lambda self: self._linear.out_tree, doc="The structure of the result.")
     jaxpr = property(lambda self: self._linear.program, doc="The linear program, residuals first.")
 
+    def _residuals(self) -> list[Any]:
+        """The residuals in the order of the program."""
+        if not any(place is not None for place in self._places):
+            return self.opaque_residuals
+        leaves, tree = tree_flatten(tuple(self.args_res), is_leaf=lambda x: isinstance(x, NotNeeded))
+        if tree != self.in_tree:
+            raise ValueError(
+                f"args_res has to be like the arguments when the function is called: put back what was taken out. Its structure is {tree}, "
+                f"that of the arguments {self.in_tree}."
+            )
+        opaque = iter(self.opaque_residuals)
+        found = [next(opaque) if place is None else leaves[place] for place in self._places]
+        return [as_array(as_value(x)) for x in found]
+
     def __call__(self, cotangent: Any) -> Any:
-        return self._linear.pull(self.opaque_residuals, cotangent)
+        return self._linear.pull(self._residuals(), cotangent)
 
     def with_refs(self, *into: Any) -> Callable[[Any], Any]:
         """The same function, which adds cotangents to Refs.
@@ -132,14 +171,19 @@ class VJP:
                     raise ValueError(f"with_refs: a cotangent of type {t.str_short()} cannot be added to a {x.aval}.")
             elif not isinstance(x, (GradValue, DontWant)):
                 raise TypeError(f"with_refs takes Refs, GradValue() and DontWant(), got {x!r}.")
-        return lambda cotangent: self._linear.pull(self.opaque_residuals, cotangent, leaves)
+        return lambda cotangent: self._linear.pull(self._residuals(), cotangent, leaves)
 
     def __repr__(self) -> str:
-        return f"VJP(in_tree={self.in_tree}, out_tree={self.out_tree}, opaque_residuals={self.opaque_residuals})"
+        return (
+            f"VJP(in_tree={self.in_tree}, out_tree={self.out_tree}, args_res={self.args_res}, "
+            f"opaque_residuals={self.opaque_residuals})"
+        )
 
 
 register_pytree_node(
-    VJP, lambda f: (tuple(f.opaque_residuals), f._linear), lambda linear, children: VJP(linear, children)
+    VJP,
+    lambda f: ((f.args_res, f.opaque_residuals), (f._linear, f._places)),
+    lambda static, children: VJP(*static, *children),
 )
 
 
@@ -148,9 +192,16 @@ def pushing(linear: LinearMap, residuals: Sequence[Any]) -> Callable[..., Any]:
     return Partial(_Push(linear), list(residuals))
 
 
-def pulling(linear: LinearMap, residuals: Sequence[Any]) -> Callable[[Any], Any]:
-    """The function that `vjp` returns."""
-    return VJP(linear, residuals) if config.dialect.functions.vjp_is_object else Partial(_Pull(linear), list(residuals))
+def pulling(linear: LinearMap, residuals: Sequence[Any], primals: Sequence[Any]) -> Callable[[Any], Any]:
+    """The function that `vjp` returns, of residuals some of which are `primals` themselves."""
+    if not config.dialect.functions.vjp_is_object:
+        return Partial(_Pull(linear), list(residuals))
+    leaf_of = {id(p): i for i, p in enumerate(primals)}
+    places = [leaf_of.get(id(r)) for r in residuals]
+    kept = set(places)
+    args_res = tree_unflatten(linear.in_tree, [p if i in kept else NotNeeded() for i, p in enumerate(primals)])
+    opaque = [r for r, place in zip(residuals, places, strict=True) if place is None]
+    return VJP(linear, places, list(args_res), opaque)
 
 
 # -- values at both ends ---------------------------------------------------------------------------------------------------
@@ -219,4 +270,4 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
 def _cotangent_out(aval: ShapedArray, ct: Any) -> Any:
     if not is_differentiable(aval):
         return host_zero(aval)
-    return zeros(tangent_type(aval)) if ct is None else as_array(ct)
+    return cotangent_zeros(tangent_type(aval)) if ct is None else as_array(ct)

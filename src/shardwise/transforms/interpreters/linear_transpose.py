@@ -17,7 +17,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import Partial, PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, trace_program
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.interpreters.jvp import zeros
+from shardwise.transforms.interpreters.jvp import cotangent_zeros
 from shardwise.transforms.interpreters.linearize import pull_back
 
 
@@ -42,7 +42,7 @@ class _Transposed:
                     f"{ct.aval.str_short()}"
                 )
         found = pull_back(self.program, consts, cts)
-        outs = [zeros(t) if c is None else c for c, t in zip(found, self.in_types, strict=True)]
+        outs = [cotangent_zeros(t) if c is None else c for c, t in zip(found, self.in_types, strict=True)]
         return tree_unflatten(self.in_tree, outs)
 
 

@@ -19,6 +19,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
 from shardwise.ir.references import check_distinct, is_reference, refuse_views
+from shardwise.ir.types import kept_spec
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.iota import iota
 from shardwise.ops.shapes.transpose import transpose
@@ -268,7 +269,8 @@ def _checked_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tupl
             f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}. "
             "Reshard the inputs first."
         )
-    if spmd and splits - {(), spmd}:
+    mesh = next((v.aval.mesh for v, d in zip(values, dims, strict=True) if d is not None), None) if spmd else None
+    if mesh is not None and splits - {(), kept_spec(mesh, (spmd,))[0]}:
         raise ValueError(
             "Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is allowed. Got "
             f"spmd_axis_name={spmd} and arrays sharded over {splits.pop()}."

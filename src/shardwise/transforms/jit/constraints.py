@@ -13,6 +13,7 @@ from shardwise.engine.device_put import check_placeable, place
 from shardwise.engine.guards import guard_moves
 from shardwise.engine.placement import incompatible_devices
 from shardwise.ir import Array, bind, is_eager
+from shardwise.ir.types import kept_spec
 from shardwise.ops.devices.layout import sharding_constraint, spec_axes
 from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import (
@@ -168,7 +169,7 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
     bad = [a for axes in dims for a in axes if types[a] is not AxisType.Auto]
     asserts = config.dialect.explicit.constraint_asserts_type
     if asserts and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
-        if x.aval.spec != dims:
+        if x.aval.spec != kept_spec(mesh.abstract_mesh, dims):
             raise AssertionError(
                 f"with_sharding_constraint on explicit axes asserts the type, but the value is "
                 f"{x.aval.str_short()} and the "

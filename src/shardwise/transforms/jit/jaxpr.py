@@ -11,14 +11,19 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.removed import ABSENT, old_argument
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.base.wrapping import name_of, wraps
-from shardwise.ir import trace_program
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import ReferenceType, ShapedArray, trace_program
 from shardwise.ir.axis_scope import MAPPED_AXES
+from shardwise.ir.references import BY_IDENTITY, Reference, ReferenceValue, check_distinct
 from shardwise.ops.devices.parallel import AXIS_ENV
 from shardwise.ops.rules.convert import as_value
-from shardwise.transforms.jit.abstract import bind_abstract, struct_of
+from shardwise.sharding import SingleDeviceSharding
+from shardwise.sharding.backend import default_device
+from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.references import ReferenceArgument
 from shardwise.transforms.jit.shown_calls import showing_calls
 from shardwise.transforms.jit.stages import trace_call
 from shardwise.transforms.jit.wrapped import JitWrapped
@@ -58,13 +63,18 @@ def make_jaxpr(
 
     @wraps(fun)
     def make(*args: Any, **kwargs: Any) -> Any:
-        call = bind_abstract(wrapped, args, kwargs)
+        try:
+            call = bind_abstract(wrapped, args, kwargs)
+        except ReferenceArgument:
+            check_distinct([x for x in tree_leaves((args, kwargs)) if isinstance(x, Reference)])
+            args, kwargs = tree_map(_standing, (args, kwargs))
+            call = bind_abstract(wrapped, args, kwargs)
         out_tree: PyTreeDef | None = None
         name = name_of(fun)
 
         def flat(*tracers: Any) -> list[Any]:
             nonlocal out_tree
-            call_args, call_kwargs = call.rebuild(tracers)
+            call_args, call_kwargs = call.rebuild(list(map(_entered, tracers, call.leaves)))
             leaves, out_tree = tree_flatten(fun(*call_args, **call_kwargs))
             for leaf in leaves:
                 check_output(leaf, name, ())
@@ -72,9 +82,14 @@ def make_jaxpr(
 
         scope = dict(AXIS_ENV.get()) | dict(axis_env or ())
         named = MAPPED_AXES.get() | {axis for axis, _ in axis_env or ()}
-        with AXIS_ENV.override(tuple(scope.items())), MAPPED_AXES.override(named), showing_calls():
+        with (
+            AXIS_ENV.override(tuple(scope.items())),
+            MAPPED_AXES.override(named),
+            BY_IDENTITY.override(True),
+            showing_calls(),
+        ):
             program, consts = trace_program(flat, [x.aval for x in call.leaves], name)
-        closed = ClosedJaxpr(program, consts)
+        closed = ClosedJaxpr(program, [c.reference if isinstance(c, ReferenceValue) else c for c in consts])
         if not return_shape:
             return closed
         assert out_tree is not None
@@ -84,6 +99,29 @@ def make_jaxpr(
     for attribute in ("__name__", "__qualname__"):
         setattr(make, attribute, f"make_jaxpr({getattr(fun, attribute, type(fun).__name__)})")
     return make
+
+
+def _standing(x: Any) -> Any:
+    """What stands for a reference among the arguments; others as they are."""
+    if not isinstance(x, Reference):
+        return x
+    aval = ReferenceType(x.held().aval)
+    return _ReferenceArgument(aval, signature(aval, SingleDeviceSharding(default_device()), False), x)
+
+
+class _ReferenceArgument(Abstract):
+    """A reference as an argument of a program that is shown."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, aval: ShapedArray, sig: Signature, reference: Reference) -> None:
+        super().__init__(aval, sig)
+        self.reference = reference
+
+
+def _entered(tracer: Any, given: Any) -> Any:
+    """What a function gets for an argument: a reference where one was given."""
+    return type(given.reference).of_program(tracer) if isinstance(given, _ReferenceArgument) else tracer
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

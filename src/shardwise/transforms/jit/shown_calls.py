@@ -18,7 +18,7 @@ import numpy as np
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.tree import tree_leaves
 from shardwise.base.wrapping import name_of, wraps
-from shardwise.ir import Array, exact_items
+from shardwise.ir import Array, Literal, exact_items
 from shardwise.ir.showing import SHOWING
 from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.wrapped import JitWrapped
@@ -46,6 +46,11 @@ def showing_calls() -> Generator[None]:
             _Programs.shown -= 1
 
 
+def programs_are_shown() -> bool:
+    """Whether a program is traced to be shown."""
+    return bool(_Programs.shown) and SHOWING.get()
+
+
 def shown_call(static: str = "", *, name: str | None = None) -> Callable[[F], F]:
     """Decorate a function that JAX compiles by itself, under `name` if it is not the function's own.
 
@@ -61,7 +66,7 @@ def shown_call(static: str = "", *, name: str | None = None) -> Callable[[F], F]
 
         @wraps(fun)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not _Programs.shown or not SHOWING.get():
+            if not programs_are_shown():
                 return fun(*args, **kwargs)
             if not parameters:
                 parameters.append(inspect.signature(fun))
@@ -111,4 +116,4 @@ _NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)
 def _is_operand(value: Any) -> bool:
     """Whether JAX traces an argument: an array or a number, or a tree of them."""
     leaves = tree_leaves(value)
-    return bool(leaves) and all(isinstance(x, (Array, *_NUMBERS)) for x in leaves)
+    return bool(leaves) and all(isinstance(x, (Array, Literal, *_NUMBERS)) for x in leaves)

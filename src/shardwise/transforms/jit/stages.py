@@ -13,7 +13,7 @@ from shardwise.base import config
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.eager import literal_signature
 from shardwise.engine.signature import Signature, signature
-from shardwise.ir import Literal, Program, Tracer
+from shardwise.ir import Literal, Program
 from shardwise.ir.references import Reference, Undeclared, closing_over
 from shardwise.sharding import Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
@@ -121,11 +121,6 @@ class Traced(Stage):
             ValueError: only AbstractMeshes are given, and no platform.
             NotImplementedError: several platforms, or another platform than that of the arguments' devices.
         """
-        for leaf in self._call.leaves:
-            if isinstance(leaf, Tracer):
-                raise TypeError(
-                    f"lower() needs arrays or ShapeDtypeStructs, got a traced array ({leaf.aval.str_short()})."
-                )
         devices = None
         if lowering_platforms is not None:
             named = self._wrapped._asked.named_devices(self._sigs, self._wrapped._asked.of_arguments(self._call))

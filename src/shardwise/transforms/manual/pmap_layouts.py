@@ -39,8 +39,10 @@ def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     return ArrayImpl(sig, dense=x.dense)
 
 
-def resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """A result in the caller's form."""
+def resigned(x: Any, sig: Signature) -> Any:
+    """A result in the caller's form; float0 is a host's array in any."""
+    if not isinstance(x, ArrayImpl):
+        return x
     if x._sig.spans:
         return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
     return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else with_signature(x, sig)

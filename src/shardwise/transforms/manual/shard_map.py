@@ -40,7 +40,14 @@ from shardwise.sharding import (
 from shardwise.transforms.manual import shard_map_errors as errors
 from shardwise.transforms.manual.explicit import reshard
 from shardwise.transforms.manual.shard_map_blocks import block_trace
-from shardwise.transforms.manual.shard_map_marks import check_marks, check_results, entered, left, marks_of
+from shardwise.transforms.manual.shard_map_marks import (
+    cast_to_partial,
+    check_marks,
+    check_results,
+    entered,
+    left,
+    marks_of,
+)
 from shardwise.transforms.manual.shard_map_op import shard_map_op
 from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, local_type, spec_dims
 
@@ -238,6 +245,7 @@ class ShardMap:
             check_marks(mesh, manual, "out", out_specs)
             results = [as_array(o) for o in outs]
             if self.check:
+                results = [cast_to_partial(x, spec) for x, spec in zip(results, out_specs, strict=True)]
                 check_results(self.name, out_specs, results)
             return [left(x, spec) for x, spec in zip(results, out_specs, strict=True)]
 

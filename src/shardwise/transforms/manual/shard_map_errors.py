@@ -10,6 +10,7 @@ from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.tree import keystr, tree_flatten_with_path
 from shardwise.ir import Array, Literal, ShapedArray, Tracer
+from shardwise.ir.types import kept_spec
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
 
@@ -174,7 +175,8 @@ def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes
     array is whole.
     """
     for spec, axes_of, value in zip(specs, dims, values, strict=True):
-        if value.aval.spec != axes_of or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
+        kept = axes_of if value.aval.mesh is None else kept_spec(value.aval.mesh, axes_of)
+        if value.aval.spec != kept or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
             raise ValueError(
                 f"in_specs passed to shard_map: {spec} does not match the specs of the input: {value.aval.sharding.spec} for "
                 f"{value.aval.str_short()}. Reshard the input first, or leave in_specs out."

@@ -62,6 +62,12 @@ def check_marks(mesh: Any, manual: frozenset[str], side: str, specs: Sequence[Pa
             )
 
 
+def cast_to_partial(x: Array, spec: PartitionSpec) -> Array:
+    """A checked result that varies over axes which its out_spec marks as unreduced, as partial sums over them."""
+    axes = marks_of(spec).unreduced & x.aval.vma
+    return bind(pcast_op, x, axes=tuple(sorted(axes)), to="unreduced") if axes else x
+
+
 def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Array]) -> None:
     """ValueError if a checked result is a partial sum and its out_spec does not mark it so, or the reverse."""
     for spec, value in zip(specs, values, strict=True):

@@ -200,7 +200,12 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
         found[:] = [i for i, c in enumerate(results) if c is not None]
         return [results[i] if params["check"] else _total(results[i], in_dims[i], mesh, manual) for i in found]
 
-    types = [local_type(args[i].aval, in_dims[i], mesh, manual) for i in known]
+    types = [
+        local_type(args[i].aval, in_dims[i], mesh, manual).update(
+            unreduced=program.in_types[i].unreduced, reduced=program.in_types[i].reduced
+        )
+        for i in known
+    ]
     types += [local_type(cts[i].aval, out_dims[i], mesh, manual) for i in live]
     body, consts = _retraced(params, pulled, types)
     outs = _bind(

@@ -133,6 +133,8 @@ class _Writer:
 
     def equation(self, eqn: Equation) -> Doc:
         """``results = op[params] operands``"""
+        if eqn.op.shown.text is not None:
+            return eqn.op.shown.text(eqn, self.name, list(map(self.bound, eqn.outputs)))
         left = " ".join(map(self.bound, eqn.outputs))
         operands = [self.name(a) for a in eqn.inputs] or [""] * bool(eqn.outputs)
         params = self.params(eqn)
@@ -156,8 +158,10 @@ class _Writer:
             if id(value) in self.shared:
                 return f"{key}={self.shared[id(value)]}"
             if eqn.op.call:  # its program uses the names of the caller
+                met: set[Var] = set()  # of an operand that is given twice the first input has the name
                 for inner, outer in zip(value.inputs, eqn.inputs, strict=True):
-                    if isinstance(outer, Var):
+                    if isinstance(outer, Var) and outer not in met:
+                        met.add(outer)
                         self.names.setdefault(inner, self.name(outer))
                 for inner, outer in zip(value.outputs, eqn.outputs, strict=True):
                     if isinstance(inner, Var) and outer in self.used:

@@ -20,11 +20,14 @@ from shardwise.ir import (
     ShapedArray,
     Trace,
     Var,
+    bind,
     eval_program,
     install_primitives,
     subprograms,
     tracing,
 )
+from shardwise.ir.references import Reference
+from shardwise.ops.indexing.reference_ops import REFERENCE_OPS
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms import reports
 from shardwise.transforms.programs.jaxpr_text import equation_text, jaxpr_text, primitive_name
@@ -307,13 +310,25 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source
     Without `propagate_source_info` JAX forgets the lines of the program; here equations that are traced anew have the caller's.
     """
     del propagate_source_info
-    values = [x if isinstance(x, Array) else as_array(as_value(x)) for x in (*consts, *args)]
+    values = [x if isinstance(x, (Array, Reference)) else as_array(as_value(x)) for x in (*consts, *args)]
     if len(values) != len(jaxpr.program.inputs):
         raise ValueError(
             f"the program takes {len(jaxpr.invars)} arguments and {len(jaxpr.constvars)} captured values, got {len(args)} "
             f"and {len(consts)}."
         )
-    return [as_array(x) if isinstance(x, Literal) else x for x in eval_program(jaxpr.program, values)]
+    return [as_array(x) if isinstance(x, Literal) else x for x in eval_program(jaxpr.program, values, _bound)]
+
+
+def _bound(eqn: Equation, inputs: Sequence[Any]) -> Any:
+    """The results of an equation; operations on references are calls of their methods."""
+    if eqn.op in REFERENCE_OPS:
+        assert eqn.op.eager is not None
+        return eqn.op.eager(*inputs, **eqn.params)
+    if any(isinstance(x, Reference) for x in inputs):
+        raise NotImplementedError(
+            f"eval_jaxpr: {primitive_name(eqn)} takes a Ref, and runs where the function itself is called. Call the function."
+        )
+    return bind(eqn.op, *inputs, **eqn.params)
 
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:

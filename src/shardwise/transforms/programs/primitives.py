@@ -459,8 +459,8 @@ _DEFINING = (
 # Primitives of JAX for which the functions here use others, or which only one of its compilers' back ends has. Tables of
 # interpreters name them, and programs of ours have no equation of theirs.
 _WITHOUT_EQUATIONS = frozenset(
-    "after_all approx_top_k create_token dce_sink eq_to le_to lt_to ragged_all_to_all reduce reduce_window rng_uniform "
-    "select_and_gather_add select_and_scatter select_and_scatter_add stack stage tile unstack".split()
+    "after_all create_token eq_to le_to lt_to ragged_all_to_all select_and_gather_add select_and_scatter select_and_scatter_add "
+    "stage".split()
 )
 
 

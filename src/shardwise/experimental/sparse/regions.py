@@ -1,0 +1,113 @@
+"""Loops and branches of `sparsify`: their carries, operands and results may be `BCOO` arrays.
+
+In: an equation, its operands, and `run`, which gives the sparse form of a program. Out: the results. What is known of places (sorted,
+unique) holds on for a carry if each step keeps it; a carry that a step makes dense is dense from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.tree import tree_map
+from shardwise.experimental.sparse.bcoo import BCOO
+from shardwise.ir import Equation, Program
+from shardwise.lax import adaptive as lax
+from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.jit.jaxpr import eval_shape
+
+Values = Sequence[Any]
+Run = Callable[[Program, Values], list[Any]]
+
+
+def _is_sparse(x: Any) -> bool:
+    return isinstance(x, BCOO)
+
+
+def _arrays(values: Values) -> list[Any]:
+    return [x if _is_sparse(x) else as_array(x) for x in values]
+
+
+def _of_kind(x: Any, like: Any) -> Any:
+    """`x` dense, or with what is known of its places cut down to what is known of those of `like`."""
+    if not _is_sparse(like):
+        return x.todense() if _is_sparse(x) else x
+    known = {name: getattr(x, name) and getattr(like, name) for name in ("indices_sorted", "unique_indices")}
+    return BCOO((x.data, x.indices), shape=x.shape, **known)
+
+
+def _common(x: Any, y: Any, where: str) -> Any:
+    """What describes both: a dense type, or a sparse one with what is known of the places of both."""
+    if not (_is_sparse(x) and _is_sparse(y)):
+        return y if _is_sparse(x) else x
+    if (x.data.shape, x.indices.shape) != (y.data.shape, y.indices.shape):
+        raise NotImplementedError(
+            f"{where} gives {x} here and {y} there: keep the number of elements, by sum_duplicates(nse=...) for instance, or use todense()."
+        )
+    return _of_kind(x, y)
+
+
+def _settled(step: Callable[[list[Any]], Values], carry: Values, where: str) -> list[Any]:
+    """The carry in the form that each step keeps."""
+    found = _arrays(carry)
+    while True:
+        after = eval_shape(step, found)
+        kinds = [_common(x, y, where) for x, y in zip(found, after, strict=True)]
+        new = [_of_kind(x, kind) for x, kind in zip(found, kinds, strict=True)]
+        if [_state(x) for x in new] == [_state(x) for x in found]:
+            return new
+        found = new
+
+
+def _state(x: Any) -> Any:
+    return (x.indices_sorted, x.unique_indices) if _is_sparse(x) else None
+
+
+def branches(run: Run, eqn: Equation, index: Any, *operands: Any) -> list[Any]:
+    """A choice among programs, whose results have one form."""
+    programs = eqn.params["branches"]
+    given = _arrays(operands)
+    found = [eval_shape(lambda xs, p=p: run(p, xs), given) for p in programs]
+    kinds = found[0]
+    for other in found[1:]:
+        kinds = [_common(x, y, "a branch") for x, y in zip(kinds, other, strict=True)]
+
+    def one(program: Program) -> Callable[..., list[Any]]:
+        return lambda *xs: [_of_kind(x, k) for x, k in zip(run(program, xs), kinds, strict=True)]
+
+    return list(lax.switch(as_array(index), [one(p) for p in programs], *given))
+
+
+def while_loop(run: Run, eqn: Equation, *operands: Any) -> list[Any]:
+    """A loop with a test."""
+    params = eqn.params
+    a, b = params["cond_consts"], params["cond_consts"] + params["body_consts"]
+    test_consts, body_consts = operands[:a], operands[a:b]
+    step = lambda carry: run(params["body"], [*body_consts, *carry])  # noqa: E731
+    carry = _settled(step, operands[b:], "a step of the loop")
+
+    def body(values: list[Any]) -> list[Any]:
+        return [_of_kind(x, like) for x, like in zip(step(values), values, strict=True)]
+
+    return list(lax.while_loop(lambda values: run(params["cond"], [*test_consts, *values])[0], body, carry))
+
+
+def scan(run: Run, eqn: Equation, *operands: Any) -> list[Any]:
+    """A loop over dense arrays. NotImplementedError for sparse ones."""
+    params = eqn.params
+    a, b = params["num_consts"], params["num_consts"] + params["num_carry"]
+    consts, xs = operands[:a], _arrays(operands[b:])
+    if any(map(_is_sparse, xs)):
+        raise NotImplementedError("scan over the rows of a sparse array: loop over positions, or use todense().")
+    count = params["num_carry"]
+    first = tree_map(lambda x: x[0], xs) if params["length"] else xs
+    step = lambda carry: run(params["body"], [*consts, *carry, *first])[:count]  # noqa: E731
+    carry = _settled(step, operands[a:b], "a step of the loop") if params["length"] else _arrays(operands[a:b])
+
+    def body(values: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        outs = run(params["body"], [*consts, *values, *row])
+        kept = [_of_kind(x, like) for x, like in zip(outs[:count], values, strict=True)]
+        return kept, [x.todense() if _is_sparse(x) else x for x in outs[count:]]
+
+    last, rows = lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
+    return [*last, *rows]

@@ -1,0 +1,53 @@
+"""Ops that are written as functions of other ops: `traced_body`, the program of such a function, and `define_shown`.
+
+In: a body, a function of values that binds other ops. Out: its program by types and params; an op that programs traced to be shown have
+in its place, as JAX's have, and that compiled programs hold as the body's equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.caches import recent
+from shardwise.base.config import context_token
+from shardwise.ir import Equation, ExactParams, Op, Program, ShapedArray, define_op, trace_program
+
+Body = Callable[..., Sequence[Any]]
+TracedBody = Callable[[tuple[ShapedArray, ...], Any], Program]
+
+
+def traced_body(name: str, body: Body) -> TracedBody:
+    """``(types, params) -> program`` of ``body(*values, **params)``, a list of results; kept for later calls."""
+
+    @recent(512)
+    def program(types: tuple[ShapedArray, ...], params: ExactParams, context: object) -> Program:
+        del context  # part of the key: dtypes and layouts of constants depend on settings and on the context mesh
+        traced, captured = trace_program(lambda *xs: body(*xs, **params), types, name)
+        assert not captured
+        return traced
+
+    return lambda types, params: program(types, ExactParams(params), context_token())
+
+
+def define_body_op(name: str, traced: TracedBody, *, several: bool = True, **fields: Any) -> Op:
+    """The op that calls such a program, which has `several` results or one. `fields` are others of its `Op`."""
+
+    def type_rule(*types: ShapedArray, **params: Any) -> Any:
+        found = tuple(out.aval for out in traced(types, params).outputs)
+        return found if several else found[0]
+
+    def inline(eqn: Equation) -> Program:
+        return traced(tuple(a.aval for a in eqn.inputs), eqn.params)
+
+    return define_op(name, type_rule=type_rule, typed=True, multiple_results=several, inline=inline, **fields)
+
+
+def define_shown(name: str, body: Callable[..., Any], *, several: bool = False, **fields: Any) -> Op:
+    """An op of JAX's name for what ``body(*values, **params)`` computes by other ops: one result, or a list of `several`.
+
+    Functions bind it where `SHOWING` is set, and its primitive's `bind` does; derivatives and `vmap` see the body's equations, unless
+    `fields`, others of its `Op`, say how they are shown.
+    """
+    of_lists = body if several else lambda *values, **params: [body(*values, **params)]
+    return define_body_op(name, traced_body(name, of_lists), several=several, **fields)

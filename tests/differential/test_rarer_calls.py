@@ -1,0 +1,102 @@
+"""Calls that few programs make, where values, types or errors once differed from JAX's: a line each."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.differential.oracle import compare
+
+_SMALL = "x = jnp.array([-2, -1, 1, 3]).astype('{0}'); y = jnp.array([1, 3, 2, 1]).astype('{0}'); bits = lambda a: a.astype('int32')"
+_UNARY = "neg sign bitwise_not square clz"
+_BINARY = "add sub mul div rem max min shift_left bitwise_xor"
+
+_RULE = """
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def f(x, y): return x * y
+@f.defjvp
+def f_jvp(x, primals, tangents): return f(x, primals[0]), 5 * tangents[0] * x
+x, y = jnp.array([2., 3.]), jnp.array([3., 4.])
+"""
+_BRANCHES = """
+safe = lambda x, e=1e-3: jax.lax.cond(x < e, lambda x: 0 * x + e, jnp.sqrt, x)
+several = lambda x: jax.lax.switch((x > 0).astype('int32') + (x > 1), [jnp.zeros_like, jnp.log, jnp.sqrt], x)
+x = jnp.array([0., 0.5, 4.])
+"""
+
+PROGRAMS = {
+    **{
+        f"{dtype}: bits": _SMALL.format(dtype)
+        + f"\none = lambda x: [bits(getattr(jax.lax, n)(x)) for n in {_UNARY.split()!r}]"
+        + f"\ntwo = lambda x, y: [bits(getattr(jax.lax, n)(x, y)) for n in {_BINARY.split()!r}]"
+        + "\nresult = jax.jit(lambda x, y: [one(x), two(x, y), one(jnp.tile(x, 5000))[:4]])(x, y)"
+        for dtype in ("int4", "uint2")
+    },
+    **{
+        f"{dtype}: along dims": _SMALL.format(dtype)
+        + "\nm = jnp.stack([x, y])"
+        + "\nresult = jax.jit(lambda m: [bits(v) for v in (m.max(0), m.min(1), jax.lax.cummax(m, 1), jnp.sort(m))])(m)"
+        for dtype in ("int4", "uint4")
+    },
+    "bits of other widths": (
+        "cast = lambda x, t: jax.lax.bitcast_convert_type(x, t)\n"
+        "x = jnp.array([1.5, -2.25]); n = jnp.array([-2, 77], 'int8'); h = jnp.array([[1, -2], [7, -8]]).astype('int4')\n"
+        "result = [cast(x, 'int4').astype('int32'), cast(n, 'int4').astype('int32'), cast(n, 'uint4').astype('int32'), cast(h, 'int8'),\n"
+        "          cast(cast(x, 'uint4'), 'float32'), jax.jit(lambda h: cast(h, 'uint8'))(h)]"
+    ),
+    "complex log1p near one": "z = jnp.array([1e-5, 1e-3 + 1e-4j, -1e-5j, 3e-7 + 1j, -0.2 + 0.6j], 'complex64')\nresult = jax.lax.log1p(z)",
+    "large ints cast": "result = [jax.lax.convert_element_type(2**33 + 7, t) for t in ('int32', 'uint8', 'float32')]",
+    "slopes of branches": _BRANCHES
+    + "result = jax.jit(lambda x: [jax.grad(lambda x: jax.vmap(f)(x).sum())(x) for f in (safe, several)])(x)",
+    "slopes of eager branches": _BRANCHES + "result = jax.grad(lambda x: jax.vmap(safe)(x).sum())(x)",
+    "bounds under grad": "result = jax.grad(lambda x: jax.lax.fori_loop(x, x + 2., lambda i, c: c * x, x))(3.)",
+    "sinc's slopes": "result = jax.jit(jax.grad(jax.grad(jnp.sinc)))(jnp.array(0.))",
+    "types of ravel_multi_index": (
+        "at = lambda t: jnp.ravel_multi_index((jnp.array([0, 1], t),) * 2, (2, 3), mode='clip')\n"
+        "result = [at(t) for t in ('uint8', 'int16', 'uint32')]"
+    ),
+    "grids without dims": "result = [jnp.mgrid[()], jnp.ogrid[()]]",
+    "far diagonals": "result = [jnp.eye(3, 4, k) for k in (2**40, -2**40, 2**31 - 1)]",
+    "keys are close": "k = jax.random.split(jax.random.key(0), 2)\nresult = [jnp.isclose(k, k[0]), jnp.allclose(k, k)]",
+    "complex in lists": "result = [jax.jit(lambda x: jnp.iscomplexobj([x]))(1j), jnp.isrealobj([jnp.ones(1)])]",
+    "rules with mapped arguments": _RULE
+    + "result = [jax.jvp(lambda y: jax.vmap(f)(x, y), (y,), (y,)), jax.grad(lambda y: jax.vmap(f, (0, None))(x, y).sum())(3.),\n"
+    + "          jax.jit(jax.grad(lambda y: jax.vmap(f)(x, y).sum()))(y), jax.jvp(lambda y: jax.vmap(f)(y, y), (y,), (y,))]",
+    "rules of partial functions": (
+        "g = jax.custom_jvp(functools.partial(lambda x, y, a: x + y * a, a=2.))\n"
+        "g.defjvp(lambda p, t: (g(*p), t[0] + 3 * t[1]))\nresult = jax.grad(lambda v: g(*v))((1., 2.))"
+    ),
+    "parts over two maps": (
+        "x = jnp.arange(2 * 3 * 6 * 12).reshape(2, 3, 6, 12)\n"
+        "two = lambda f: jax.vmap(jax.vmap(f, axis_name='j'), axis_name='i')(x)\n"
+        "result = [two(lambda x: jax.lax.all_to_all(x, a, s, c, tiled=t)) for a, s, c, t in\n"
+        "          [(('i', 'j'), 0, 1, False), (('j', 'i'), 0, 0, False), (('i', 'j'), 1, 0, True), (('j', 'i'), 0, 1, True)]]"
+    ),
+    "a loaded program of one device": (
+        "one = NamedSharding(Mesh(jax.devices()[:1], 'i'), P('i'))\n"
+        "f = jax.export.export(jax.jit(lambda x: jax.lax.with_sharding_constraint(x, one) * 2))(jnp.arange(8.))\n"
+        "result = f.call(jax.device_put(jnp.arange(8.), NamedSharding(Mesh(jax.devices()[:2], 'j'), P('j'))))"
+    ),
+    "too many to rank": "result = jax.eval_shape(lambda x: jax.lax.top_k(x, 3), jax.ShapeDtypeStruct((2**31 + 1,), 'bfloat16'))",
+    "float0 shown": "result = np.asarray(jnp.zeros(3, jax.dtypes.float0)).shape",
+    "checks of narrow floats": (
+        "from jax.test_util import check_grads\n"
+        "check_grads(lambda x: x * x, (jnp.linspace(0.1, 1, 5, dtype='bfloat16'),), 1, eps=0.1)\n"
+        "check_grads(lambda x: jnp.where(x > 0, -jnp.inf, x), (jnp.array([-1., 2.]),), 1, modes=['fwd'])\nresult = 0"
+    ),
+    "array in array": "result = [1 in jnp.arange(3), 5 in jnp.arange(3), 1.0 in jnp.arange(3)]",
+    "array in itself": "result = jnp.arange(2) in jnp.arange(2)",
+    "text in array": "result = 'a' in jnp.arange(2)",
+    "in a matrix": "result = 1.0 in jnp.ones((2, 2))",
+    "a named tuple's operators": (
+        "class Pair(typing.NamedTuple):\n    a: int\n    def __rmul__(self, other): return 2 * other\n"
+        "    def __add__(self, other): return 1\n"
+        "result = [jnp.ones(2) * Pair(1), Pair(1) + jnp.ones(2)]"
+    ),
+    "a plain tuple": "result = jnp.ones(2) * (1, 2)",
+    "guarded constants": "with jax.transfer_guard('disallow'):\n    result = jax.jit(lambda: jnp.asarray(np.float32(2)) + np.float32(1))()",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_errors_agree(name: str) -> None:
+    compare("import functools, typing\n" + PROGRAMS[name], devices=8)
