@@ -118,13 +118,6 @@ class _Place:
         if place is not None and is_of_programs(index):
             return _shown(get_p, self, place, index)
         value = self.held()
-<<<<<<< HEAD
-        if index is None or (isinstance(index, tuple) and not index):
-            index = ...
-=======
-        if self.recorded:
-            value = as_array(convert(value, value.dtype, False))
->>>>>>> main
         if not isinstance(index, EllipsisType):
             if is_static(index):
                 part_shape(value.shape, index)
