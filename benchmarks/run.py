@@ -26,6 +26,7 @@ import in_place
 import loops
 import movement
 import products_and_models
+import programs
 import small
 from registry import CASES, MOST, Case, families
 from separate import environment
@@ -40,6 +41,7 @@ FAMILIES = (
     in_place,
     loops,
     products_and_models,
+    programs,
 )  # imported for the cases that they register
 FIRST_RUNS = 3  # processes per first call
 

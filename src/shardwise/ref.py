@@ -66,11 +66,6 @@ class _Place:
 
     __slots__ = ()
 
-    @property
-    def recorded(self) -> bool:
-        """Whether what is read now is part of a program."""
-        raise NotImplementedError
-
     def held(self) -> Array:
         """The array."""
         raise NotImplementedError
@@ -251,11 +246,6 @@ class RefView(View, _Place):
     def put(self, value: Array) -> None:
         """Write the part."""
         self._of.put(as_array(self._put(self._of.held(), value)))
-
-    @property
-    def recorded(self) -> bool:
-        """Whether what is read now is part of a program."""
-        return self._of.recorded
 
     def __repr__(self) -> str:
         return f"RefView({self.held()})"

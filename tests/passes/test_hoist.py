@@ -9,7 +9,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.ir import verify
+from shardwise.ir import subprograms, verify
 from shardwise.runtime import costs
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -118,3 +118,41 @@ def test_rings_are_worth_more_than_a_gathered_constant():
     assert transfers(f, (64, 64)) == [("all_gather", 1)]
     with config.override("shardwise_collective_matmul", "on"):
         assert set(transfers(f, (64, 64))) == {("permute", 5)}
+
+
+def bodies(f, *args):
+    """The ops in the loops of the compiled program, and the number of equations ahead of them."""
+    program = sw.jit(f).lower(*args).compile().runtime_executable().device_program
+    loops = [e for e in program.equations if any(subprograms(e.params))]
+    return [
+        [e.op.name for e in p.equations] for loop in loops for name, p in subprograms(loop.params) if name == "body"
+    ]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_stays_the_same_is_computed_once(loop):
+    """However large: a matrix that is scaled in each round, say. What only spreads a value stays."""
+    x = RNG.standard_normal((16, 16)).astype(np.float32)
+    wide = RNG.standard_normal((600, 600)).astype(np.float32)
+
+    def f(x, wide):
+        step = lambda s: jnp.tanh(s @ jnp.exp(x.T)) + ((0.5 * wide) @ jnp.ones(600))[:16] + x[0]  # noqa: E731
+        return LOOPS[loop](x, step)
+
+    (ops,) = bodies(f, x, wide)
+    assert not {"exp", "transpose"} & set(ops)
+    assert ops.count("dot_general") == 1
+    state = jnp.eye(16)
+    for _ in range(5):
+        state = jnp.tanh(state @ jnp.exp(x.T)) + ((0.5 * wide) @ jnp.ones(600))[:16] + x[0]
+    assert_normwise(sw.jit(f)(x, wide), state, 1e-5)
+
+
+def test_spreads_stay():
+    def f(x):
+        return lax.while_loop(
+            lambda s: s[1] < 5, lambda s: (s[0] * 2 + jnp.broadcast_to(x, (64, 64)), s[1] + 1), (jnp.ones((64, 64)), 0)
+        )
+
+    (ops,) = bodies(f, np.ones(64, np.float32))
+    assert "broadcast_in_dim" in ops

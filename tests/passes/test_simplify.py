@@ -6,6 +6,7 @@ import numpy as np
 
 import shardwise as sw
 from shardwise import lax
+from shardwise import numpy as jnp
 from shardwise.ir import ShapedArray, trace_program, verify
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.simplify import common_subexpressions, simplify
@@ -101,3 +102,23 @@ def test_a_last_carry_is_not_a_stacked_result():
     out = simplified(f)
     (loop,) = [e for e in out.equations if e.op.name == "scan"]
     assert len(set(out.outputs)) == len(loop.outputs) == 3
+
+
+def test_known_scalars_are_computed():
+    """`x % 8` asks whether 8 is 0 and whether it is negative."""
+    out = simplified(lambda x: [jnp.remainder(x, np.uint32(8))], ShapedArray((4,), np.dtype("uint32")))
+    assert all(e.outputs[0].aval.shape for e in out.equations)
+
+
+def test_known_scalars_keep_rounding_signs_and_effects():
+    """Transcendentals round as where they run; zeros keep their signs."""
+    zero = np.float32(-0.0)
+
+    def f(x):
+        return [lax.exp(np.float32(1)), lax.neg(lax.neg(zero)), lax.div(np.float32(1), lax.mul(zero, np.float32(1))), x]
+
+    out = simplified(f)
+    assert names(out) == ["exp"]
+    found = [a.value for a in out.outputs[1:3]]
+    assert np.signbit(found[0])
+    assert found[1] == -np.inf

@@ -120,16 +120,6 @@ class Reference:
         self._frames[trace] = value
 
     @property
-    def recorded(self) -> bool:
-        """Whether what is read now is part of a program."""
-        trace: Any = current_trace()
-        while trace is not None:
-            if _records_all(trace):
-                return True
-            trace = getattr(trace, "parent", None)
-        return False
-
-    @property
     def has_ended(self) -> bool:
         """Whether no array of it is seen from the current trace."""
         if self._value is not None:

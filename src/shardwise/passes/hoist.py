@@ -3,7 +3,8 @@
     for each i: rows = all_gather(points); ... rows[i] ...        rows = all_gather(points); for each i: ... rows[i] ...
 
 Comes in: a per-device program. Goes out: the program with such collectives of the partitioner, and the equations that make their
-operands, ahead of the loop. The loop gets their results as further constants.
+operands, ahead of the loop. The loop gets their results as further constants. Of a `while_loop` all equations whose operands stay the
+same go ahead of it, unless they spread values over more elements, which is done again as fast as read; of a scan they do by its fission.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def _ahead(eqn: Equation) -> list[Equation]:
     if not moved:
         return [eqn]
     body, count = loop.body, loop.num_consts
+    gone = {id(e) for e in moved if _goes(e, loop)}
+    rest = tuple([e for e in body.equations if id(e) not in gone])
+    read = {a for e in rest for a in e.inputs} | set(body.outputs)
     names: dict[Var, Atom] = dict(zip(body.inputs[:count], eqn.inputs[loop.consts], strict=True))
     ahead: list[Equation] = []
     inside: list[Var] = []  # their results in the loop
@@ -47,10 +51,8 @@ def _ahead(eqn: Equation) -> list[Equation]:
         outputs = tuple([Var(v.aval) for v in e.outputs])
         names.update(zip(e.outputs, outputs, strict=True))
         ahead.append(Equation(e.op, inputs, outputs, e.params, e.source))
-        if _is_inserted(e):
-            inside += e.outputs
-    gone = {id(e) for e in moved if _is_inserted(e)}
-    rest = tuple([e for e in body.equations if id(e) not in gone])
+        if id(e) in gone:
+            inside += [v for v in e.outputs if v in read]
     longer = Program((*body.inputs[:count], *inside, *body.inputs[count:]), rest, body.outputs, 0, body.name)
     at = loop.consts.stop
     operands = (*eqn.inputs[:at], *[names[v] for v in inside], *eqn.inputs[at:])
@@ -60,14 +62,14 @@ def _ahead(eqn: Equation) -> list[Equation]:
 
 
 def _moved(loop: Loop) -> list[Equation]:
-    """The collectives of a body that depend on its constants alone, and the equations that they need, in order."""
+    """The equations of a body that go ahead of the loop, and those that they need, in order."""
     steady: set[Var] = set(loop.body.inputs[: loop.num_consts])
     made: dict[Var, Equation] = {}
     wanted: list[Equation] = []
     for e in loop.body.equations:
         if not all(isinstance(a, Literal) or a in steady for a in e.inputs) or not _is_free(e):
             continue
-        if _is_inserted(e):
+        if _goes(e, loop):
             if any(v.aval.nbytes > costs.HOISTED_BYTES for v in e.outputs):
                 continue
             wanted.append(e)
@@ -81,6 +83,17 @@ def _moved(loop: Loop) -> list[Equation]:
             needed[id(e)] = e
             stack += [made[a] for a in e.inputs if isinstance(a, Var) and a in made]
     return [e for e in loop.body.equations if id(e) in needed]
+
+
+def _goes(eqn: Equation, loop: Loop) -> bool:
+    """Whether an equation is worth its place ahead of the loop: for its own sake, not because another one needs its results."""
+    if _is_inserted(eqn):
+        return True
+    if loop.test is None or eqn.op.collective is not None:
+        return False
+    emit, given = eqn.op.emit, sum(a.aval.size for a in eqn.inputs)
+    quick = eqn.op.view or (emit is not None and emit.cost < costs.FUSED_SAVED)
+    return not quick or max(v.aval.size for v in eqn.outputs) < 2 * given
 
 
 def _is_inserted(eqn: Equation) -> bool:

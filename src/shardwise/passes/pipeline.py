@@ -140,8 +140,8 @@ def _partition(module: Module, context: Context) -> Module:
 
 
 def _hoist(module: Module, context: Context) -> Module:
-    """Take collectives out of loops, unless rings are asked for: these save the memory that a gathered constant takes."""
-    if context.devices == 1 or _may_have_rings(context):
+    """Take what stays the same out of loops, unless rings are asked for: these save the memory that a gathered constant takes."""
+    if _may_have_rings(context):
         return module
     return replace(module, program=hoist(module.program))
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from shardwise.base.dtypes import is_key_dtype, physical
 from shardwise.ir import (
     Atom,
     Branches,
@@ -17,13 +20,47 @@ from shardwise.ir import (
 )
 from shardwise.passes.equals import Equals, key_of
 from shardwise.passes.live_results import LiveResults
+from shardwise.runtime.env import SINGLE
+from shardwise.runtime.plan import kernel_of
 
 
 def simplify(program: Program) -> Program:
     """The same program simplified, loop bodies and branches included."""
     live = LiveResults()
-    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(simplified.inside(p)))))
+    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(known_scalars(simplified.inside(p))))))
     return simplified.of(program)
+
+
+def known_scalars(program: Program) -> Program:
+    """Compute what follows from constant scalars alone by arithmetic, which rounds alike wherever it runs."""
+    known: dict[Var, Atom] = {}
+    kept: list[Equation] = []
+    for eqn in program.equations:
+        inputs = eqn.inputs
+        if known and not known.keys().isdisjoint(inputs):
+            inputs = tuple([a if isinstance(a, Literal) else known.get(a, a) for a in inputs])
+            eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
+        if inputs and all(isinstance(a, Literal) for a in inputs) and _is_arithmetic(eqn):
+            known[eqn.outputs[0]] = _computed(eqn)
+        else:
+            kept.append(eqn)
+    if not known:
+        return program
+    outputs = tuple([a if isinstance(a, Literal) else known.get(a, a) for a in program.outputs])
+    return Program(program.inputs, tuple(kept), outputs, program.num_consts, program.name)
+
+
+def _is_arithmetic(eqn: Equation) -> bool:
+    op, (first, *others) = eqn.op, eqn.outputs
+    plain = not others and not first.aval.shape and not is_key_dtype(first.aval.dtype) and first.aval.mesh is None
+    return plain and op.emit is not None and not op.transcendental and not op.has_effects(eqn.params)
+
+
+def _computed(eqn: Equation) -> Literal:
+    with np.errstate(all="ignore"):
+        value = kernel_of(eqn, SINGLE)(*[a.value for a in eqn.inputs if isinstance(a, Literal)])
+    aval = eqn.outputs[0].aval
+    return Literal(np.asarray(value, physical(aval.dtype)).reshape(()), aval)
 
 
 def cheaper_forms(program: Program) -> Program:

@@ -84,10 +84,10 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
 
 
 def joined(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = None) -> Ndarray:
-    """``np.concatenate(xs, axis)`` of arrays of one dtype, in the order that the dims of the first, or of `like`, have in memory."""
+    """``np.concatenate(xs, axis)`` of arrays of one dtype, in the order that the dims of the largest, or of `like`, have in memory."""
     first, size = xs[0], sum(x.shape[axis] for x in xs)
     if like is None:
-        like = first
+        like = max(xs, key=lambda x: x.shape[axis])  # a short one may be an edge, repeated: its strides say nothing
     shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
     nbytes = prod(shape) * first.itemsize
     if nbytes < costs.POOLED_FROM or first.dtype.hasobject:

@@ -17,6 +17,7 @@ from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.scatter import scatter_p
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import combine_rows
+from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.runtime.machine.llvm import available
@@ -322,3 +323,15 @@ def test_parts_are_put_together_before_they_are_read_or_written():
         np.testing.assert_array_equal(take(operand, where), read)
         for f in into.values():
             np.testing.assert_array_equal(f(operand, where, updates), top[:16])
+
+
+@pytest.mark.parametrize("combine", ["set", "add", "mul", "min", "max"])
+def test_calls_by_kernel_and_by_machine_code_give_the_same_bits(combine):
+    """What is called often is compiled: no call differs from the first one."""
+    rng = np.random.default_rng(0)
+    x, i = shardwise.numpy.asarray(rng.normal(size=(40, 3)), np.float32), rng.integers(-50, 60, 100)
+    x, rows = x.at[::5].set(-0.0), rng.normal(size=(100, 3)).astype(np.float32)
+    rows[::7], rows[3] = 0.0, np.nan
+    f = shardwise.jit(lambda x, i, rows: (getattr(x.at[i], combine)(rows), x[i]))
+    first, *later = [[np.asarray(r).tobytes() for r in f(x, i, rows)] for _ in range(costs.SMALL_PATIENCE + 2)]
+    assert all(found == first for found in later)

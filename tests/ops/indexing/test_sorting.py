@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import shardwise as sw
+from shardwise import lax
 from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
@@ -166,3 +168,26 @@ def test_rows_are_sorted_some_at_a_time(monkeypatch):
         for x, y in zip(f(d), whole, strict=True):
             assert x.dtype == y.dtype
             np.testing.assert_array_equal(x, np.broadcast_to(y, x.shape))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "bfloat16", "int32", "uint32", "int8", "uint8", "int16", "uint16"]
+)
+def test_top_k_in_small_programs(dtype):
+    """The bits of the kernel, also for NaNs, zeros of both signs, and equal elements."""
+    x = np.random.default_rng(0).normal(size=(5, 33)) * 5
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan] if dtype in ("float32", "float16", "bfloat16") else [0, 1]
+    x.flat[:: 165 // 24] = np.resize(special, len(x.flat[:: 165 // 24]))
+    x = sw.numpy.asarray(x if "u" not in dtype else abs(x)).astype(dtype)
+
+    def f(x, k, axis):
+        def step(c, _):
+            found = lax.top_k(c, k, axis=axis)
+            return sw.numpy.where(found[1].sum() < 0, -c, c), found
+
+        return lax.scan(step, x, None, length=3)[1]
+
+    for k, axis in ((33, 1), (4, 1), (3, 0)):
+        wanted, found = lax.top_k(x, k, axis=axis), sw.jit(f, static_argnums=(1, 2))(x, k, axis)
+        for a, b in zip(wanted, found, strict=True):
+            assert np.asarray(a).tobytes() == np.asarray(b)[2].tobytes()

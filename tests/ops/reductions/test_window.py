@@ -11,7 +11,9 @@ import shardwise as sw
 from shardwise import lax as core
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.reductions import window
+from shardwise.runtime import costs
 from shardwise.runtime.env import SINGLE, Env
+from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding import NamedSharding, PartitionSpec
 from shardwise.sharding.rule import Kind
 from tests.rounding import assert_normwise
@@ -207,3 +209,27 @@ def test_the_identity_of_a_reduction_may_have_any_dtype(name: str, init: Any, dt
         got = ours(x, init, getattr(core, name), *args)
         assert got.dtype == want.dtype == dtype
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "uint8"])
+def test_loops_give_the_bits_of_the_kernel(monkeypatch, name, dtype):
+    """In the order of the kernel, also for NaNs and zeros of both signs."""
+    x = RNG.normal(size=(4, 60, 12)) * 3
+    x.flat[::7] = np.resize([0.0, -0.0, np.inf, np.nan] if dtype[0] in "fb" else [0, 1], len(x.flat[::7]))
+    x = sw.numpy.asarray(x if dtype != "uint8" else abs(x)).astype(dtype)
+    function = {"sum": core.add, "prod": core.mul, "max": core.max, "min": core.min}[name]
+    init = sw.numpy.asarray(MONOIDS[name].identity(np.dtype(x.dtype)))
+    for case in (
+        dict(window_dimensions=(1, 3, 3), window_strides=(1, 2, 1), padding="SAME"),
+        dict(window_dimensions=(1, 9, 1), window_dilation=(1, 2, 1)),
+        dict(window_dimensions=(2, 2, 2), window_strides=(2, 1, 1), padding=((0, 0), (1, 0), (0, 2))),
+    ):
+        found = []
+        for fewest in (0, 1 << 30):
+            monkeypatch.setattr(costs, "FUSED_FEWEST", fewest)
+            sw.clear_caches()
+            found.append(np.asarray(core.reduce_window(x, init, function, **case)))
+        nan = np.isnan(found[0].astype(np.float32))
+        assert (nan == np.isnan(found[1].astype(np.float32))).all()
+        assert found[0][~nan].tobytes() == found[1][~nan].tobytes()

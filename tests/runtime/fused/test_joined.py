@@ -368,3 +368,18 @@ def test_long_sections_begin_with_whole_vectors():
     assert aligned([16, 512], 1024, 16) == [16, 512]
     assert aligned([3], 100, 16) == [3]  # too short to gain
     assert aligned([], 100, 16) == []
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap", "symmetric"])
+def test_borders_are_read_where_they_lie(mode, monkeypatch):
+    """Short pieces that are turned or repeated are copied; the image is not."""
+    x, copied = some(192, 192), []
+    kept = np.array
+    monkeypatch.setattr(np, "array", lambda *a, **k: copied.append(np.size(a[0])) or kept(*a, **k))
+
+    def shifted(x):
+        p = jnp.pad(x, 2, mode=mode)
+        return sum(p[i : i + 192, j : j + 192] * (i + 1) for i, j in ((0, 0), (0, 4), (2, 2), (4, 0), (4, 4)))
+
+    check(shifted, x)
+    assert max(copied, default=0) <= 4 * 200 or mode in ("edge", "wrap")

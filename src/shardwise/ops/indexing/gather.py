@@ -293,7 +293,7 @@ gather_p = define_op(
         parts=counting_windows(lambda: gather_p, "start_index_map"),
     ),
     extracts="copies",
-    small=SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit")),
+    small=SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit"), calls=16),
 )
 
 

@@ -139,9 +139,42 @@ def merged(env: Env, x: Block, axes: Axes) -> Block:
 
 
 def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Block]:
-    """The kernel with its params bound."""
-    del in_types, out_types
-    return partial(gather_kernel, env, **params)
+    """The kernel with its params bound; what whole rows are read by is found out once."""
+    del out_types
+    kernel = partial(gather_kernel, env, **params)
+    operand, indices = (t.shape for t in in_types)
+    run = _run_of_rows(params["dimension_numbers"], operand, params["slice_sizes"], len(indices) - 1)
+    if run is None or params["operand_axes"] or params.get("sum_axes") or math.prod(operand[: run[0]]) != 1:
+        return kernel
+    first, rows, rest = run
+    grid = Grid.of(rows, [d - first for d in params["dimension_numbers"].start_index_map])
+    fills, wrap = params["mode"] is GatherScatterMode.FILL_OR_DROP, params["wrap_negative"]
+    fill = filling(params["fill_value"], in_types[0].dtype) if fills else None
+    size, width, count = math.prod(rows), math.prod(rest), indices[-1]
+    lead, shape = env.lead, (*operand[:first], *indices[:-1], *rest)
+
+    def run_rows(operand: Block, indices: Block) -> Block:
+        if operand.size == size * width and operand.flags.c_contiguous:
+            positions = indices.reshape(-1, count)
+            found = taken_rows(operand.reshape(size, width), positions, fill, grid=grid, wrap=wrap)
+            if found is not None:
+                return found.reshape(indices.shape[:lead] + shape)
+        return kernel(operand, indices)
+
+    return run_rows
+
+
+def _run_of_rows(
+    numbers: GatherDimensionNumbers, shape: Sequence[int], slice_sizes: Sequence[int], batch: int
+) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+    """Of windows that are whole rows at positions in a run of dims: the first one, the sizes of the run, and those of a row."""
+    first, shape = run_of_dims(numbers, len(shape), batch), tuple(shape)
+    if first is None:
+        return None
+    end = first + len(numbers.start_index_map)
+    if shape[:first] != tuple(slice_sizes[:first]) or shape[end:] != tuple(slice_sizes[end:]):
+        return None
+    return first, shape[first:end], shape[end:]
 
 
 def default_fill(dtype: Any) -> Any:
@@ -192,23 +225,19 @@ def _gather_rows(
     if not columns:
         return None
     loops, batch = columns[0].shape[:lead], columns[0].shape[lead:]
-    rank = operand.ndim - lead
-    first = run_of_dims(numbers, rank, len(batch))
-    if first is None:
+    rank, shape = operand.ndim - lead, operand.shape[lead:]
+    found = _run_of_rows(numbers, shape, slice_sizes, len(batch))
+    if found is None:
         return None
-    count = len(numbers.start_index_map)
-    shape = operand.shape[lead:]
-    if shape[:first] != slice_sizes[:first] or shape[first + count :] != slice_sizes[first + count :]:
-        return None
+    (first, run, rest), count = found, len(numbers.start_index_map)
     if math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
         fills = mode is GatherScatterMode.FILL_OR_DROP
         fill = filling(fill_value, operand.dtype) if fills else None
-        run, rest = shape[first : first + count], shape[first + count :]
         table = operand.reshape(math.prod(run), math.prod(rest))
         grid = Grid.of(run, [d - first for d in numbers.start_index_map])
-        found = taken_rows(table, [c.reshape(-1) for c in columns], fill, grid=grid, wrap=wrap)
-        if found is not None:
-            return found.reshape(*loops, *shape[:first], *batch, *rest)
+        taken = taken_rows(table, [c.reshape(-1) for c in columns], fill, grid=grid, wrap=wrap)
+        if taken is not None:
+            return taken.reshape(*loops, *shape[:first], *batch, *rest)
     if math.prod(loops) != 1:
         return None
     starts: list[Block] = list(columns)

@@ -98,7 +98,7 @@ def _add_text(eqn: Equation, name: Callable[[Any], str], bound: Sequence[str]) -
 
 
 def _part_type(ref: ShapedArray, *operands: ShapedArray, index: Index, shape: tuple[int, ...]) -> ShapedArray:
-    return ShapedArray(shape, ref.dtype, vma=ref.vma)
+    return ShapedArray(shape, ref.dtype, ref.weak_type, vma=ref.vma)
 
 
 def _refuse_tangents(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -153,7 +153,7 @@ addupdate_p = _define(
 )
 new_ref_p = _define(
     "new_ref",
-    lambda x: ReferenceType(x.update(weak_type=False)),
+    lambda x: ReferenceType(x),
     shown=Shown(whole=lambda params: {"kind": None, "memory_space": None}),
     eager=later("shardwise.ref", "new_ref"),
 )

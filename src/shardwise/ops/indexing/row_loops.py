@@ -14,7 +14,8 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.indexing.row_places import Form, Grid, Places, RowVectors, number_at, row_at
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.address import address
+from shardwise.runtime.loops import Call, Function, Loop, lanes_of
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
@@ -59,7 +60,9 @@ def combined_rows(
     `wrap`: negative positions count from the end. Positions out of bounds are skipped, or clamped if `clip`. Returns False, and
     changes nothing, if no code exists. `table` is C-contiguous, of shape (n, columns); `position` as `Places.of` takes it.
     """
-    if rows.size < FEWEST or ufunc not in _WRITERS or not available():
+    # NumPy leaves open which of two zeros is greater.
+    exact = ufunc in (np.minimum, np.maximum) and table.dtype.kind not in "biu"
+    if (rows.size < FEWEST and not exact) or not rows.size or ufunc not in _WRITERS or not available():
         return False
     places = Places.of(position, grid, len(table))
     if not places.is_readable:
@@ -74,20 +77,47 @@ def combined_rows(
         return False
     if dtype.kind == "b" and ufunc not in (np.minimum, np.maximum):
         return False
-    columns, form = table.shape[1], places.form(wrap, clip)
+    columns = table.shape[1]
     threads = thread_count() if rows.size >= _SHARED else 1
-    if columns == 1:
-        index = "int32" if places.fits_int32 and len(table) < 1 << 31 else "int64"
-        loop = _combining_elements(ufunc, dtype.name, form, index)
-    else:
-        loop = _combining(ufunc, dtype.name, form, _known(columns))
     if columns < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size) and _apart(ufunc, dtype):
+        loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), _index(places, len(table)))
         _by_segments(loop, table, places, rows, ufunc, threads)
         return True
+    call = _combiner(ufunc, dtype, table.shape, *places.kind, wrap, clip, threads)
+    call(address(table), address(rows), *map(address, places.columns))
+    return True
+
+
+def _index(places: Places, size: int) -> str:
+    """The type of positions in registers."""
+    return "int32" if places.fits_int32 and size < 1 << 31 else "int64"
+
+
+def _combining_loop(ufunc: Any, dtype: np.dtype[Any], columns: int, form: Form, index: str) -> Loop:
+    if columns == 1:
+        return _combining_elements(ufunc, dtype.name, form, index)
+    return _combining(ufunc, dtype.name, form, _known(columns))
+
+
+@recent(256)
+def _combiner(
+    ufunc: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, int],
+    count: int,
+    apart: int,
+    number: np.dtype[Any],
+    grid: Grid,
+    wrap: bool,
+    clip: bool,
+    threads: int,
+) -> Call:
+    """The call that combines `count` rows with a table of that shape, on the addresses of the table, the rows and the columns."""
+    places, columns = Places.like(count, apart, number, grid), shape[1]
+    loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), _index(places, shape[0]))
     width = columns if threads == 1 else max(_COLUMNS, -(-columns // (2 * threads)))
     units = -(-columns // width)
-    loop(units, (len(places), columns, width, *places.numbers), (table, rows, *places.columns), threads)
-    return True
+    return loop.call(units, (count, columns, width, *places.numbers), threads)
 
 
 def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
@@ -131,21 +161,39 @@ def taken_rows(
     elements = count * table.shape[1]
     if elements < FEWEST or not places.is_readable:
         return None
-    raw, form = table.view(_BY_SIZE[table.itemsize]), places.form(wrap, fill is None)
-    columns = raw.shape[1]
     out = pool.empty((count, table.shape[1]), table.dtype)
-    fills = np.full(table.shape[1], 0 if fill is None else fill, table.dtype)
-    chunk = max(1, _CHUNK // max(columns, 1))
-    units = -(-count // chunk)
+    filled = None if fill is None else np.asarray(fill, table.dtype).tobytes()
     threads = thread_count() if elements >= _SHARED else 1
-    if columns == 1 and raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
-        index = "int32" if places.fits_int32 and len(table) < 1 << 31 else "int64"
-        loop = _gathering(raw.dtype.name, form, index)
-    else:
-        loop = _taking(raw.dtype.name, form, _known(columns))
-    numbers = (count, columns, chunk, *places.numbers)
-    loop(units, numbers, (raw, out.view(raw.dtype), fills, *places.columns), threads)
+    call, fills = _taker(table.dtype, table.shape, *places.kind, wrap, filled, threads)
+    call(address(table), address(out), address(fills), *map(address, places.columns))
     return out
+
+
+@recent(256)
+def _taker(
+    dtype: np.dtype[Any],
+    shape: tuple[int, int],
+    count: int,
+    apart: int,
+    number: np.dtype[Any],
+    grid: Grid,
+    wrap: bool,
+    fill: bytes | None,
+    threads: int,
+) -> tuple[Call, Block]:
+    """The call that takes `count` rows of a table of that shape, on the addresses of the table, the result, a row of fill values, which
+    comes along, and the columns.
+    """
+    places, (size, columns), raw = Places.like(count, apart, number, grid), shape, np.dtype(_BY_SIZE[dtype.itemsize])
+    form = places.form(wrap, fill is None)
+    fills = np.frombuffer((bytes(dtype.itemsize) if fill is None else fill) * columns, raw)
+    columns = len(fills)
+    chunk = max(1, _CHUNK // max(columns, 1))
+    if columns == 1 and raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
+        loop = _gathering(raw.name, form, _index(places, size))
+    else:
+        loop = _taking(raw.name, form, _known(columns))
+    return loop.call(-(-count // chunk), (count, columns, chunk, *places.numbers), threads), fills
 
 
 def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:

@@ -88,6 +88,19 @@ class Places:
             position = [np.ascontiguousarray(c) for c in position]
         return cls(tuple(position), grid)
 
+    @classmethod
+    def like(cls, count: int, apart: int, dtype: np.dtype[Any], grid: Grid) -> Places:
+        """Positions of that `kind`, without their numbers."""
+        column = np.lib.stride_tricks.as_strided(
+            np.zeros(1, dtype), (count,), (apart * dtype.itemsize,), writeable=False
+        )
+        return cls((column,) * len(grid.sizes), grid)
+
+    @property
+    def kind(self) -> tuple[int, int, np.dtype[Any], Grid]:
+        """How many there are, how far apart the numbers of a column lie, their type, and the grid: what a call is made for."""
+        return len(self), self._apart, self.columns[0].dtype, self.grid
+
     def __len__(self) -> int:
         return len(self.columns[0])
 

@@ -58,7 +58,7 @@ def greatest(x: Block, k: int, threads: int | None = None) -> tuple[Block, Block
     return values, places
 
 
-def _ranks(w: Function, place: str, dtype: str, mask: str | None = None) -> Lane:
+def ranks_of(w: Function, place: str, dtype: str, mask: str | None = None) -> Lane:
     """int32 ranks of the elements at `place` in the total order, greatest first."""
     if dtype in _FLOATS:
         word, positive = _FLOATS[dtype]
@@ -98,7 +98,7 @@ def _loop(dtype: str, groups: int) -> Loop:
                 found: list[Lane] = []
                 for g, least in enumerate(best):
                     place = w.element(row, w.integer("add", i, g * w.width), dtype)
-                    found.append(w.call("smin", least, _ranks(w, place, dtype)))
+                    found.append(w.call("smin", least, ranks_of(w, place, dtype)))
                 return found
 
             start = [w.constant(_LAST, "int32")] * groups
@@ -133,7 +133,7 @@ def _loop(dtype: str, groups: int) -> Loop:
 
         def vector(row: str, i: str, held: list[str], mask: str | None = None) -> list[str]:
             """Process a vector of the row; returns the last item of the list and the threshold."""
-            ranks = _ranks(w, w.element(row, i, dtype), dtype, mask)
+            ranks = ranks_of(w, w.element(row, i, dtype), dtype, mask)
             hits = w.compare("le", ranks, w.splat(held[1], "int32"))
             if mask is not None:
                 hits = w.binary("and", hits, Lane(mask, "bool"))

@@ -261,7 +261,7 @@ def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
     return _small_scatter(body, eqn, values, wanted, eqn.params["mode"] is GatherScatterMode.CLIP)
 
 
-_SMALL = SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit"))
+_SMALL = SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit"), calls=16)
 
 
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:

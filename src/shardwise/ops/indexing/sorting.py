@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.showing import SHOWING
@@ -26,7 +26,7 @@ from shardwise.ops.indexing.sort_partition import sort_partition, top_k_partitio
 from shardwise.ops.rules import batching
 from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.in_rows import in_rows
 from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.ops.shapes.iota import broadcasted_iota
@@ -222,6 +222,10 @@ top_k_p = define_op(
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),
     partition=top_k_partition,
     multiple_results=True,
+    small=SmallForm(
+        later("shardwise.ops.indexing.small_selection", "write_top_k"),
+        later("shardwise.ops.indexing.small_selection", "top_k_fits"),
+    ),
 )
 
 

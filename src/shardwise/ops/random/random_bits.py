@@ -21,6 +21,7 @@ from shardwise.ir import (
     Array,
     Equation,
     ExactParams,
+    Op,
     Program,
     ShapedArray,
     Shown,
@@ -271,6 +272,26 @@ def _make_bits(
     return part(keys, shape, block_shape, starts)
 
 
+def _keys_in_front(values: Any, dims: Any, params: Params) -> tuple[Any, dict[str, Any]]:
+    """Mapped keys and the params for them: keys of any rank are taken as they are, with the mapped dim as the first of theirs."""
+    (keys,), (d,) = values, dims
+    if d:
+        keys = transpose(keys, (d, *(i for i in range(keys.ndim) if i != d)))
+    sharding = params["out_sharding"]
+    if sharding is not None:
+        partitions = (None,) * keys.ndim + sharding.spec.partitions[keys.ndim - 1 :]
+        sharding = NamedSharding(sharding.mesh, sharding.spec.update(partitions=partitions))
+    return keys, {**params, "out_sharding": sharding}
+
+
+def _batch_of(op_of: Callable[[], Op]) -> Callable[..., tuple[list[Array], list[int]]]:
+    def batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Array], list[int]]:
+        keys, given = _keys_in_front(values, dims, params)
+        return [bind(op_of(), keys, **given)], [0]
+
+    return batch
+
+
 def _split_type(keys: ShapedArray, **params: Any) -> ShapedArray:
     _check_keys("split", keys)
     return _appended_type(keys, key_dtype, params)
@@ -301,6 +322,7 @@ random_split_p = define_op(
     localize=_appended_localize,
     place=_appended_place,
     explicit=_appended_explicit,
+    batch=_batch_of(lambda: random_split_p),
     keys=SPLITS,
 )
 
@@ -351,6 +373,7 @@ def _bits_kernel(
 random_block_p = define_op(
     "random_block",
     small=small_form("block", HASH_CALLS),
+    batch=lambda *mapped: _block_batch(*mapped),
     type_rule=_bits_type,
     kernel=_bits_kernel,
     rule=_appended_rule,
@@ -358,6 +381,15 @@ random_block_p = define_op(
     place=_appended_place,
     explicit=_appended_explicit,
 )
+
+
+def _block_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Array], list[int]]:
+    """All keys together may draw so many bits that they are made where they are used."""
+    keys, given = _keys_in_front(values, dims, params)
+    (out,) = infer_types(random_block_p, (keys.aval,), given)
+    if any(given.get("shard_axes", ())) or not _fusable(keys.aval, out, given["bit_width"]):
+        return [bind(random_block_p, keys, **given)], [0]
+    return [bits_by_counters(keys, out, given["bit_width"])], [0]
 
 
 def _bits_inline(eqn: Equation) -> Program:
@@ -381,25 +413,13 @@ def _bits_program(keys: ShapedArray, out: ShapedArray, params: ExactParams, fusa
     return trace_program(make, [keys], "random_bits")[0]
 
 
-def _bits_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Array], list[int]]:
-    """Keys of any rank are taken as they are: the mapped dim becomes the first of theirs."""
-    (keys,), (d,) = values, dims
-    if d:
-        keys = transpose(keys, (d, *(i for i in range(keys.ndim) if i != d)))
-    sharding = params["out_sharding"]
-    if sharding is not None:
-        partitions = (None,) * keys.ndim + sharding.spec.partitions[keys.ndim - 1 :]
-        sharding = NamedSharding(sharding.mesh, sharding.spec.update(partitions=partitions))
-    return [bind(random_bits_p, keys, **{**params, "out_sharding": sharding})], [0]
-
-
 random_bits_p = define_op(
     "random_bits",
     type_rule=_bits_type,
     rule=_appended_rule,
     explicit=_appended_explicit,
     inline=_bits_inline,
-    batch=_bits_batch,
+    batch=_batch_of(lambda: random_bits_p),
     keys=DRAWS,
 )
 

@@ -1,7 +1,4 @@
-"""Reductions over sliding windows: `reduce_window`, with an op for each common monoid.
-
-Windows are reduced dim by dim, by shifted views of the whole block: no window is ever materialised.
-"""
+"""Reductions over sliding windows: `reduce_window`, with an op for each common monoid."""
 
 from __future__ import annotations
 
@@ -32,16 +29,15 @@ from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
-from shardwise.ops.products.im2col import spread_out
 from shardwise.ops.reductions.initial import initial_value
+from shardwise.ops.reductions.window_kernel import window_compile, window_kernel
 from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, in_bytes
+from shardwise.ops.rules.operands import Value, check_kind, dtype_kind
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.even_windows import Place, even_windows
 from shardwise.ops.shapes.pieces import pad, slice
-from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule
 
@@ -162,71 +158,6 @@ def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
     return {**params, "window_dimensions": windows}
 
 
-# -- kernels -----------------------------------------------------------------------------------------------------------------
-
-
-def _window_kernel(reduction: str) -> Callable[..., Block]:
-    def kernel(
-        env: Env,
-        x: Block,
-        *,
-        window_dimensions: Ints,
-        window_strides: Ints,
-        padding: Pads,
-        base_dilation: Ints,
-        window_dilation: Ints,
-    ) -> Block:
-        dtype = x.dtype
-        narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
-        fill = MONOIDS[reduction].identity(dtype)
-        wide = np.dtype(np.float32) if narrow else in_bytes(np.empty(0, dtype)).dtype
-        x = spread_out(x, env.lead, padding, base_dilation, fill, wide)
-        steps = zip(window_dimensions, window_strides, window_dilation, strict=True)
-        # Largest strides first: they leave the fewest elements for the other dims.
-        for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
-            if size != 1 or stride != 1:
-                x = _slide(MONOIDS[reduction].merge, x, d, size, stride, gap)
-        # Sums begin with 0.0, so that they are never -0.0.
-        if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":
-            x = np.add(x, np.zeros((), x.dtype), out=x)
-        return x if x.dtype == dtype else x.astype(dtype)
-
-    return kernel
-
-
-def _slide(ufunc: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> Block:
-    """Reduce windows of `size` elements, `gap` apart, along one dim; windows begin `stride` elements apart."""
-    count = window_count(x.shape[dim], dilated(size, gap), stride)
-
-    def part(y: Block, start: int, number: int, step: int) -> Block:
-        return y[
-            (np.s_[:],) * dim + (np.s_[start : start + max(number - 1, 0) * step + 1 : step] if number else np.s_[:0],)
-        ]
-
-    if size < 8 or size.bit_length() * stride > size:
-        out = part(x, 0, count, stride)
-        for tap in range(1, size):
-            shifted = part(x, tap * gap, count, stride)
-            out = ufunc(out, shifted, dtype=x.dtype) if tap == 1 else ufunc(out, shifted, out=out, dtype=x.dtype)
-        return out
-    # Windows of 1, 2, 4, ... elements, each from a pair of the previous size; adjacent ones for the bits of `size` give the result.
-    total: Block | None = None
-    done = 0
-    power, width = x, 1
-    places = (count - 1) * stride + 1 if count else 0
-    while True:
-        if size & width:
-            here = part(power, done * gap, places, 1)
-            total = here if total is None else ufunc(total, here, dtype=x.dtype)
-            done += width
-        if done == size:
-            assert total is not None
-            return part(total, 0, count, stride)
-        left = power.shape[dim] - width * gap
-        power = ufunc(part(power, 0, left, 1), part(power, width * gap, left, 1), dtype=x.dtype)
-        width *= 2
-
-
 def _window_halo(reduction: str) -> Callable[..., Halo | None]:
     """Part i of the result reduces the windows from position ``i * out_local * stride - low``; beyond the ends is the identity."""
 
@@ -327,7 +258,8 @@ def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
     return define_op(
         name,
         type_rule=_window_type(name, accepts),
-        kernel=_window_kernel(reduction),
+        kernel=window_kernel(reduction),
+        compile=window_compile(reduction),
         rule=_window_rule,
         explicit=_window_specs,
         reduction=reduction,

@@ -51,10 +51,25 @@ class GroupKernel(LayoutKernel):
     def plain(self) -> Callable[..., Any]:
         """The group by the ops' own kernels, one after the other. Values are joined first; the other equations are a group again."""
         if self._graph.joins:
-            return Plan(_joined_first(self.program, self.space), self._env).run
+            return self._joining(Plan(_joined_first(self.program, self.space), self._env).run)
         if self.space.whole and self._env.lead:
             return _with_ranked_scalars(self.program, self._env)
         return Plan(self.program, self._env).run
+
+    def _joining(self, joined_first: Callable[..., Any]) -> Callable[..., Any]:
+        """What joins values first, except for blocks with short pieces that are turned or repeated, as padding has them: of these it copies
+        the short pieces alone, which loops then read where they lie.
+        """
+        pieces = {a.number for a in self._graph.accesses if a.along is not None}
+        short = {i for i in pieces if 4 * self.program.inputs[i].aval.size <= math.prod(self.space.shape)}
+
+        def run(*blocks: Ndarray) -> Any:
+            turned = {i for i in short if min(blocks[i].strides, default=1) <= 0}
+            if not turned:
+                return joined_first(*blocks)
+            return self(*[np.array(b, order="C") if i in turned else b for i, b in enumerate(blocks)])
+
+        return run
 
     # -- loops -----------------------------------------------------------------------------------------------------------
 

@@ -99,6 +99,11 @@ class Loop:
         w = Function(width, ("units", *numbers), arrays)
         w.units("%units", lambda unit: body(w, unit))
         self._kernel = w.compiled()
+        self._arrays = len(arrays)
+
+    def call(self, units: int, numbers: Sequence[int], threads: int) -> Call:
+        """The call for the units below `units`, on the addresses of the arrays, which may be called again."""
+        return Call(self._kernel, (units, *numbers), self._arrays, min(units, threads))
 
     def __call__(
         self, units: int, numbers: Sequence[int], arrays: Sequence[np.ndarray[Any, Any]], threads: int | None = None

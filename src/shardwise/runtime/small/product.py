@@ -99,7 +99,8 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
     if n == 1 and m != 1:  # the result is a column: its elements are those of a row
         sides, m, n, out = sides[::-1], n, m, replace(out, free=out.con, con=out.free)
     left = _matrix(code, *sides[0], loops, False)
-    right = _matrix(code, *sides[1], loops, n != 1)
+    # A matrix that is read once only is not worth a copy, unless one copy is for all rounds of a loop.
+    right = _matrix(code, *sides[1], loops, n != 1 and (m != 1 or sides[1][2]))
     _Tiles(code, left, right, out, m, n, k, dtype).write(loops)
     if made is not target:
         store(code, made, target)

@@ -72,7 +72,7 @@ class _Cut:
         for e in body.equations:
             same = all(a in steady for a in e.inputs if isinstance(a, Var))
             # User code is called once for all steps if they agree, or once per step; never with all steps at once.
-            if same if e.op.calls_user else all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
+            if self._once(e) if same else all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
                 self.before.append(e)
                 early.update(e.outputs)
                 if same:
@@ -109,7 +109,8 @@ class _Cut:
         read = {*self.ys, *self.sums.values()}
         for e in reversed(self.before):
             made = max(v.aval.size for v in e.outputs)
-            given = sum(a.aval.size for a in e.inputs if a in self.early and a not in self.steady)
+            same = e.outputs[0] in self.steady
+            given = sum(a.aval.size for a in e.inputs if a in self.early and (same or a not in self.steady))
             quick = e.op.emit is not None and e.op.emit.cost < costs.FUSED_SAVED
             if quick and made >= max(SPREAD, 2 * given) and not read.intersection((*e.outputs, *self.steady)):
                 self.before.remove(e)
@@ -146,13 +147,15 @@ class _Cut:
         return math.prod(v.aval.shape) * self.length <= LARGEST
 
     def _small(self, e: Equation) -> bool:
+        return not e.op.calls_user and self._plain(e) and all(map(self._few, (*e.inputs, *e.outputs)))
+
+    def _once(self, e: Equation) -> bool:
+        """Whether an equation whose operands are the same in all steps runs once, ahead of the loop."""
+        return e.op.calls_user or (self._plain(e) and all(v.aval.nbytes <= costs.HOISTED_BYTES for v in e.outputs))
+
+    def _plain(self, e: Equation) -> bool:
         # A barrier keeps recomputed values from being computed early.
-        return (
-            e.op is not optimization_barrier_p
-            and not e.op.calls_user
-            and not any(True for _ in subprograms(e.params))
-            and all(map(self._few, (*e.inputs, *e.outputs)))
-        )
+        return e.op is not optimization_barrier_p and not any(True for _ in subprograms(e.params))
 
     @property
     def worthwhile(self) -> bool:

@@ -66,6 +66,7 @@ from shardwise.transforms.tracing import (
     keyed_tree,
     prune,
     typed_mesh,
+    with_scalars,
 )
 
 
@@ -369,6 +370,7 @@ class JitWrapped(Generic[P, R]):
                 "Closing over jax.Array that spans non-addressable (non process local) devices is not allowed. Pass it to "
                 f"{program.name} as an argument."
             )
+        program, kept = with_scalars(program, kept, consts)
         used_consts = [as_constant(consts[i]) for i in kept if i < len(consts)]
         used = [i - len(consts) for i in kept if i >= len(consts)]
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardwise.transforms.tracing.traced import check_output as check_output
     from shardwise.transforms.tracing.traced import prune as prune
     from shardwise.transforms.tracing.traced import typed_mesh as typed_mesh
+    from shardwise.transforms.tracing.traced import with_scalars as with_scalars
 
 __getattr__ = open_door(
     __name__,
@@ -36,5 +37,5 @@ __getattr__ = open_door(
     blocking="effects_barrier ensure_compile_time_eval",
     bound_call="BoundCall Statics check_donation keyed keyed_tree",
     naming="SCOPES described named_scope",
-    traced="TYPES_SUFFICE as_constant as_result check_output prune typed_mesh",
+    traced="TYPES_SUFFICE as_constant as_result check_output prune typed_mesh with_scalars",
 )

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.config import Setting
+from shardwise.base.dtypes import is_key_dtype
 from shardwise.base.errors import InvalidInputException
 from shardwise.base.tree import keystr
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, signature
-from shardwise.ir import Program, Var
+from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
+from shardwise.runtime.hollow import is_hollow
 from shardwise.sharding import Mesh, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 
@@ -74,3 +76,34 @@ def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
     return Program(
         tuple(program.inputs[i] for i in kept), program.equations, program.outputs, consts, program.name
     ), kept
+
+
+def with_scalars(program: Program, kept: Sequence[int], consts: Sequence[ArrayImpl]) -> tuple[Program, list[int]]:
+    """The program with the values of captured scalars in its text, and the positions of the inputs that remain, of `kept`."""
+    known: dict[Var, Atom] = {}
+    for k, i in enumerate(kept[: program.num_consts]):
+        aval, block = consts[i].aval, consts[i].block
+        if (
+            block.size == 1
+            and not aval.shape
+            and aval.mesh is None
+            and not (is_key_dtype(aval.dtype) or is_hollow(block))
+        ):
+            known[program.inputs[k]] = Literal(block.reshape(()), aval)
+    if not known:
+        return program, list(kept)
+
+    def read(a: Atom) -> Atom:
+        return a if isinstance(a, Literal) else known.get(a, a)
+
+    equations = [
+        e
+        if known.keys().isdisjoint(e.inputs)
+        else Equation(e.op, tuple(map(read, e.inputs)), e.outputs, e.params, e.source)
+        for e in program.equations
+    ]
+    left = [k for k, v in enumerate(program.inputs) if v not in known]
+    inputs, outputs = tuple([program.inputs[k] for k in left]), tuple(map(read, program.outputs))
+    return Program(inputs, tuple(equations), outputs, program.num_consts - len(known), program.name), [
+        kept[k] for k in left
+    ]

@@ -1,0 +1,117 @@
+"""Small programs as users write them, of kinds that the other families leave out. Rows are split over the devices where it says so."""
+
+from __future__ import annotations
+
+from registry import case, normal, rows
+
+FAMILY = "Programs of users"
+
+
+@case(FAMILY, devices=(1, 8))
+def power_iteration(jax, jnp, np):
+    """The first principal component of 2048 rows of 32 by 30 rounds of `x.T @ (x @ v)`."""
+    x = rows(jax, np, normal(np, 2048, 32))
+
+    def step(_, v):
+        u = x.T @ (x @ v)
+        return u / jnp.linalg.norm(u)
+
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, 30, step, jnp.ones(32)))
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def page_rank(jax, jnp, np):
+    """20 rounds of PageRank, `0.15 / n + 0.85 * m @ p`, with a matrix of 1024 x 1024."""
+    m = np.abs(normal(np, 1024, 1024))
+    m = jnp.asarray(m / m.sum(0))
+    f = jax.jit(lambda m: jax.lax.fori_loop(0, 20, lambda _, p: 0.15 / 1024 + 0.85 * m @ p, jnp.full(1024, 1 / 1024)))
+    return lambda: f(m)
+
+
+@case(FAMILY, devices=(1,))
+def beam_search(jax, jnp, np):
+    """20 steps of a beam search: 8 beams over 128 words, `top_k` in a `scan`."""
+
+    def f(table):
+        scores = jax.nn.log_softmax(table)
+
+        def step(carry, _):
+            score, word = carry
+            best, at = jax.lax.top_k((score[:, None] + scores[word]).ravel(), 8)
+            return (best, at % 128), (at // 128, at % 128)
+
+        return jax.lax.scan(step, (jnp.zeros(8), jnp.arange(8)), None, 20)
+
+    f, table = jax.jit(f), jnp.asarray(normal(np, 128, 128))
+    return lambda: f(table)
+
+
+@case(FAMILY, devices=(1, 8))
+def metropolis(jax, jnp, np):
+    """50 steps of Metropolis's algorithm for 1024 walkers, each with a key of its own."""
+    key, x = jax.random.key(0), rows(jax, np, normal(np, 1024))
+
+    def step(x, key):
+        moved, taken = jax.random.split(key)
+        y = x + 0.5 * jax.random.normal(moved, x.shape)
+        return jnp.where(jnp.log(jax.random.uniform(taken, x.shape)) < 0.5 * (x * x - y * y), y, x), None
+
+    f = jax.jit(lambda x, key: jax.lax.scan(step, x, jax.random.split(key, 50))[0])
+    return lambda: f(x, key)
+
+
+@case(FAMILY, devices=(1, 8))
+def sobel(jax, jnp, np):
+    """Edges of an image of 512 x 512 by Sobel's filter, its border reflected."""
+
+    def f(x):
+        p = jnp.pad(x, 1, mode="reflect")
+        shifted = {(i, j): p[i : i + 512, j : j + 512] for i in range(3) for j in range(3)}
+        along = [sum(w * (shifted[i, 2] - shifted[i, 0]) for i, w in enumerate((1, 2, 1)))]
+        along += [sum(w * (shifted[2, j] - shifted[0, j]) for j, w in enumerate((1, 2, 1)))]
+        return jnp.sqrt(along[0] ** 2 + along[1] ** 2)
+
+    f, x = jax.jit(f), rows(jax, np, normal(np, 512, 512))
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1, 8))
+def max_pool(jax, jnp, np):
+    """The greatest of each 2 x 2 elements of 8 images of 64 x 64 with 32 channels."""
+    x = rows(jax, np, normal(np, 8, 64, 64, 32))
+    f = jax.jit(lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"))
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1, 8))
+def few_rows_added(jax, jnp, np):
+    """64 rows of 32 added into a table of 256 rows."""
+    table, updates = jnp.asarray(normal(np, 256, 32)), rows(jax, np, normal(np, 64, 32))
+    indices = rows(jax, np, np.random.default_rng(0).integers(0, 256, 64).astype(np.int32))
+    f = jax.jit(lambda table, i, u: table.at[i].add(u))
+    return lambda: f(table, indices, updates)
+
+
+@case(FAMILY, devices=(1, 8))
+def rows_of_8_taken(jax, jnp, np):
+    """8000 rows of 8 taken from a table of 1024 rows."""
+    table = jnp.asarray(normal(np, 1024, 8))
+    indices = rows(jax, np, np.random.default_rng(0).integers(0, 1024, 8000).astype(np.int32))
+    f = jax.jit(lambda table, i: table[i])
+    return lambda: f(table, indices)
+
+
+@case(FAMILY, devices=(1, 8))
+def hashed_words(jax, jnp, np):
+    """FNV hashes of each four neighbours in 64 texts of 1024 characters, modulo 4096."""
+    x = rows(jax, np, np.random.default_rng(0).integers(0, 256, (64, 1024)).astype(np.uint32))
+
+    def f(x):
+        found = jnp.full((64, 1021), 2166136261, jnp.uint32)
+        for i in range(4):
+            found = (found ^ x[:, i : i + 1021]) * jnp.uint32(16777619)
+        return found % jnp.uint32(4096)
+
+    f = jax.jit(f)
+    return lambda: f(x)
