@@ -25,8 +25,6 @@ def read_only(x: Ndarray) -> Ndarray:
         return x
     if dtype.type is np.void and not dtype.names:  # bytes, of which a buffer tells only how many
         return _shown(x).view(dtype)
-    if not dtype.itemsize:
-        return x  # float0: there is nothing to write
     return _shown(x.view(f"u{dtype.itemsize}")).view(dtype)  # others are no buffers
 
 
