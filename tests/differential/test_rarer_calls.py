@@ -54,6 +54,10 @@ PROGRAMS = {
         "at = lambda t: jnp.ravel_multi_index((jnp.array([0, 1], t),) * 2, (2, 3), mode='clip')\n"
         "result = [at(t) for t in ('uint8', 'int16', 'uint32')]"
     ),
+    "scalars between bounds with dims": (
+        "draw = lambda low, high: jax.random.uniform(jax.random.key(0), (), 'float32', low, high).shape\n"
+        "result = [draw(jnp.zeros(1), 2.), draw(0., jnp.ones(1)), draw(jnp.zeros((1, 1)), 1.)]"
+    ),
     "grids without dims": "result = [jnp.mgrid[()], jnp.ogrid[()]]",
     "far diagonals": "result = [jnp.eye(3, 4, k) for k in (2**40, -2**40, 2**31 - 1)]",
     "keys are close": "k = jax.random.split(jax.random.key(0), 2)\nresult = [jnp.isclose(k, k[0]), jnp.allclose(k, k)]",

@@ -21,7 +21,7 @@ from shardwise.ops.random.random_floats import mul_add, unit_floats
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
-from shardwise.ops.shapes.reshape import reshape_p
+from shardwise.ops.shapes.reshape import reshape, reshape_p
 from shardwise.random.arguments import (
     Shape,
     aligned_rank,
@@ -151,7 +151,7 @@ def uniform(
 
     Args:
         dtype: a float dtype; float32 by default (float64 with 64-bit types enabled).
-        minval, maxval: numbers or arrays that broadcast to `shape`.
+        minval, maxval: numbers or arrays that broadcast to `shape`. A single number has the dims of `minval`, as in JAX.
         out_sharding: how the result is split over Explicit axes; every device makes its own part.
 
     Raises:
@@ -171,7 +171,9 @@ def uniform(
             return _uniform(checked, shape=wanted, dtype=found, sharding=sharding)
         return _uniform_between(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding)
 
-    return sampled("uniform", out_sharding, len(wanted), sample)
+    numbers = sampled("uniform", out_sharding, len(wanted), sample)
+    around = shape_of(minval)
+    return reshape(numbers, around) if around and not wanted else numbers
 
 
 # -- integers ------------------------------------------------------------------------------------------------------------------------

@@ -238,7 +238,11 @@ def test_a_device_holds_results_that_no_argument_places():
         assert out.devices() == {device}
 
 
-@pytest.mark.parametrize("f", [doubled_by_jit, tripled, jnp.sin, jax.nn.gelu, jax.config], ids=["doubled", "tripled", "sin", "gelu", "config"])
+@pytest.mark.parametrize(
+    "f",
+    [doubled_by_jit, tripled, jnp.sin, jax.nn.gelu, jax.config],
+    ids=["doubled", "tripled", "sin", "gelu", "config"],
+)
 def test_jitted_functions_are_copied_and_pickled_like_functions(f):
     for other in (copy.copy(f), copy.deepcopy([f])[0], pickle.loads(pickle.dumps(f))):
         assert (other is f) == (f is not doubled_by_jit)
