@@ -29,22 +29,25 @@ def launch(
     )
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi), pytest.param(4, marks=needs_mpi)])
+QUICK = [
+    "collectives.py",
+    "computations.py",
+    "host_local.py",
+    "left_out.py",
+    "host_values.py",
+    "mapped.py",
+    "idle.py",
+    "rings.py",
+]
+LONG = ["any_order.py", "layouts.py", "halos.py", "along.py"]  # under 4 processes alone
+
+
 @pytest.mark.parametrize(
-    "program",
+    ("program", "processes"),
     [
-        "any_order.py",
-        "layouts.py",
-        "collectives.py",
-        "computations.py",
-        "host_local.py",
-        "left_out.py",
-        "host_values.py",
-        "mapped.py",
-        "idle.py",
-        "halos.py",
-        "along.py",
-        "rings.py",
+        pytest.param(name, count, marks=[needs_mpi] if count > 1 else [])
+        for count in (1, 2, 4)
+        for name in (QUICK if count < 4 else QUICK + LONG)
     ],
 )
 def test_same_results(program, processes):

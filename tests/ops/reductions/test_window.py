@@ -211,8 +211,17 @@ def test_the_identity_of_a_reduction_may_have_any_dtype(name: str, init: Any, dt
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "uint8"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("sum", "float32"),
+        ("max", "float32"),
+        ("sum", "bfloat16"),
+        ("prod", "float16"),
+        ("min", "int32"),
+        ("max", "uint8"),
+    ],
+)
 def test_loops_give_the_bits_of_the_kernel(monkeypatch, name, dtype):
     """In the order of the kernel, also for NaNs and zeros of both signs."""
     x = RNG.normal(size=(4, 60, 12)) * 3
