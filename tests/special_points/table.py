@@ -85,6 +85,8 @@ _REASONS = {
         nn.normalize nn.swish nn.tanh special.sph_harm""",
     "takes integers of degree and order": "special.bernoulli special.sph_harm_y",
     "takes the state of a generator of bits": "lax.rng_bit_generator",
+    "draws from a hidden state": "lax.rng_uniform",
+    "has no result": "lax.dce_sink",
     "takes functions or matrices": "jnp.piecewise nn.dot_product_attention",
 }
 SKIPPED = {name: reason for reason, names in _REASONS.items() for name in names.split()}

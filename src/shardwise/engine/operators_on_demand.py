@@ -18,7 +18,7 @@ _BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift 
 # Old names, from before the arrays became one type, and their new names.
 _OLDER = {"local_shards": "addressable_shards", "local_data": "addressable_data"}
 _OPERATORS = [f"__{side}{name}__" for name in _BINARY for side in ("", "r")] + [
-    f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem iter len".split()
+    f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem iter len contains".split()
 ]
 _METHODS = """T all any argmax argmin argpartition argsort astype at byteswap choose clip compress conj conjugate copy cumprod cumsum
     diagonal dot flat flatten imag mT max mean min nonzero prod ptp ravel real repeat reshape round searchsorted sort squeeze std sum

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from shardwise.ir import Atom, Equation, Program, Var, unwrapped
+from shardwise.ops.indexing.columns import as_joined
 from shardwise.planner.flops import touched_bytes
 from shardwise.planner.views import root_of
 from shardwise.planner.work import NO_LOOKUPS, Lookups, Pass
@@ -57,7 +58,7 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
 def _lookups(eqn: Equation) -> Lookups:
     """The places that a kernel goes to that gathers or scatters."""
     op, params, _ = unwrapped(eqn.op, eqn.params)
-    types = tuple(a.aval for a in eqn.inputs)
+    op, params, types = as_joined(op, params, tuple(a.aval for a in eqn.inputs))
     found = None if op.indexed is None else op.indexed(params, types)
     if found is None or not found.vectors:
         return NO_LOOKUPS

@@ -31,6 +31,13 @@ def joined_operand(eqn: Equation) -> Var | None:
     return atom if isinstance(atom, Var) else None
 
 
+def as_joined(op: Op, params: Params, types: Types) -> tuple[Op, Params, Types]:
+    """What an op with columns stands for: the op at joined columns, its params and the types of its operands. Other ops as they are."""
+    if op not in (read_at_columns, written_at_columns):
+        return op, params, types
+    return params["of"], dict(params["inner"]), _joined(types, params["count"])
+
+
 def _joined(types: Types, count: int) -> Types:
     """The types of the operands with the columns joined."""
     vectors = types[_FIRST].update(shape=(*types[_FIRST].shape[:-1], count))
