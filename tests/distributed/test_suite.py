@@ -15,9 +15,7 @@ TESTS = Path(__file__).parents[1]
 FILES = {
     2: [
         "transforms/manual/test_shard_map_grad.py",
-        "transforms/manual/test_explicit_grad.py",
         "transforms/jit/test_stages.py",
-        "numpy/test_core_shardings.py",
         "random/test_sharded.py",
     ],
     4: ["transforms/manual/test_explicit_grad.py", "numpy/test_core_shardings.py"],

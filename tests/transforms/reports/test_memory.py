@@ -92,7 +92,7 @@ def _compiled(fun, make, donated=()):
 def _growth(compiled, make):
     """Bytes that one run takes beside its arguments: as Python and NumPy count them, and of the pool's buffers alone."""
     counted = []
-    for _ in range(5):  # other threads may let go of a buffer meanwhile
+    for _ in range(3):  # other threads may let go of a buffer meanwhile
         arguments = make()
         gc.collect()
         pool.trim(0)
@@ -104,7 +104,7 @@ def _growth(compiled, make):
         finally:
             tracemalloc.stop()
         del results, arguments
-    return sorted(counted)[2]
+    return sorted(counted)[1]
 
 
 # Beside the values that the planner counts, kernels allocate tables and Python objects of some kilobytes.
@@ -167,7 +167,7 @@ def _repeated(x, w):
     return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w / K), None), x, None, length=3)[0]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_peak_of_random_programs(seed):
     def make():
         return _square() * 1, _square() * 2

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.fused import GroupKernel
 
 Ints = tuple[int, ...]
-Step = tuple[
-    int, int, int, int
-]  # a dim, the window's size along it, its stride, and from one of its elements to the next
+# A dim, the window's size along it, its stride, and the distance between its elements.
+Step = tuple[int, int, int, int]
 
 _OPS = {"sum": add_p, "prod": mul_p, "max": max_p, "min": min_p, "and": and_p, "or": or_p, "xor": xor_p}
 
