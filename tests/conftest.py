@@ -60,13 +60,6 @@ def checks():
     config.update("jax_enable_checks", True)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_to_collect() -> None:
-    """A test that asks for a round of the garbage collector does not pay for what earlier modules left: it took a second."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def own_data(request: pytest.FixtureRequest) -> None:
     """What a test draws from its module's `RNG` depends on its name alone, not on the tests that ran before it in this process."""
