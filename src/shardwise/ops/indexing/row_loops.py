@@ -209,7 +209,7 @@ def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False)
     chunk = max(1, _CHUNK // columns)
     fills = np.full(1, 0 if fill is None else fill, table.dtype)
     if raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
-        index = "int32" if places.fits_int32 and table.shape[1] < 1 << 31 else "int64"
+        index = _index(places, table.shape[1])
         loop = _gathering_along(raw.dtype.name, position.dtype.name, index, wrap, fill is None)
     else:
         loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
