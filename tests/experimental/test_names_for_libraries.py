@@ -2,6 +2,7 @@
 
 import inspect
 import operator
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,12 @@ def test_names_below_the_documented_ones():
     jax.tree_util.register_pytree_node(Own, lambda x: ((), None), lambda *_: Own())
     assert Own in tree_util._registry
     assert {dict, list, tuple, type(None), Own} <= set(tree_util._registry)
-    assert tree_util._registry[Own] is not None
+    nodes = (Own(), (1, 2), [3], None, {"b": 1, "a": 2}, OrderedDict(b=1), defaultdict(int, b=1), deque([1], 3))
+    for node in nodes:
+        entry = tree_util._registry[type(node)]
+        children, aux = entry.to_iter(node)
+        again = entry.from_iter(aux, children)
+        assert isinstance(again, Own) if isinstance(node, Own) else again == node
 
 
 def test_excluded_frames_leave_tracebacks():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.base.tree import register_pytree_node
+from shardwise.ir import Array
 from shardwise.transforms.tracing import named_scope
 
 __all__ = ["Token", "after_all", "composite", "create_token"]
@@ -40,7 +41,15 @@ def composite(decomposition: Callable[..., Any], name: Any, version: int = 0) ->
 
 
 class Token:
-    """Stands for "what was done before"; programs run in order, so it carries nothing."""
+    """Stands for "what was done before": for the array `buf`, if there is one. Programs run in order."""
+
+    def __init__(self, buf: Array | None = None) -> None:
+        self._buf = buf
+
+    def block_until_ready(self) -> None:
+        """Return once what was done before is done."""
+        if self._buf is not None:
+            self._buf.block_until_ready()
 
 
 register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token())

@@ -14,6 +14,7 @@ from shardwise.ir import Array as _Array
 from shardwise.ir import Literal as Literal
 from shardwise.ir import ShapedArray as _ShapedArray
 from shardwise.ir import Var as Var
+from shardwise.lax.composite import Token as Token
 from shardwise.transforms.interpreters.jvp import tangent_type as _tangent_type
 from shardwise.transforms.interpreters.trace_state import TraceTag as TraceTag
 from shardwise.transforms.interpreters.trace_state import axis_names as unsafe_get_axis_names_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -62,17 +63,6 @@ class EffectTypes:
 
 
 control_flow_allowed_effects = EffectTypes()
-
-
-class Token:
-    """A value that says that something has happened: the array `buf`, once it is computed."""
-
-    def __init__(self, buf: _Array) -> None:
-        self._buf = buf
-
-    def block_until_ready(self) -> None:
-        """Return once the array is computed."""
-        self._buf.block_until_ready()
 
 
 def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:
