@@ -153,7 +153,9 @@ def test_types_of_values_lower(mesh):
     assert jax.jit(lambda x: x).lower(jax.typeof(2.0)).in_avals[0][0].weak_type
     split = NamedSharding(mesh, P("x"))
     with mesh:
-        twice = jax.jit(lambda x: x + x, in_shardings=split, out_shardings=split).lower(jax.core.ShapedArray((8,), x.dtype))
+        twice = jax.jit(lambda x: x + x, in_shardings=split, out_shardings=split).lower(
+            jax.core.ShapedArray((8,), x.dtype)
+        )
     assert twice.compile()(x).sharding == split
 
 
