@@ -89,7 +89,7 @@ NOT_BUILT = {
     "extend.core": (
         "types and checks of its inside: programs are verified where jax_enable_checks is set",
         """
-        AbstractToken CallPrimitive DebugInfo call_impl check_jaxpr gensym
+        AbstractToken CallPrimitive call_impl check_jaxpr
         """,
     ),
     "interpreters.ad": (
@@ -125,7 +125,7 @@ NOT_BUILT = {
     "interpreters.partial_eval": (
         "how JAX evaluates programs in part; linearize and checkpoint are what users call",
         """
-        BoundedAxisSize ConstVar DynamicJaxprTrace DynamicJaxprTracer FreeVar JaxprEqnRecipe JaxprStackFrame
+        BoundedAxisSize ConstVar DynamicJaxprTrace FreeVar JaxprEqnRecipe JaxprStackFrame
         JaxprTrace JaxprTracer LambdaBinding TracerAsName abstract_eval_fun call_padding_rule
         call_partial_eval_custom_rule close_jaxpr closed_call_partial_eval_custom_rule convert_constvars_jaxpr
         convert_envvars_to_constvars convert_invars_to_constvars dce_jaxpr_call_rule dce_jaxpr_closed_call_rule

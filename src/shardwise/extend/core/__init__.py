@@ -47,6 +47,23 @@ class Effect:
     """Base of the kinds of effects that `Primitive.def_effectful_abstract_eval` gives; any effect keeps an equation."""
 
 
+Effects = set[Effect]
+
+
+class DebugInfo(_typing.NamedTuple):
+    """What a library says of a program that it makes: for whom it was traced, where, and the names of arguments and results."""
+
+    traced_for: str
+    func_src_info: str
+    arg_names: tuple[str, ...] | None
+    result_paths: tuple[str, ...] | None
+
+
+def gensym() -> _typing.Callable[[_ShapedArray], Var]:
+    """A function that makes a new variable of a type."""
+    return Var
+
+
 class EffectTypes:
     """Kinds of effects that a library allows somewhere, for it to ask again. Loops, branches and calls here run effects of any kind."""
 
