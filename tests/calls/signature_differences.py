@@ -28,7 +28,7 @@ DIFFERENT = [
     (r"seed experimental\.layout\.with_layout_constraint: .*", "as of today"),
     (r"(core|.*hijax)\.(AbstractValue|ShapedArray|AbstractRef): .*", "types say mesh and spec"),
     (r"extend\.core\.(Literal|Var|JaxprEqn): .*|.*partial_eval\.PartialVal: .*", _INSIDE),
-    (r"interpreters\.\w+\.(JVP|Batch)Trac\w+: .*|extend\.linear_util\.WrappedFun: .*|seed .*partial_eval\.Jaxpr: .*", _INSIDE),
+    (r"interpreters\.\w+\.(JVP|Batch|DynamicJaxpr)Trac\w+: .*|extend\.linear_util\.WrappedFun: .*|seed .*partial_eval\.Jaxpr: .*", _INSIDE),
     (r"extend\.core\.ClosedJaxpr: default of .*|api_util\.debug_info: .*|.*new_jaxpr_eqn: .*", _MORE),
     (r"extend\.core\.(find_top_trace|jaxpr_as_fun): .*|seed core\.call: .*", "its name is not that of a call by position"),
     (r"extend\.linear_util\.transformation\w*: lacks gen", "used as a decorator, as JAX's is through partial"),

@@ -86,9 +86,8 @@ class user_context:
 
 
 def summarize(source_info: SourceInfo, num_frames: int = 1) -> str:
-    """The line as text: ``file:line``. One frame is known of each."""
-    del num_frames
-    return _source_text(source_info.traceback) or "unknown"
+    """Up to `num_frames` lines as text; one is known of each: ``file:line``."""
+    return (_source_text(source_info.traceback) or "unknown") if num_frames else ""
 
 
 def register_exclusion(path: str) -> None:

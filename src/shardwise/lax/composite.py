@@ -43,7 +43,7 @@ def composite(decomposition: Callable[..., Any], name: Any, version: int = 0) ->
 class Token:
     """Stands for "what was done before": for the array `buf`, if there is one. Programs run in order."""
 
-    def __init__(self, buf: Array | None = None) -> None:
+    def __init__(self, buf: Array | None) -> None:
         self._buf = buf
 
     def block_until_ready(self) -> None:
@@ -52,7 +52,7 @@ class Token:
             self._buf.block_until_ready()
 
 
-register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token())
+register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token(None))
 
 
 def create_token(_: Any = None) -> Token:
@@ -62,7 +62,7 @@ def create_token(_: Any = None) -> Token:
     >>> type(token).__name__
     'Token'
     """
-    return Token()
+    return Token(None)
 
 
 def after_all(*operands: Any) -> Token:
@@ -74,4 +74,4 @@ def after_all(*operands: Any) -> Token:
     for operand in operands:
         if not isinstance(operand, Token):
             raise TypeError(f"after_all takes tokens, got {type(operand).__name__}.")
-    return Token()
+    return Token(None)
