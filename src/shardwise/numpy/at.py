@@ -268,6 +268,8 @@ def _operand_value(values: Any, x: Array) -> Any:
         if any(isinstance(v, Tracer) for v in values):
             return lax.stack([as_array(v) for v in values])
         return as_array(np.asarray([np.asarray(v) for v in values]))
+    if type(values) is bool and np.issubdtype(x.dtype, np.integer):
+        values = int(values)  # which meets integers under strict promotion, too
     return checked_value(".at[...]", wide_int(values, x.dtype))
 
 

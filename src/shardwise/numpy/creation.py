@@ -28,7 +28,7 @@ from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
-from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
+from shardwise.ops.elementwise.casts import convert, copy_p, refuse_complex_scalar
 from shardwise.ops.rules.convert import own_array, plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
@@ -150,6 +150,8 @@ def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
     try:
         full = as_dtype(x.dtype)
     except TypeError:
+        if wanted is not None:  # NumPy reads numbers of texts, dates and objects
+            return host_array(x.astype(wanted))
         raise TypeError(
             f"{_shown(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
             "convert it first, for example with np.asarray(x, float)."
@@ -169,6 +171,8 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
     leaves: list[Any] = []
     _collect(x, leaves)
     kinds = {type(leaf) for leaf in leaves}
+    if type(None) in kinds:
+        raise ValueError("None is not a valid value for jnp.array")
     if any(issubclass(kind, Array) or hasattr(kind, "__jax_array__") for kind in kinds):
         dtype = wanted if wanted is not None else lattice_result_type(*leaves)[0]
         return _stacked(x, dtype)
@@ -179,8 +183,6 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
             if len(kinds) > 1:
                 lattice_result_type(*[kind() for kind in kinds])  # raises if a setting forbids to mix them
             wanted = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
-        elif type(None) in kinds:
-            raise ValueError("None is not a valid value for jnp.array")
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
             wanted = lattice_result_type(*leaves)[0]
     if wanted is not None and np.dtype(wanted).kind in "iufc":
@@ -454,7 +456,7 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     if not weak:
         refuse_complex_scalar(f"jnp.{name}", fill, wanted)
     number = value(name, wide_int(fill, wanted), 1)
-    number = literal(number.value, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
+    number = convert(number, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
     if isinstance(number, Array) and number.ndim:
         return place_created(broadcast_to_shape(number, sizes), device)
     if out_sharding is not None:
