@@ -51,6 +51,8 @@ from shardwise.ir.trace import ProgramTrace as ProgramTrace
 from shardwise.ir.trace import ShownTrace as ShownTrace
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer
+from shardwise.ir.trace import as_constant as as_constant
+from shardwise.ir.trace import as_literal as as_literal
 from shardwise.ir.trace import bind as bind
 from shardwise.ir.trace import check_leaks as check_leaks
 from shardwise.ir.trace import current_trace as current_trace
