@@ -25,10 +25,10 @@ from shardwise.ir import (
     Array,
     Literal,
     ShapedArray,
-    as_constant,
     check_index,
     check_scalar,
     check_truth,
+    in_trace,
     is_eager,
     literal,
 )
@@ -488,7 +488,7 @@ def new_array(value: Ndarray, *, explicit: bool = False) -> Array:
     """A host ndarray as an array of what runs now: like `host_array`, but in a function that is traced a constant of its program."""
     if is_eager():
         return host_array(value, explicit=explicit)
-    return as_constant(
+    return in_trace(
         host_array(value, explicit=explicit) if value.ndim else literal(host_values(value, None, explicit)[()])
     )
 

@@ -26,7 +26,7 @@ from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.engine.transfer import source_of, transferred
-from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, as_constant, bind, is_eager
+from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, in_trace, is_eager
 from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.copies import copied
@@ -307,7 +307,7 @@ def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
 
 def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:
     if target is None:
-        return as_constant(x)
+        return in_trace(x)
     if isinstance(target, NamedSharding) and target.mesh.explicit_axes:
         return bind(reshard_op, x, sharding=abstract(target), concrete=target)
     return bind(

@@ -268,7 +268,7 @@ def bind(op: Op, /, *args: Any, **params: Any) -> Any:
     return _state.trace.process(op, args, params)
 
 
-def as_constant(value: Array | Literal) -> Array:
+def in_trace(value: Array | Literal) -> Array:
     """A value known now as one of the function that runs: within a traced one an array of its program, else the value itself."""
     return value if isinstance(value, Tracer) else _state.trace.constant(value)
 
@@ -554,7 +554,7 @@ def eval_program(
             replay.source = eqn.source
             outs = bound(eqn, [read(a) for a in eqn.inputs])
             env.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
-    return [as_constant(x) if isinstance(x, Literal) else x for x in map(read, program.outputs)]
+    return [in_trace(x) if isinstance(x, Literal) else x for x in map(read, program.outputs)]
 
 
 def splice(program: Program, values: Sequence[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.ir import Array, Literal, Shown, as_constant, bind
+from shardwise.ir import Array, Literal, Shown, bind, in_trace
 from shardwise.ops.rules.bodies import define_body_op, traced_body
 from shardwise.ops.rules.derivative import do
 
@@ -30,7 +30,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
         return [result], [tangent]
 
     def parts(values: tuple[Any, ...], params: dict[str, Any]) -> list[Any]:
-        return [body(*[as_constant(x) if isinstance(x, Literal) else x for x in values], **params)]
+        return [body(*[in_trace(x) if isinstance(x, Literal) else x for x in values], **params)]
 
     fields.setdefault("shown", Shown(parts=parts))
     op = define_body_op(name, traced, jvp=rule, **fields)

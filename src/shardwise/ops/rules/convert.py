@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import DType
-from shardwise.ir import Array, Literal, as_constant, literal
+from shardwise.ir import Array, Literal, in_trace, literal
 
 _SCALARS = (bool, int, float, complex, np.generic)
 _make_array: list[Callable[[np.ndarray[Any, Any]], Array]] = []
@@ -71,5 +71,5 @@ def as_array(x: Any) -> Array:
     """`x` as an Array: like `as_value`, but scalars become 0-d Arrays that keep their weak type."""
     value = as_value(x)
     if isinstance(value, Literal):
-        return as_constant(value)
+        return in_trace(value)
     return value

@@ -29,12 +29,12 @@ from shardwise.ir import (
     Shown,
     Tracer,
     Var,
-    as_constant,
     bind,
     current_trace,
     define_op,
     eval_program,
     exact,
+    in_trace,
     is_eager,
     recording_trace,
     splice,
@@ -390,7 +390,7 @@ def _run_again(
                     _, tangent = trace.unwrap(out)
                     out = known[var] if tangent is None else JVPTracer(trace, known[var], tangent)
                 env[var] = out
-    return [as_constant(a) if isinstance(a, Literal) else env[a] for a in program.outputs]
+    return [in_trace(a) if isinstance(a, Literal) else env[a] for a in program.outputs]
 
 
 def _remat_transpose(
