@@ -147,14 +147,16 @@ def _from_host(x: Any, wanted: Any) -> Array:
 
 
 def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
-    try:
-        full = as_dtype(x.dtype)
-    except TypeError:
-        raise TypeError(
-            f"{_shown(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
-            "convert it first, for example with np.asarray(x, float)."
-        ) from None
-    dtype: Any = canonicalize(full) if wanted is None else wanted
+    """An array of a host array, whose dtype may be any that NumPy casts to the one that is `wanted`."""
+    dtype: Any = wanted
+    if wanted is None:
+        try:
+            dtype = canonicalize(as_dtype(x.dtype))
+        except TypeError:
+            raise TypeError(
+                f"{_shown(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
+                "convert it first, for example with np.asarray(x, float)."
+            ) from None
     if dtype != x.dtype:
         x = x.astype(dtype)
     return new_array(x)
@@ -169,6 +171,8 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
     leaves: list[Any] = []
     _collect(x, leaves)
     kinds = {type(leaf) for leaf in leaves}
+    if type(None) in kinds:
+        raise ValueError("None is not a valid value for jnp.array")
     if any(map(_is_array, leaves)):
         dtype = wanted if wanted is not None else lattice_result_type(*leaves)[0]
         return _stacked(x, dtype)
@@ -179,8 +183,6 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
             if len(kinds) > 1:
                 lattice_result_type(*[kind() for kind in kinds])  # raises if a setting forbids to mix them
             wanted = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
-        elif type(None) in kinds:
-            raise ValueError("None is not a valid value for jnp.array")
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
             wanted = lattice_result_type(*leaves)[0]
     if wanted is not None and np.dtype(wanted).kind in "iufc":
