@@ -196,6 +196,46 @@ class View:
 
     __slots__ = ()
 
+    @property
+    def root(self) -> Reference:
+        """The reference."""
+        raise NotImplementedError
+
+    def taken_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
+        """What makes the view again of a reference and of arrays, which hashes, and the arrays of this one."""
+        raise NotImplementedError
+
+
+class OpenView:
+    """A view as an argument: its reference and the arrays in its indices are leaves."""
+
+    __slots__ = ("again", "parts")
+
+    def __init__(self, again: Callable[[Any, Sequence[Any]], Any], parts: Sequence[Any]) -> None:
+        self.again = again
+        self.parts = parts
+
+
+register_pytree_node(OpenView, lambda v: (tuple(v.parts), v.again), lambda again, parts: OpenView(again, tuple(parts)))
+
+
+def opened(tree: Any) -> Any:
+    """A tree with an `OpenView` in place of each view."""
+
+    def of(x: Any) -> Any:
+        if not isinstance(x, View):
+            return x
+        again, arrays = x.taken_apart()
+        return OpenView(again, [x.root, *arrays])
+
+    return tree_map(of, tree)
+
+
+def closed_views(tree: Any) -> Any:
+    """What `opened` got, of the references and arrays of now."""
+    is_open: Callable[[Any], bool] = lambda x: isinstance(x, OpenView)  # noqa: E731
+    return tree_map(lambda x: x.again(x.parts[0], x.parts[1:]) if is_open(x) else x, tree, is_leaf=is_open)
+
 
 def refuse_views(leaves: Sequence[Any], function: str) -> None:
     """TypeError if views of references are among arguments that `function` takes apart along a dim."""
@@ -214,6 +254,16 @@ def _records_all(trace: Any) -> bool:
 def is_reference(x: Any) -> bool:
     """Whether a leaf is a reference."""
     return isinstance(x, Reference)
+
+
+def shows_reference(x: Any) -> bool:
+    """Whether a leaf is a reference or a view of one."""
+    return isinstance(x, (Reference, View))
+
+
+def root_of(x: Any) -> Reference:
+    """The reference that a leaf is, or of which it is a view."""
+    return x.root if isinstance(x, View) else x
 
 
 def over_references(fun: Callable[..., Any], rebuilt: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -315,17 +365,17 @@ def check_distinct(references: Sequence[Reference]) -> None:
 
 
 def closed_over(args: Any) -> tuple[Any, Callable[[Any], Any]] | None:
-    """Arguments without their references, and a function that puts them back; None if there are none.
+    """Arguments without their references and views, and a function that puts them back; None if there are none.
 
     Raises:
         ValueError: one reference occurs twice.
     """
-    found = [x for x in tree_leaves(args) if isinstance(x, Reference)]
+    found = list(filter(shows_reference, tree_leaves(args)))
     if not found:
         return None
-    check_distinct(found)
+    check_distinct(list(map(root_of, found)))
     numbers = {id(r): i for i, r in enumerate(found)}
-    without = tree_map(lambda x: _Hole(numbers[id(x)]) if isinstance(x, Reference) else x, args)
+    without = tree_map(lambda x: _Hole(numbers[id(x)]) if shows_reference(x) else x, args)
     is_hole: Callable[[Any], bool] = lambda x: isinstance(x, _Hole)  # noqa: E731
     return without, lambda tree: tree_map(lambda x: found[x.position] if is_hole(x) else x, tree, is_leaf=is_hole)
 

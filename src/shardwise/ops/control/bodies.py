@@ -40,7 +40,7 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.axis_scope import varying_checked
-from shardwise.ir.references import Reference
+from shardwise.ir.references import Reference, refuse_views, root_of, shows_reference
 from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
@@ -109,8 +109,8 @@ def _cache_of(target: Any) -> dict[Any, Body] | None:
 
 
 def _result(leaf: Any, name: str) -> Any:
-    if isinstance(leaf, Reference):
-        raise leaf.returned_from(name)
+    if shows_reference(leaf):
+        raise root_of(leaf).returned_from(name)
     try:
         return as_value(leaf)
     except TypeError:
@@ -216,6 +216,7 @@ def program_effects(params: Any) -> bool:
 def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
     """The leaves of a tree as op operands, and its structure."""
     leaves, treedef = tree_flatten(tree)
+    refuse_views(leaves, "loops")
     for leaf in leaves:
         if isinstance(leaf, Reference):
             raise ValueError(

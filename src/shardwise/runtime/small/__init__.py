@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.devices import relocated as relocated
     from shardwise.runtime.small.forms import mapped_fits as mapped_fits
     from shardwise.runtime.small.forms import writable as writable
+    from shardwise.runtime.small.in_place import carry_updates as carry_updates
     from shardwise.runtime.small.kernel import available as available
     from shardwise.runtime.small.kernel import small as small
-    from shardwise.runtime.small.in_place import carry_updates as carry_updates
     from shardwise.runtime.small.loops import dense as dense
     from shardwise.runtime.small.loops import pointwise as pointwise
     from shardwise.runtime.small.loops import running as running

@@ -27,7 +27,16 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
 from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
-from shardwise.ir.references import Reference, check_distinct, is_reference, over_state, with_references
+from shardwise.ir.references import (
+    Reference,
+    View,
+    check_distinct,
+    closed_views,
+    is_reference,
+    opened,
+    over_state,
+    with_references,
+)
 from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import (
     AbstractMesh,
@@ -142,6 +151,9 @@ class ShardMap:
         outer_manual = frozenset(get_abstract_mesh().manual_axes)
         manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
         leaves, in_tree = tree_flatten(args)
+        if any(isinstance(x, View) for x in leaves):
+            body = wraps(self.fun)(lambda *given: self.fun(*closed_views(given)))
+            return replace(self, fun=body)(*opened(args))
         if any(map(is_reference, leaves)):
             return self._with_parts(args, leaves, in_tree)
 
