@@ -251,6 +251,14 @@ def _records_all(trace: Any) -> bool:
     return isinstance(trace, ProgramTrace) and not trace.is_linear
 
 
+def is_recorded() -> bool:
+    """Whether what runs now becomes part of a program."""
+    trace: Any = current_trace()
+    while trace is not None and not _records_all(trace):
+        trace = getattr(trace, "parent", None)
+    return trace is not None
+
+
 def is_reference(x: Any) -> bool:
     """Whether a leaf is a reference."""
     return isinstance(x, Reference)

@@ -14,6 +14,7 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array, ShapedArray, ShownTrace, bind, current_trace
+from shardwise.ir.references import is_recorded
 from shardwise.ops.indexing.reference_ops import empty_ref_p, freeze_p, new_ref_p
 from shardwise.ops.rules.convert import as_value
 from shardwise.ref.holder import Ref as Ref
@@ -66,7 +67,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Array:
-    """The array of the Ref `ref`, which cannot be used afterwards.
+    """The array of the Ref `ref`, which a function that is traced to a program cannot use afterwards.
 
     >>> r = jax.new_ref(jnp.zeros(2))
     >>> r[0] = 5.0
@@ -75,12 +76,13 @@ def freeze(ref: Ref) -> Array:
     """
     place = ref.shown_place()
     value = ref[...] if place is None else bind(freeze_p, place[0])
-    ref.release()
+    if is_recorded():
+        ref.release()
     return value
 
 
 def free_ref(ref: Ref) -> None:
-    """Release the array of `ref`, which cannot be used afterwards.
+    """As `freeze`, without the array.
 
     >>> ref = jax.new_ref(jnp.zeros(2))
     >>> jax.free_ref(ref)

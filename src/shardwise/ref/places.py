@@ -7,12 +7,14 @@ the op that says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import EllipsisType
 from typing import Any
 
 from shardwise import numpy as jnp
 from shardwise.ir import Array, Op, ShapedArray, ShownTrace, bind, current_trace, tracing
 from shardwise.numpy.reference_index import (
+    cast_to,
     form_of,
     is_of_programs,
     is_part,
@@ -22,7 +24,7 @@ from shardwise.numpy.reference_index import (
     value_of_kind,
     whole_index,
 )
-from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.casts import convert, copy
 from shardwise.ops.indexing.reference_ops import addupdate_p, get_p, swap_p
 from shardwise.ops.rules.convert import as_array, as_value
 
@@ -113,8 +115,10 @@ class Place:
         if place is not None and is_of_programs(index):
             _shown(swap_p if how == "set" else addupdate_p, self, place, index, value)
             return
-        given = jnp.asarray(value)
         held = self.held()
+        given = jnp.asarray(value)
+        if how == "set":
+            given = as_array(cast_to(held.dtype, given))
         if given.dtype != held.dtype:
             raise ValueError(
                 f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}. Convert the value first."
@@ -124,7 +128,8 @@ class Place:
                 raise ValueError(
                     f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {held.shape}. Value shape: {given.shape}."
                 )
-            new = given
+            # A derivative would take a value that is stored as it is for one that was handed through.
+            new = copy(given) if hasattr(type(given), "primal") else given
         elif is_static(index) and given.shape != (part := part_shape(held.shape, index)):
             raise ValueError(
                 f"Invalid shape for `swap`. Ref shape: {held.shape}. Expected shape: {part}. Value shape: {given.shape}."
@@ -170,7 +175,8 @@ def _shown(op: Op, of: Place, place: tuple[Array, tuple[Any, ...]], index: Any, 
         if part is not ... or not outer:
             forms.append(form_of(whole.shape, part, operands))
     shape = part_type(aval, index).shape
-    given = [value_of_kind(as_value(x), aval, shape) for x in values]
+    cast = (lambda x: x) if op is addupdate_p else partial(cast_to, aval.dtype)
+    given = [value_of_kind(cast(as_value(x)), aval, shape) for x in values]
     trace: Any = current_trace()
     while type(trace) is not ShownTrace:  # derivatives and maps of functions that are shown
         given = [trace.leave_reference(x, of) for x in given]

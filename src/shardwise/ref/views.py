@@ -13,7 +13,7 @@ from shardwise import numpy as jnp
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.references import Reference, View
 from shardwise.numpy.dynamic_index import Slice
-from shardwise.numpy.reference_index import is_static, part_shape, part_type
+from shardwise.numpy.reference_index import is_static, part_shape, part_type, whole_index
 from shardwise.ops.elementwise.casts import bitcast_convert_type
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ref.places import Place, with_part
@@ -84,6 +84,7 @@ class _Parts:
         self._of = of
 
     def __getitem__(self, index: Any) -> RefView:
+        index = whole_index(index)
         if is_static(index):
             part_shape(self._of.shape, index)
         return _Part(self._of, index)

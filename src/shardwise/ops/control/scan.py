@@ -330,18 +330,22 @@ def _over_rows(f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | N
     """`scan` with references in `xs`: each step gets references to the rows."""
     references = [x for x in tree_leaves(xs) if is_reference(x)]
     check_distinct(references)
+    written: set[Reference] = set()
 
     def step(carry: Any, given: Any) -> Any:
         rows, others = given
         own = [r.another(row) for r, row in zip(references, rows, strict=True)]
         left, right = iter(own), iter(others)
         carry, y = f(carry, tree_map(lambda x: next(left) if is_reference(x) else next(right), xs))
-        return carry, ([r.held() for r in own], y)
+        last = [r.held() for r in own]
+        written.update(r for r, before, after in zip(references, rows, last, strict=True) if after is not before)
+        return carry, (last, y)
 
     others = [x for x in tree_leaves(xs) if not is_reference(x)]
     carry, (last, ys) = scan(step, init, ([r.held() for r in references], others), length, reverse)
     for r, rows in zip(references, last, strict=True):
-        r.store(rows)
+        if r in written:
+            r.store(rows)
     return carry, ys
 
 
