@@ -9,12 +9,14 @@ references' arrays as inputs and results.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.base.config import Setting
-from shardwise.base.tree import register_pytree_node, tree_leaves, tree_map
+from shardwise.base.tree import keystr, register_pytree_node, tree_leaves, tree_leaves_with_path, tree_map
 from shardwise.ir.program import Program
 from shardwise.ir.showing import SHOWING
 from shardwise.ir.trace import (
@@ -155,12 +157,12 @@ class Reference:
             raise Ended
         return outer
 
-    def returned_from(self, function: str, path: str = "") -> ValueError:
-        """The error of a traced function that returns the reference, at a path of its results."""
+    def returned_from(self, function: str, kind: str, path: str = "") -> ValueError:
+        """The error of a function, traced for a transform, that returns the reference, at a path of its results."""
         at = f" at output tree path result{path}" if path else ""
         return ValueError(
-            f"function {function} returned a mutable array reference of type {self.aval}{at}, but mutable array references cannot be "
-            "returned. Return its array, ref[...]."
+            f"function {function} traced for {kind} returned a mutable array reference of type {self.aval}{at}, but mutable array "
+            "references cannot be returned. Return its array, ref[...]."
         )
 
     def undeclared(self, references: Sequence[Reference]) -> Undeclared:
@@ -363,16 +365,56 @@ class _Hole:
 register_pytree_node(_Hole, lambda hole: ((), hole.position), lambda position, _: _Hole(position))
 
 
-def check_distinct(references: Sequence[Reference]) -> None:
-    """Raise ValueError if one reference occurs twice."""
-    if len({id(r) for r in references}) < len(references):
-        raise ValueError(
-            "only one reference to a mutable array may be passed as an argument to a function, but the same Ref is passed twice: the "
-            "order of its writes would be unknown. Pass it once."
-        )
+@dataclass(frozen=True, slots=True)
+class TracedArguments:
+    """Arguments as a function gets them that is traced for a transform, for errors."""
+
+    fun: Callable[..., Any]
+    kind: str
+    args: Sequence[Any]
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def names(self) -> list[str]:
+        """A name like ``x`` or ``x['w'][0]`` for each reference and view among them."""
+        try:
+            named = inspect.signature(self.fun).bind_partial(*self.args).arguments
+        except (TypeError, ValueError):
+            named = {"args": tuple(self.args)}
+        named = named | dict(sorted(self.kwargs.items()))
+        return [
+            name + keystr(path)
+            for name, value in named.items()
+            for path, leaf in tree_leaves_with_path(value)
+            if shows_reference(leaf)
+        ]
+
+    def __str__(self) -> str:
+        return f"when {getattr(self.fun, '__name__', repr(self.fun))} is traced for {self.kind}"
 
 
-def closed_over(args: Any) -> tuple[Any, Callable[[Any], Any]] | None:
+def check_distinct(
+    references: Sequence[Reference], closed: Sequence[Reference] = (), call: TracedArguments | None = None
+) -> None:
+    """Raise ValueError if one reference occurs twice, or if one is closed over, too."""
+    order = "the order of its writes would be unknown"
+    for k, r in enumerate(references):
+        first = next((i for i, other in enumerate(references[:k]) if other is r), None)
+        names = None if call is None else call.names()
+        if any(r is c for c in closed):
+            at = "an argument" if names is None else f"the argument {names[k]}"
+            raise ValueError(
+                f"{'' if call is None else f'{call}, '}a mutable array reference of type {r.aval} was both closed over and passed as "
+                f"{at}: {order}. Pass it or close over it."
+            )
+        if first is not None:
+            at = "" if names is None else f": {call}, it appeared at both {names[first]} and {names[k]}"
+            raise ValueError(
+                "only one reference to a mutable array may be passed as an argument to a function, but the same Ref is passed twice"
+                f"{at}: {order}. Pass it once."
+            )
+
+
+def closed_over(args: Any, call: TracedArguments | None = None) -> tuple[Any, Callable[[Any], Any]] | None:
     """Arguments without their references and views, and a function that puts them back; None if there are none.
 
     Raises:
@@ -381,7 +423,7 @@ def closed_over(args: Any) -> tuple[Any, Callable[[Any], Any]] | None:
     found = list(filter(shows_reference, tree_leaves(args)))
     if not found:
         return None
-    check_distinct(list(map(root_of, found)))
+    check_distinct(list(map(root_of, found)), (), call)
     numbers = {id(r): i for i, r in enumerate(found)}
     without = tree_map(lambda x: _Hole(numbers[id(x)]) if shows_reference(x) else x, args)
     is_hole: Callable[[Any], bool] = lambda x: isinstance(x, _Hole)  # noqa: E731

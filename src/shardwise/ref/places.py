@@ -160,9 +160,8 @@ class Place:
         self.update(idx, x, "add")
 
     def __jax_array__(self) -> Array:
-        raise NotImplementedError(
-            "a Ref is no argument of ops, nor of functions other than compiled ones, and a view of one is no argument at all. Pass the "
-            "array, ref[...], and return what becomes of it; or pass the Ref of a view, and take the view inside."
+        raise TypeError(
+            f"ops take arrays, not a Ref, {self!r}. Read its array, ref[...]; functions that write it take it by jit, cond and scan."
         )
 
 

@@ -90,7 +90,7 @@ def trace_body(
         nonlocal out_tree
         result = fun(*tree_unflatten(in_tree, tracers))
         leaves, out_tree = tree_flatten(result)
-        return [_result(leaf, name) for leaf in leaves]
+        return [_result(leaf, name, _KINDS.get(use, use)) for leaf in leaves]
 
     trace = recording_trace(name)
     program, consts = trace_program(flat, types, name, trace=trace)
@@ -108,9 +108,12 @@ def _cache_of(target: Any) -> dict[Any, Body] | None:
         return None
 
 
-def _result(leaf: Any, name: str) -> Any:
+_KINDS = {"branch": "cond", "while body": "while_body", "while cond": "while_cond"}  # names of uses in errors
+
+
+def _result(leaf: Any, name: str, kind: str) -> Any:
     if shows_reference(leaf):
-        raise root_of(leaf).returned_from(name)
+        raise root_of(leaf).returned_from(name, kind)
     try:
         return as_value(leaf)
     except TypeError:

@@ -15,7 +15,14 @@ from shardwise.base.wrapping import code_of, name_of
 from shardwise.ir import Array, Atom, Branches, Equation, Program, ShapedArray, Var, bind, define_op
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ir.references import Reference, closed_over, over_references, over_state, with_references
+from shardwise.ir.references import (
+    Reference,
+    TracedArguments,
+    closed_over,
+    over_references,
+    over_state,
+    with_references,
+)
 from shardwise.ops.control.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
 from shardwise.ops.control.control_keys import cond_keys
 from shardwise.ops.control.narrow import narrow_cond
@@ -227,7 +234,7 @@ def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
 def _branch(
     index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
 ) -> Any:
-    closed = closed_over(operands)
+    closed = closed_over(operands, TracedArguments(functions[0], "cond", operands))
     if closed is not None:
         operands, rebuilt = closed
         functions = [over_references(f, rebuilt) for f in functions]

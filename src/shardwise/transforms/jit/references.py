@@ -18,7 +18,15 @@ from shardwise.base.treeclass import register_pytree_with_keys
 from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, is_eager
-from shardwise.ir.references import Reference, check_distinct, closed_views, holding, is_reference, opened
+from shardwise.ir.references import (
+    Reference,
+    TracedArguments,
+    check_distinct,
+    closed_views,
+    holding,
+    is_reference,
+    opened,
+)
 from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
 from shardwise.transforms.tracing import ArgSelection, from_beginning
@@ -54,11 +62,16 @@ register_pytree_with_keys(
 
 
 def passed(
-    args: Sequence[Any], dynamic: Sequence[int], kwargs: dict[str, Any], closed: Sequence[Reference] = ()
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    dynamic: Sequence[int],
+    kwargs: dict[str, Any],
+    closed: Sequence[Reference] = (),
 ) -> tuple[list[Any], dict[str, Any], list[Reference]]:
     """The arguments with each reference's array in its place, and the references.
 
     Args:
+        fun: the function, for errors.
         args: all arguments by position.
         dynamic: the positions of arguments that may hold references.
         kwargs: arguments by name, which may hold references.
@@ -69,7 +82,7 @@ def passed(
     """
     trees = opened(([args[i] for i in dynamic], kwargs))
     found = [x for x in tree_leaves(trees) if is_reference(x)]
-    check_distinct([*closed, *found])
+    check_distinct(found, closed, TracedArguments(fun, "jit", args, kwargs))
     eager = is_eager()
 
     def value_of(x: Any) -> Any:
@@ -174,7 +187,7 @@ class OverValues:
         """The compiled function of values, its arguments by position and by name, and the references."""
         chosen, outs = self._options.args, self._options.out_shardings
         named = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
-        positional, keywords, references = passed(args, dynamic, named, closed)
+        positional, keywords, references = passed(self._fun, args, dynamic, named, closed)
         donated = {*from_beginning(chosen.donate_nums, len(args)), *held_wholly(args, static)}
         if closed:
             eager = is_eager()

@@ -35,7 +35,7 @@ def check_output(leaf: Any, name: str, path: Any) -> None:
     """Raise TypeError for a result that is no array."""
 
     if shows_reference(leaf):
-        raise root_of(leaf).returned_from(name, keystr(path))
+        raise root_of(leaf).returned_from(name, "jit", keystr(path))
     try:
         as_result(leaf)
     except (TypeError, InvalidInputException):
