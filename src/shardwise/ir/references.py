@@ -292,6 +292,30 @@ def holding(references: Sequence[Reference], values: Sequence[Array]) -> Generat
             r.exchange(v)
 
 
+class Standing:
+    """References that others stand for while a function is traced: what is written to those is written to these, and nothing else."""
+
+    __slots__ = ("_references", "_written")
+
+    def __init__(self, references: Sequence[Reference]) -> None:
+        self._references = references
+        self._written: set[int] = set()
+
+    def run(self, own: Sequence[Reference], call: Callable[[], Any]) -> tuple[list[Array], Any]:
+        """The last arrays of `own`, which stand for the references, and the result of a call that may write them."""
+        first = [r.held() for r in own]
+        result = call()
+        last = [r.held() for r in own]
+        self._written.update(i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a is not b)
+        return last, result
+
+    def store(self, last: Sequence[Array]) -> None:
+        """Hold what `run` gave. What transforms make of the arrays of others is no write."""
+        for i, (reference, value) in enumerate(zip(self._references, last, strict=True)):
+            if i in self._written:
+                reference.store(value)
+
+
 def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Callable[..., Any]:
     """``fun(*args)`` as a function of the references' arrays, too: ``(arrays, *args) -> (last arrays, result)``."""
 

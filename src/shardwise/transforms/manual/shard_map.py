@@ -29,6 +29,7 @@ from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
 from shardwise.ir.references import (
     Reference,
+    Standing,
     View,
     check_distinct,
     closed_views,
@@ -179,6 +180,7 @@ class ShardMap:
         """The call with references among the arguments: the body gets references to the devices' parts."""
         references = [x for x in leaves if is_reference(x)]
         check_distinct(references)
+        standing = Standing(references)
         arrays = tree_unflatten(in_tree, [x.held() if is_reference(x) else x for x in leaves])
         mesh = self.resolve_mesh()
         manual = self.manual if self.manual is not None else frozenset(mesh.axis_names)
@@ -194,12 +196,11 @@ class ShardMap:
                 x.another(as_array(part)) if is_reference(x) else part
                 for x, part in zip(leaves, tree_flatten(blocks)[0], strict=True)
             ]
-            result = self.fun(*tree_unflatten(in_tree, parts))
-            return [part.held() for part in parts if is_reference(part)], result
+            own = [part for part in parts if is_reference(part)]
+            return standing.run(own, lambda: self.fun(*tree_unflatten(in_tree, parts)))
 
         last, result = replace(self, fun=body, out_specs=(kept, self.out_specs))(*arrays)
-        for r, value in zip(references, last, strict=True):
-            r.store(value)
+        standing.store(last)
         return result
 
     def _call(self, args: tuple[Any, ...], leaves: list[Any], in_tree: Any, mesh: Any, manual: frozenset[str]) -> Any:
