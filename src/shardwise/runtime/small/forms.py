@@ -16,7 +16,7 @@ from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
 from shardwise.runtime.small.code import Value
-from shardwise.runtime.small.in_place import carry_updates
+from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import axes_reduced
 
 if TYPE_CHECKING:
@@ -98,11 +98,19 @@ def _turns(eqn: Equation) -> bool:
 def _region_fits(eqn: Equation, devices: int) -> bool:
     region = region_of(eqn)
     if isinstance(region, Branches):
-        return not eqn.inputs[0].aval.vma and all(_body_fits(p, devices) for p in region.programs)
+        return not eqn.inputs[0].aval.vma and _branches_fit(region, eqn, devices)
     assert region is not None
     if region.length == 0 or (region.test is not None and region.test.out_types[0].vma):
         return False
     return _carry_fits(region, devices)
+
+
+def _branches_fit(branches: Branches, eqn: Equation, devices: int) -> bool:
+    """Whether the values of branches are small, but for those that update a large operand."""
+    large = [k for k, v in enumerate(eqn.outputs) if v.aval.size * devices > costs.SMALL_LARGEST]
+    found = [branch_updates(branches, k, devices) for k in large]
+    touched = {v for f in found if f is not None for chain in f[1] for v in chain}
+    return all(_body_fits(p, devices, touched) for p in branches.programs)
 
 
 def _carry_fits(loop: Loop, devices: int) -> bool:
