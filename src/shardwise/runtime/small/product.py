@@ -186,9 +186,10 @@ class _Tiles:
         lanes = lanes_of(dtype)
         self.width = min(n, lanes)
         # The last strip of columns ends with the row, over columns of the one before: of the widths those that do the least twice.
-        widths = range(min(4 if code.wide else 2, n // self.width), 0, -1)
-        self.vectors = min(widths, key=lambda v: -(-n // (self.width * v)) * v if v > 1 else math.inf)
         self.rows = min(_ROWS if n > self.width else 2 * _ROWS, m)
+        sums = 4 * _ROWS if code.wide else 2 * _ROWS  # so many additions are under way at once
+        widths = range(min(sums // min(self.rows, _ROWS), n // self.width), 0, -1)
+        self.vectors = min(widths, key=lambda v: -(-n // (self.width * v)) * v if v > 1 else math.inf)
 
     def write(self, loops: Shape) -> None:
         operands = self.left, self.right, self.out

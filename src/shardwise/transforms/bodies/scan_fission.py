@@ -11,7 +11,6 @@ ones gain nothing and would need more memory, so they stay as they are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
