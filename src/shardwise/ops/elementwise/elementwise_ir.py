@@ -7,11 +7,11 @@ Each is an `Emit` that the op's definition names. Plain instructions are methods
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Emit
-from shardwise.runtime.machine import Lane, Lanes, libm, libm_angles, libm_powers
+from shardwise.runtime.machine import RARE, Lane, Lanes, libm, libm_angles, libm_powers
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
@@ -136,25 +136,36 @@ def divided_parts(w: Lanes, a: Lane, b: Lane, c: Lane, d: Lane) -> tuple[Lane, L
 def _complex_quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
     """Of complex values in float64; quotients over zero, and those that are lost as NaN, as `complex_points.divide` has them."""
     parts = (*w.parts_of(x), *w.parts_of(y))
+    real, imag = usual = divided_parts(w, *(w.convert(v, "float64") for v in parts))
+    lost = w.binary("and", w.isnan(real), w.isnan(imag))
+
+    def found() -> list[str]:
+        return [out.ref for out in _lost_quotient(w, parts, lost, usual)]
+
+    refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
+    return w.complex_of(*[w.convert(Lane(ref, "float64"), "float32") for ref in refs])
+
+
+def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
+    """The parts of a `quotient` that are `lost` as NaN: over zero, of infinite values, or over infinite ones."""
     infinite = [w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in parts]
     finite = [_is_finite(w, v) for v in parts]
     a, b, c, d = (w.convert(v, "float64") for v in parts)
     zero, one, inf = (w.like(v, a) for v in (0, 1, math.inf))
-    real, imag = divided_parts(w, a, b, c, d)
     nothing = w.binary("and", w.compare("eq", c, zero), w.compare("eq", d, zero))
     limit = w.copysign(inf, c)
-    real, imag = w.select(nothing, w.mul(limit, a), real), w.select(nothing, w.mul(limit, b), imag)
+    real, imag = (w.select(nothing, w.mul(limit, v), old) for v, old in zip((a, b), quotient, strict=True))
+    lost = w.binary("and", lost, w.binary("and", w.isnan(real), w.isnan(imag)))
     of = w.binary("and", w.binary("or", *infinite[:2]), w.binary("and", *finite[2:]))
     by = w.binary("and", w.binary("or", *infinite[2:]), w.binary("and", *finite[:2]))
-    lost = w.binary("and", w.binary("and", w.isnan(real), w.isnan(imag)), w.binary("or", of, by))
+    lost = w.binary("and", lost, w.binary("or", of, by))
     a, b, c, d = (
-        w.select(w.binary("and", lost, where), w.copysign(w.select(at, one, zero), v), v)
+        w.select(where, w.copysign(w.select(at, one, zero), v), v)
         for v, at, where in zip((a, b, c, d), infinite, (of, of, by, by), strict=True)
     )
     factor = w.select(of, inf, zero)
     real = w.select(lost, w.mul(factor, w.add(w.mul(a, c), w.mul(b, d))), real)
-    imag = w.select(lost, w.mul(factor, w.sub(w.mul(b, c), w.mul(a, d))), imag)
-    return w.complex_of(w.convert(real, "float32"), w.convert(imag, "float32"))
+    return real, w.select(lost, w.mul(factor, w.sub(w.mul(b, c), w.mul(a, d))), imag)
 
 
 # -- whole numbers ---------------------------------------------------------------------------------------------------
