@@ -27,7 +27,9 @@ from shardwise.runtime.plan import kernel_of
 def simplify(program: Program, devices: int = 1) -> Program:
     """The same program for so many devices simplified, loop bodies and branches included."""
     live = LiveResults()
-    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(known_scalars(simplified.inside(p)), devices))))
+    simplified = ProgramMap(
+        lambda p: live(common_subexpressions(cheaper_forms(known_scalars(simplified.inside(p)), devices)))
+    )
     return simplified.of(program)
 
 
