@@ -149,15 +149,15 @@ def _complex_quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
 def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
     """The parts of a `quotient` that are `lost` as NaN: over zero, of infinite values, or over infinite ones."""
     infinite = [w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in parts]
-    finite = [_is_finite(w, v) for v in parts]
+    far, away = (w.binary("or", x, y) for x, y in (infinite[:2], infinite[2:]))
+    given, over = (w.binary("and", _is_finite(w, x), _is_finite(w, y)) for x, y in (parts[:2], parts[2:]))
     a, b, c, d = (w.convert(v, "float64") for v in parts)
     zero, one, inf = (w.like(v, a) for v in (0, 1, math.inf))
     nothing = w.binary("and", w.compare("eq", c, zero), w.compare("eq", d, zero))
     limit = w.copysign(inf, c)
     real, imag = (w.select(nothing, w.mul(limit, v), old) for v, old in zip((a, b), quotient, strict=True))
     lost = w.binary("and", lost, w.binary("and", w.isnan(real), w.isnan(imag)))
-    of = w.binary("and", w.binary("or", *infinite[:2]), w.binary("and", *finite[2:]))
-    by = w.binary("and", w.binary("or", *infinite[2:]), w.binary("and", *finite[:2]))
+    of, by = w.binary("and", far, over), w.binary("and", away, given)
     lost = w.binary("and", lost, w.binary("or", of, by))
     a, b, c, d = (
         w.select(where, w.copysign(w.select(at, one, zero), v), v)

@@ -48,10 +48,10 @@ def mapped_rows(
     loops = np.broadcast_shapes(shape[:lead], index_shape[:lead]) + index_shape[lead:]
     places, rest = loops + inner, prod(core[last + 1 :])
     rows = prod(shape[: lead + last + 1])
-    dtype = np.dtype(np.int32) if wrap is None else np.result_type(np.int32, *(starts[d].dtype for d in indexed))
+    dtype = np.result_type(np.int32, *(() if wrap is None else (starts[d].dtype for d in indexed)))
     if wrap is None and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
         return None
-    if prod(places) * width * rest < FEWEST or dtype not in (np.int32, np.int64) or rows >= 1 << 31:
+    if prod(places) * width * rest < FEWEST or dtype.name not in ("int32", "int64") or rows >= 1 << 31:
         return None
     steps = tuple(prod(shape[a + 1 : lead + last + 1]) for a in range(lead + last + 1))
     columns = [

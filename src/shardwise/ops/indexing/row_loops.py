@@ -190,8 +190,8 @@ def _taker(
     run: int,
     threads: int,
 ) -> tuple[Call, Block]:
-    """The call that takes `count` runs of rows of a table of that shape, on the addresses of the table, the result, a row of fill values, which
-    comes along, and the columns.
+    """The call that takes `count` times `run` rows of a table of that shape, on the addresses of the table, the result, as many fill
+    values, which come along, and the columns.
     """
     places, (size, columns), raw = Places.like(count, apart, number, grid), shape, np.dtype(_BY_SIZE[dtype.itemsize])
     form = places.form(wrap, fill is None)
