@@ -34,7 +34,7 @@ def test_slices_and_pads_on_every_layout():
         st.sampled_from([P("x"), P("y", "x"), P(("x", "y")), P(None, "y")]),
         st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(1, 4)),
         st.tuples(st.integers(-3, 5), st.integers(-3, 5), st.integers(0, 3)),
-        st.sampled_from(["slice", "pad", "both", "after a slice"]),
+        st.sampled_from(["slice", "pad", "both", "after a slice", "merged"]),
     )
     def check(spec, cut, config, kind):
         start, end, step = cut
@@ -50,12 +50,21 @@ def test_slices_and_pads_on_every_layout():
             "pad": lambda v: padded(2 * v),
             "both": lambda v: padded(sliced(v) + 1),
             "after a slice": lambda v: padded(v[1:]),
+            "merged": lambda v: (2 * sliced(v)).reshape(-1),
         }[kind]
         weighted = sw.grad(lambda v: (f(v) ** 2).sum())
         for run in (sw.jit(f), sw.jit(weighted)):
             np.testing.assert_array_equal(np.asarray(run(split(X, spec))), np.asarray(run(X)))
 
     check()
+
+
+@pytest.mark.parametrize(
+    "cut", [(slice(9, 14, 2), slice(1, 5, 3)), (slice(0, 48, 5), slice(None)), (slice(3, 40, 2), slice(0, 8, 2))]
+)
+def test_slices_of_both_dims_at_once(cut):
+    f = sw.jit(lambda v: v[cut] + 1)
+    np.testing.assert_array_equal(np.asarray(f(split(X, P("x", "y")))), X[cut] + 1)
 
 
 @pytest.mark.parametrize(

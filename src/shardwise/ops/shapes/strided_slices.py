@@ -47,7 +47,8 @@ def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
             whole_starts[d], whole_limits[d], whole_steps[d], whole_shape[d] = starts[d], limits[d], step, size[d]
             starts[d], limits[d], steps[d] = 0, size[d], 1
     whole = Var(x.aval.update(shape=tuple(whole_shape)))
-    region = region.placing({whole: tuple(axes)})
+    placed = [a if n % k == 0 else () for a, n, k in zip(axes, whole_shape, ways, strict=True)]
+    region = region.placing({whole: tuple(placed)})
     region.generic(Equation(eqn.op, (x,), (whole,), _cut(whole_starts, whole_limits, whole_steps), eqn.source))
     region.usual(Equation(eqn.op, (whole,), (out,), _cut(starts, limits, steps), eqn.source))
 
