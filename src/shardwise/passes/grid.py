@@ -40,7 +40,8 @@ class Grid:
     @cached_property
     def crowding(self) -> Crowding | None:
         """How much longer a byte of an all-to-all takes than one of a gather, by its axes; None: as long."""
-        return self.devices[0].client.crowding(tuple(self.axis_sizes.items()))
+        crowding = self.devices[0].client.crowding
+        return None if crowding is None else crowding(tuple(self.axis_sizes.items()))
 
     def axes_of(self, names: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, Axes]:
         """The grid axes for each axis of a mesh of the computation."""

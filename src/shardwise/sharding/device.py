@@ -212,6 +212,8 @@ class Client:
     platform_version = "shardwise"
     runtime_type = "shardwise"
     stands_for_all = False  # whether this process represents all processes (a planned run)
+    # From the sizes of a mesh's axes to how crowded links are in an all-to-all there; None where nothing is known of links.
+    crowding: Callable[[tuple[tuple[str, int], ...]], Crowding | None] | None = None
 
     def __init__(self, topology: Topology):
         counts = topology.counts()
@@ -235,11 +237,6 @@ class Client:
     def host(self) -> Client:
         """The backend of this machine's own devices."""
         return self
-
-    def crowding(self, sizes: tuple[tuple[str, int], ...]) -> Crowding | None:
-        """For a mesh of such axes over the devices, how crowded links are in an all-to-all; None: as in a gather."""
-        del sizes
-        return None
 
     def memory_kinds(self) -> tuple[str, ...]:
         """The kinds of memory that the devices address, the default one first."""

@@ -6,6 +6,7 @@ In: a planner's description of the machine's devices. Out: a `PlannedClient`, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from shardwise.sharding.device import Client, Crowding, Device, Topology
@@ -122,8 +123,8 @@ class PlannedClient(Client):
         own = len(ids) // processes
         self._devices = tuple([PlannedDevice(id, *divmod(i, own), self) for i, id in enumerate(ids)])
         self._starts = tuple(range(0, len(ids) + 1, own))
-        self._crowded = crowded
-        self._crowding: dict[tuple[tuple[str, int], ...], Crowding | None] = {}
+        if crowded is not None:
+            self.crowding = cache(lambda sizes: crowded(dict(sizes)))
         self.topology = Topology(0, processes, (own,) * processes)
 
     @property
@@ -132,11 +133,6 @@ class PlannedClient(Client):
         if self._host is None:
             self._host = Client(Topology())
         return self._host
-
-    def crowding(self, sizes: tuple[tuple[str, int], ...]) -> Crowding | None:
-        if sizes not in self._crowding:
-            self._crowding[sizes] = None if self._crowded is None else self._crowded(dict(sizes))
-        return self._crowding[sizes]
 
     def memory_kinds(self) -> tuple[str, ...]:
         return _MEMORY_KINDS
