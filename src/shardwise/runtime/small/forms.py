@@ -16,6 +16,7 @@ from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
 from shardwise.runtime.small.code import Value
+from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import axes_reduced
 
@@ -117,10 +118,17 @@ def _carry_fits(loop: Loop, devices: int) -> bool:
     """Whether the carries are small."""
     body, first = loop.body, loop.num_consts
     touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
+    largest = costs.SMALL_LARGEST_IN_LIGHT_LOOPS if _is_light(loop, devices) else costs.SMALL_LARGEST_IN_LOOPS
     for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
-        if v.aval.size * devices > costs.SMALL_LARGEST_IN_LOOPS and v not in touched:
+        if v.aval.size * devices > largest and v not in touched:
             return False
-    return all(_body_fits(p, devices, touched, costs.SMALL_LARGEST_IN_LOOPS) for p in loop.programs)
+    return all(_body_fits(p, devices, touched, largest) for p in loop.programs)
+
+
+def _is_light(loop: Loop, devices: int) -> bool:
+    """Whether a round has few additions, and no loop inside."""
+    inside = any(isinstance(region_of(e), Loop) for p in loop.programs for e in p.equations)
+    return not inside and sum(map(small_cost, loop.programs)) * devices <= costs.SMALL_LIGHT
 
 
 def _body_fits(

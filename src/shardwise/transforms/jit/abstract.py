@@ -54,7 +54,11 @@ def abstract_leaf(x: Any) -> Any:
         return x
     else:
         sharding = getattr(x, "sharding", None)
-        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding if isinstance(sharding, Sharding) else None)
+        if not isinstance(sharding, Sharding) or (
+            is_abstract(sharding) and sharding.mesh.empty
+        ):  # as types without a mesh have
+            sharding = None
+        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=getattr(x, "weak_type", False))
     sharding = struct.sharding
     if sharding is not None:
         sharding.check_compatible_aval(struct.shape)
