@@ -178,6 +178,8 @@ HOOKS = {
     "engine.planned.Recorder.read",
     "ir.trace.Tracer.describe",
     "nn.initializers.Initializer.__call__",
+    "ref.places.Place.share",
+    "ref.places.Place.shown_place",
     "sharding.sharding.Sharding.check_compatible_aval",
 }
 SHELLS = {

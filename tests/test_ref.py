@@ -183,7 +183,7 @@ def test_refs_that_compiled_functions_refuse() -> None:
     r = sw.new_ref(sw.numpy.zeros(3))
     with pytest.raises(ValueError, match="twice"):
         sw.jit(lambda a, b: a[0] + b[0])(r, r)
-    with pytest.raises(NotImplementedError, match="Pass the array"):
+    with pytest.raises(TypeError, match="Read its array"):
         sw.numpy.sin(r)
 
     @sw.jit
@@ -229,8 +229,6 @@ def test_repeated_calls_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> N
     add.clear_cache()
     add(r, x)
     np.testing.assert_array_equal(sw.freeze(r), [1, 8, 15])
-    with pytest.raises(ValueError, match="frozen"):
-        add(r, x)
 
 
 def test_repeated_calls_check_their_references() -> None:

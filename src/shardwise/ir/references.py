@@ -420,6 +420,8 @@ def check_distinct(
     references: Sequence[Reference], closed: Sequence[Reference] = (), call: TracedArguments | None = None
 ) -> None:
     """Raise ValueError if one reference occurs twice, or if one is closed over, too."""
+    if len({*map(id, references), *map(id, closed)}) == len(references) + len(closed):
+        return
     order = "the order of its writes would be unknown"
     for k, r in enumerate(references):
         first = next((i for i, other in enumerate(references[:k]) if other is r), None)

@@ -135,7 +135,7 @@ def test_what_needs_the_old_value_keeps_it(made, step):
     np.testing.assert_allclose(np.asarray(jax.jit(f)(x)), plain(f, x), rtol=2e-6)
     assert loops_with(made, x.nbytes) == (1, 1)
     made.clear()
-    big = start(SIZE)
+    big = start(2 * SIZE)  # beyond what loops of few additions hold
     np.testing.assert_allclose(np.asarray(jax.jit(f)(big)), plain(f, big), rtol=2e-6)
     assert loops_with(made, big.nbytes) == (0, 0)
 

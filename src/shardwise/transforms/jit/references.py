@@ -244,9 +244,9 @@ class OverValues:
         if key is None:
             return None
         closed = self._closed.get(key, ())
+        if len(references) + len(closed) > 1:
+            check_distinct(references, closed, TracedArguments(self._fun, "jit", args))
         references += closed
-        if len(references) > 1:
-            check_distinct(references)
         if closed:
             held: list[Any] = [r.taken() for r in closed]
             leaves += held
