@@ -468,6 +468,22 @@ def test_products_in_a_loop(m, n, k):
     agree(f, h, w, v, tolerance=1e-4)  # each of four steps magnifies the rounding of the one before up to tenfold
 
 
+# Rows of several vectors, with and without a rest; and one of columns, whose matrix is copied turned before the loop.
+@pytest.mark.parametrize("n, k", [(1, 515), (3, 128), (9, 1001), (150, 40)])
+def test_matrices_times_vectors_in_a_loop(n, k):
+    rng = np.random.default_rng(0)
+    w, v = (jnp.asarray(rng.normal(size=s).astype(f32) / k**0.5) for s in ((n, k), (k,)))
+
+    def f(w, v):
+        def step(v, i):
+            out = w @ v
+            return jnp.tanh(v + out @ w), (out, jnp.vdot(v, v), jnp.stack([v, v * 2]) @ v)
+
+        return lax.scan(step, v, None, length=3)
+
+    agree(f, w, v)
+
+
 @pytest.mark.parametrize("length", [1, 2])
 def test_copies_for_products_are_made_before_the_loop_around_them(length):
     def f(w, h):
