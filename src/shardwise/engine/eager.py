@@ -71,8 +71,11 @@ class EagerTrace(Trace):
             key = executable = None
             operands = ()
         if executable is None:
-            trace = next((a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed), None)
-            if trace is not None:  # within ensure_compile_time_eval: ops on tracers are still traced
+            traces = [a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed]
+            if (
+                traces
+            ):  # within ensure_compile_time_eval: ops on tracers are still traced, by the innermost of their traces
+                trace = max(traces, key=lambda trace: trace.number)
                 with tracing(trace):
                     return trace.process(op, args, params)
             executable = self._compile(op, args, params)

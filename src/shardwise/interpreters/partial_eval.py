@@ -22,6 +22,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir import Program as _Program
+from shardwise.ir import ProgramTracer as DynamicJaxprTracer
 from shardwise.ir import (
     Trace as _Trace,
 )
@@ -30,7 +31,7 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.passes import LiveResults
 from shardwise.transforms.programs.jaxpr_views import Jaxpr
 
-__all__ = ["PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
+__all__ = ["DynamicJaxprTracer", "PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
 
 
 class PartialVal(tuple[ShapedArray | None, Any]):

@@ -48,6 +48,7 @@ from shardwise.ir.region import rounds_of as rounds_of
 from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.sources import Replay as Replay
 from shardwise.ir.trace import ProgramTrace as ProgramTrace
+from shardwise.ir.trace import ProgramTracer as ProgramTracer
 from shardwise.ir.trace import ShownTrace as ShownTrace
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer

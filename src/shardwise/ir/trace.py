@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -38,15 +39,18 @@ from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array, Literal, check_index, check_scalar, check_truth
 from shardwise.sharding.context import tracing as inside_trace
 
+_numbers = itertools.count()
+
 
 class Trace:
     """Interprets op calls; subclasses are final. Those of libraries say by `process_primitive` what becomes of calls of primitives."""
 
-    __slots__ = ("__weakref__", "closed")
+    __slots__ = ("__weakref__", "closed", "number")
     is_linear = False  # whether it records only what touches its inputs
 
     def __init__(self) -> None:
         self.closed = False
+        self.number = next(_numbers)  # inner traces have larger ones
 
     @property
     def main(self) -> Trace:

@@ -267,6 +267,8 @@ def _operand_value(values: Any, x: Array) -> Any:
     """The values to write into `x`; sequences become arrays."""
     if isinstance(values, (list, tuple, range)):
         return asarray(values)
+    if type(values) is bool and np.issubdtype(x.dtype, np.integer):
+        values = int(values)  # which meets integers under strict promotion, too
     return checked_value(".at[...]", wide_int(values, x.dtype))
 
 

@@ -28,7 +28,7 @@ from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
-from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
+from shardwise.ops.elementwise.casts import convert, copy_p, refuse_complex_scalar
 from shardwise.ops.rules.convert import own_array, plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
@@ -463,7 +463,7 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     if not weak:
         refuse_complex_scalar(f"jnp.{name}", fill, wanted)
     number = value(name, wide_int(fill, wanted), 1)
-    number = literal(number.value, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
+    number = convert(number, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
     if isinstance(number, Array) and number.ndim:
         return place_created(broadcast_to_shape(number, sizes), device)
     if out_sharding is not None:
