@@ -68,7 +68,7 @@ class Trace:
         )
 
     def constant(self, value: Array | Literal) -> Array:
-        """A value known now as one of the functions that this trace interprets: an array that a program is recorded with, or `value`."""
+        """A value known now as one of the function that runs: in a program that is recorded an array of it, else `value`."""
         parent = getattr(self, "parent", None)
         return (_EAGER[0] if parent is None else parent).constant(value)
 
@@ -274,7 +274,7 @@ def bind(op: Op, /, *args: Any, **params: Any) -> Any:
 
 def in_trace(value: Array | Literal) -> Array:
     """A value known now as one of the function that runs: within a traced one an array of its program, else the value itself."""
-    return value if isinstance(value, Tracer) else _state.trace.constant(value)
+    return _state.trace.constant(value)
 
 
 def as_literal(value: Any) -> Any:
@@ -398,8 +398,8 @@ class ProgramTrace(Trace):
         return var
 
     def constant(self, value: Array | Literal) -> Array:
-        """A value known now as one of the program, which has no equation for it."""
-        return ProgramTracer(self, self.atom(value))
+        """A value known now as one of the program, which has no equation for it; traced values are unchanged."""
+        return value if isinstance(value, Tracer) else ProgramTracer(self, self.atom(value))
 
     def captured_type(self, x: Any) -> ShapedArray:
         """The type under which a value from outside enters."""

@@ -173,7 +173,7 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
     kinds = {type(leaf) for leaf in leaves}
     if type(None) in kinds:
         raise ValueError("None is not a valid value for jnp.array")
-    if any(map(_is_array, leaves)):
+    if _hold_arrays(kinds):
         dtype = wanted if wanted is not None else lattice_result_type(*leaves)[0]
         return _stacked(x, dtype)
     if wanted is None:
@@ -190,8 +190,9 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
     return _host(np.array(x), wanted)
 
 
-def _is_array(x: Any) -> bool:
-    return isinstance(x, Array) or hasattr(type(x), "__jax_array__")
+def _hold_arrays(kinds: set[type]) -> bool:
+    """Whether there are arrays among items of these types."""
+    return any(issubclass(kind, Array) or hasattr(kind, "__jax_array__") for kind in kinds)
 
 
 def _collect(x: Any, leaves: list[Any]) -> None:
@@ -207,7 +208,7 @@ def _stacked(x: Any, dtype: Any) -> Array:
     if isinstance(x, list | tuple):
         leaves: list[Any] = []
         _collect(x, leaves)
-        if not any(map(_is_array, leaves)):
+        if not _hold_arrays({*map(type, leaves)}):
             return _from_sequence(x, dtype)
         rows = [_stacked(item, dtype) for item in x]
         shapes = {row.shape for row in rows}

@@ -19,6 +19,7 @@ from shardwise.ir import (
     Program,
     ProgramTrace,
     ShapedArray,
+    Tracer,
     bind,
     eagerly,
     eval_program,
@@ -95,7 +96,7 @@ class BlockTrace(ProgramTrace):
 
     def constant(self, value: Array | Literal) -> Array:
         """A value known now as one of the body."""
-        return BlockTracer(self, self.atom(value))
+        return value if isinstance(value, Tracer) else BlockTracer(self, self.atom(value))
 
     def agreed(self, x: ProgramTracer) -> np.ndarray[Any, Any] | None:
         """The value that all devices share; None if their values may differ or the body has ended."""
