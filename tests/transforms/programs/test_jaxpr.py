@@ -344,8 +344,12 @@ def test_what_a_primitive_lacks_is_named() -> None:
     bare.def_abstract_eval(lambda x: x)
     with pytest.raises(NotImplementedError, match="MLIR translation rule for primitive 'bare' not found"):
         sw.jit(bare.bind)(1.0)
+    mlir.register_lowering(
+        bare, lambda ctx, x: [x]
+    )  # writes MLIR: traces take the primitive, compiled programs refuse it
+    assert "bare" in str(sw.make_jaxpr(bare.bind)(1.0))
     with pytest.raises(NotImplementedError, match="lower_fun"):
-        mlir.register_lowering(bare, lambda ctx, x: [x])
+        sw.jit(bare.bind)(1.0)
     with pytest.raises(TypeError, match="custom_jvp"):
         ad.primitive_jvps[lax.sin_p] = lambda *_: None
     bare.def_impl(lambda x: np.asarray(x) + 1)  # no lowering: called back

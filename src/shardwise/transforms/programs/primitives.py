@@ -166,8 +166,8 @@ class Primitive:
             return self._traced(self.lowering, types, params)
         if self.impl is None:
             raise NotImplementedError(
-                f"MLIR translation rule for primitive '{self.name}' not found for platform cpu; register mlir.lower_fun(function) with "
-                "mlir.register_lowering."
+                f"MLIR translation rule for primitive '{self.name}' not found for platform cpu. Rules that write MLIR are not called, "
+                "since programs here are not made of it; give the primitive an impl, or register mlir.lower_fun(function)."
             )
         if self.own_op().effects:  # tracing would run the effect once only
             return self._traced(self._called_back, types, params)
@@ -422,16 +422,11 @@ def register_lowering(
     """Set the function that compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
     `cacheable` say.
 
-    A rule that writes MLIR is ignored if the primitive has an `impl`, and refused otherwise.
+    A rule that writes MLIR is not called: compiled programs run the primitive's `impl`, and refuse one that has none.
     """
     del inline, cacheable
-    if platform not in (None, "cpu") or (prim.impl is not None and not isinstance(rule, LowerFun)):
+    if platform not in (None, "cpu") or not isinstance(rule, LowerFun):
         return rule
-    if not isinstance(rule, LowerFun):
-        raise NotImplementedError(
-            "lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "
-            "multiple_results=...) instead."
-        )
     prim.check_new("register_lowering")
     prim.lowering = rule
     return rule
