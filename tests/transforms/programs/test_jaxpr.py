@@ -335,6 +335,15 @@ def test_a_new_primitive() -> None:
     assert "multiply_add a a a" in str(sw.make_jaxpr(lambda x: f(x, x, x))(1.0))
 
 
+def test_windows_are_bound_with_the_params_of_jax() -> None:
+    x = np.arange(4.0, dtype="float32")
+
+    def both(x: object) -> object:
+        return lax.dynamic_update_slice_p.bind(x, lax.dynamic_slice_p.bind(x, 9, slice_sizes=(2,)), 0)
+
+    assert both(x).tolist() == sw.jit(both)(x).tolist() == [2.0, 3.0, 2.0, 3.0]  # type: ignore[attr-defined]
+
+
 def test_what_a_primitive_lacks_is_named() -> None:
     bare = Primitive("bare")
     with pytest.raises(NotImplementedError, match="Evaluation rule for 'bare' not implemented"):

@@ -131,7 +131,7 @@ class Primitive:
         op = self.own_op()
         values = [as_value(a) for a in args]
         if self.is_ours:
-            params = own_params(op, params)
+            params = own_params(op, params, len(values))
         if self.is_ours or not is_eager() or any(isinstance(v, Tracer) for v in values):
             return bind(op, *values, **params)
         if self.impl is None:
@@ -489,10 +489,11 @@ def named_primitive(name: str) -> Primitive | None:
     return primitive_of(op, jax_name(op) if op.shown.name_of is None else stem)
 
 
-def own_params(op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
+def own_params(op: Op, params: Mapping[str, Any], operands: int) -> dict[str, Any]:
     """The op's params from those that an equation shows: copies of these have the names that it shows, and ClosedJaxprs."""
     ours = {theirs: name for name, theirs in op.shown.renamed.items()}
-    return {**op.shown.absent, **{ours.get(name, name): as_program(value) for name, value in params.items()}}
+    absent = {name: value(operands) if callable(value) else value for name, value in op.shown.absent.items()}
+    return {**absent, **{ours.get(name, name): as_program(value) for name, value in params.items()}}
 
 
 def as_program(value: Any) -> Any:
