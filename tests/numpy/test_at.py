@@ -190,6 +190,9 @@ def test_values_of_other_kinds():
     np.testing.assert_array_equal(at(x)[0].set([1, 2, 3, 4]), np.concatenate([[[1, 2, 3, 4]], X[1:]]))
     got = shardwise.jit(lambda x, a: at(x)[0].set([a, a, a, a]))(X, np.float32(3))
     assert np.asarray(got)[0].tolist() == [3, 3, 3, 3]
+    np.testing.assert_array_equal(at(x)[0].set(range(4)), np.concatenate([[[0, 1, 2, 3]], X[1:]]))
+    got = shardwise.jit(lambda x, a: at(x)[:2, :2].set([[a, 1], [2, 3]]))(X, np.float32(3))
+    assert np.asarray(got)[:2, :2].tolist() == [[3, 1], [2, 3]]
     np.testing.assert_array_equal(at(x)[...].set(3), np.full((3, 4), 3, np.float32))
     np.testing.assert_array_equal(at(x)[True].set(1.0), np.ones((3, 4)))
     np.testing.assert_array_equal(at(x)[np.asarray(X) > 3].set(0.0), np.where(X > 3, 0, X))

@@ -41,7 +41,7 @@ jnp.choose(i, [v, f], mode="clip")
 jnp.choose(-i, [v, w, i], mode="wrap")
 jnp.choose(i % 2, m[:2], mode="clip")
 jnp.choose(n % 2, [v, m], mode="wrap")
-jnp.choose(k, [m, n, m, m + 1])
+jnp.choose(k, [m, n, m, m + 1])  # static
 jnp.piecewise(v, [v < 0, v > 1], [1, lambda x: x * 2])
 jnp.piecewise(v, [v < 0, v > 1], [1, lambda x: x * 2, lambda x: -x])
 jnp.piecewise(i, [i > 2], [lambda x: x / 2, lambda x: -x])

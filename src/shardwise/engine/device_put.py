@@ -17,7 +17,7 @@ from shardwise.base.config import context_token
 from shardwise.base.dtypes import is_key_dtype
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_array, host_values, nothing
+from shardwise.engine.array import ArrayImpl, host_array, host_values, new_array, nothing
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_explicit_move
@@ -26,7 +26,7 @@ from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.engine.transfer import source_of, transferred
-from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
+from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, in_trace, is_eager
 from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.copies import copied
@@ -212,7 +212,7 @@ def _flags(given: Any, x: Any, tree: Any) -> list[Any]:
 
 def _leaf(x: Any) -> Array | Literal | Any:
     if isinstance(x, np.ndarray):
-        return host_array(x, explicit=True)
+        return new_array(x, explicit=True)
     try:
         return as_value(x)
     except TypeError:
@@ -307,7 +307,7 @@ def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
 
 def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:
     if target is None:
-        return as_array(x)
+        return in_trace(x)
     if isinstance(target, NamedSharding) and target.mesh.explicit_axes:
         return bind(reshard_op, x, sharding=abstract(target), concrete=target)
     return bind(

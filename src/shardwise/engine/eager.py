@@ -9,12 +9,13 @@ from typing import Any
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
-from shardwise.engine.array import ArrayImpl
+from shardwise.engine.array import ArrayImpl, from_literal
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_moves
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import (
+    Array,
     Equation,
     Literal,
     Program,
@@ -84,6 +85,10 @@ class EagerTrace(Trace):
                 _cache[key] = executable
         out = executable.call(args)
         return out if op.multiple_results else out[0]
+
+    def constant(self, value: Array | Literal) -> Array:
+        """The value itself, as an array."""
+        return from_literal(value) if isinstance(value, Literal) else value
 
     def _compile(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Executable:
         sigs = []

@@ -23,6 +23,9 @@ from shardwise.ir import (
 )
 from shardwise.ir import Program as _Program
 from shardwise.ir import ProgramTracer as DynamicJaxprTracer
+from shardwise.ir import (
+    Trace as _Trace,
+)
 from shardwise.ir.op import Op
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.passes import LiveResults
@@ -86,6 +89,8 @@ class PartialTrace(ProgramTrace):
             outs = super().process(op, args, params)
             known = self._known_of_loop(op, args, params, unknown, len(outs))
         return [known.get(i, out) for i, out in enumerate(outs)]
+
+    constant = _Trace.constant
 
     def _known_of_call(self, program: _Program, args: Sequence[Any], unknown: Sequence[bool]) -> dict[int, Any]:
         """By position, the results of a program that follow from known operands."""
