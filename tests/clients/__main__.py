@@ -216,7 +216,7 @@ _NOT_TRIED = (
     "  written for Python 3.12.",
     "- haliax 1.3 does not import under JAX 0.10.2; the row is of 1.4.dev453.",
     "- brainpy does not load here: saiunit, which it needs, imports primitives of sparse formats (`sparse.coo_todense_p`).",
-    "- kfac-jax loads here and was not measured.",
+    "- kfac-jax: 16 of 16 tests pass here; JAX was not measured beside it.",
     "- gpjax 1.0 fails in most tests under JAX 0.10.2 with flax 0.12.8, too. pennylane's tests are written for Python 3.12.",
     "- scikit-learn's array API tests know no JAX. jax-md and unxt need packages for their tests which were not installed.",
     "- tensorflow-probability: its tests are written for TensorFlow and rewritten for JAX when it is built; distrax and rlax use it.",
