@@ -29,6 +29,7 @@ DIFFERENT = [
     (r"(core|.*hijax)\.(AbstractValue|ShapedArray|AbstractRef): .*", "types say mesh and spec"),
     (r"extend\.core\.(Literal|Var|JaxprEqn): .*|.*partial_eval\.PartialVal: .*", _INSIDE),
     (r"interpreters\.\w+\.(JVP|Batch|DynamicJaxpr)Trac\w+: .*|extend\.linear_util\.WrappedFun: .*|seed .*partial_eval\.Jaxpr: .*", _INSIDE),
+    (r"interpreters\.mlir\.LoweringRuleContext: .*", "a name for annotations alone"),
     (r"extend\.core\.ClosedJaxpr: default of .*|api_util\.debug_info: .*|.*new_jaxpr_eqn: .*", _MORE),
     (r"extend\.core\.(find_top_trace|jaxpr_as_fun): .*|seed core\.call: .*", "its name is not that of a call by position"),
     (r"extend\.linear_util\.transformation\w*: lacks gen", "used as a decorator, as JAX's is through partial"),
@@ -112,7 +113,7 @@ NOT_BUILT = {
     "interpreters.mlir": (
         "there is no MLIR: the page of differences says so",
         """
-        ConstantHandler LoweringParameters LoweringResult LoweringRule LoweringRuleContext Mesh ModuleContext
+        ConstantHandler LoweringParameters LoweringResult LoweringRule Mesh ModuleContext
         ReplicaAxisContext SPMDAxisContext ShapePolyLoweringState ShardingContext Token TokenSet Value aval_to_ir_type
         aval_to_ir_types core_call_lowering custom_call dense_bool_array dense_bool_elements dense_int_array
         dense_int_elements dtype_to_ir_type emit_python_callback flatten_ir_types flatten_ir_values

@@ -19,7 +19,8 @@ class Shown:
     aliases     other names of the primitive, as in ``<alias>_p``.
     renamed     JAX's names of params, by ours. Programs among them are known to interpreters under these names, too.
     hidden      params that JAX does not have.
-    absent      params that JAX does not have, each with the value at which the op does what JAX's does.
+    absent      params that JAX does not have, each with the value at which the op does what JAX's does, or a function that gives it
+                for a number of operands.
     empty       params that are shown as None where the op has no value for them.
     change      ``(eqn, shown) -> shown``: further changes.
     whole       ``(params) -> shown``: all params, in place of renaming them one by one.

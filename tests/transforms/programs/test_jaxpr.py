@@ -335,6 +335,15 @@ def test_a_new_primitive() -> None:
     assert "multiply_add a a a" in str(sw.make_jaxpr(lambda x: f(x, x, x))(1.0))
 
 
+def test_windows_are_bound_with_the_params_of_jax() -> None:
+    x = np.arange(4.0, dtype="float32")
+
+    def both(x: object) -> object:
+        return lax.dynamic_update_slice_p.bind(x, lax.dynamic_slice_p.bind(x, 9, slice_sizes=(2,)), 0)
+
+    assert both(x).tolist() == sw.jit(both)(x).tolist() == [2.0, 3.0, 2.0, 3.0]  # type: ignore[attr-defined]
+
+
 def test_what_a_primitive_lacks_is_named() -> None:
     bare = Primitive("bare")
     with pytest.raises(NotImplementedError, match="Evaluation rule for 'bare' not implemented"):
@@ -344,8 +353,12 @@ def test_what_a_primitive_lacks_is_named() -> None:
     bare.def_abstract_eval(lambda x: x)
     with pytest.raises(NotImplementedError, match="MLIR translation rule for primitive 'bare' not found"):
         sw.jit(bare.bind)(1.0)
+    mlir.register_lowering(
+        bare, lambda ctx, x: [x]
+    )  # writes MLIR: traces take the primitive, compiled programs refuse it
+    assert "bare" in str(sw.make_jaxpr(bare.bind)(1.0))
     with pytest.raises(NotImplementedError, match="lower_fun"):
-        mlir.register_lowering(bare, lambda ctx, x: [x])
+        sw.jit(bare.bind)(1.0)
     with pytest.raises(TypeError, match="custom_jvp"):
         ad.primitive_jvps[lax.sin_p] = lambda *_: None
     bare.def_impl(lambda x: np.asarray(x) + 1)  # no lowering: called back

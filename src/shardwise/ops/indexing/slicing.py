@@ -159,7 +159,7 @@ dynamic_slice_p = define_op(
     explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
     keys=HANDS_ON,
     indexed=_indexed,
-    shown=Shown(change=_shown, parts=_slice_parts),
+    shown=Shown(absent={"wrap": lambda operands: (False,) * (operands - 1)}, change=_shown, parts=_slice_parts),
     extracts="window",
     partition=slice_partition,
 )
@@ -359,7 +359,11 @@ dynamic_update_slice_p = define_op(
     boxes=_update_boxes,
     keys=KeyUses({1: True}, forwards={0: 0}),
     indexed=_update_indexed,
-    shown=Shown(change=_shown, parts=_update_parts),
+    shown=Shown(
+        absent={"wrap": lambda operands: (False,) * (operands - 2), "operand_axes": None},
+        change=_shown,
+        parts=_update_parts,
+    ),
     small=SmallForm(
         later("shardwise.runtime.small", "dynamic_update"),
         _starts_fit,

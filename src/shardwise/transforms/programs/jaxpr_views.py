@@ -168,7 +168,10 @@ def new_jaxpr_eqn(
     if primitive.op is None:
         raise TypeError(f"the primitive {primitive} has no op: bind it in a traced function instead.")
     line = None if source_info is None else source_info.traceback
-    return JaxprEqn(Equation(primitive.op, tuple(invars), tuple(outvars), own_params(primitive.op, params), line))
+    operands = tuple(invars)
+    return JaxprEqn(
+        Equation(primitive.op, operands, tuple(outvars), own_params(primitive.op, params, len(operands)), line)
+    )
 
 
 class Jaxpr:

@@ -131,7 +131,7 @@ class Primitive:
         op = self.own_op()
         values = [as_value(a) for a in args]
         if self.is_ours:
-            params = own_params(op, params)
+            params = own_params(op, params, len(values))
         if self.is_ours or not is_eager() or any(isinstance(v, Tracer) for v in values):
             return bind(op, *values, **params)
         if self.impl is None:
@@ -166,8 +166,8 @@ class Primitive:
             return self._traced(self.lowering, types, params)
         if self.impl is None:
             raise NotImplementedError(
-                f"MLIR translation rule for primitive '{self.name}' not found for platform cpu; register mlir.lower_fun(function) with "
-                "mlir.register_lowering."
+                f"MLIR translation rule for primitive '{self.name}' not found for platform cpu. Rules that write MLIR are not called, "
+                "since programs here are not made of it; give the primitive an impl, or register mlir.lower_fun(function)."
             )
         if self.own_op().effects:  # tracing would run the effect once only
             return self._traced(self._called_back, types, params)
@@ -422,16 +422,11 @@ def register_lowering(
     """Set the function that compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
     `cacheable` say.
 
-    A rule that writes MLIR is ignored if the primitive has an `impl`, and refused otherwise.
+    A rule that writes MLIR is not called: compiled programs run the primitive's `impl`, and refuse one that has none.
     """
     del inline, cacheable
-    if platform not in (None, "cpu") or (prim.impl is not None and not isinstance(rule, LowerFun)):
+    if platform not in (None, "cpu") or not isinstance(rule, LowerFun):
         return rule
-    if not isinstance(rule, LowerFun):
-        raise NotImplementedError(
-            "lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "
-            "multiple_results=...) instead."
-        )
     prim.check_new("register_lowering")
     prim.lowering = rule
     return rule
@@ -494,10 +489,11 @@ def named_primitive(name: str) -> Primitive | None:
     return primitive_of(op, jax_name(op) if op.shown.name_of is None else stem)
 
 
-def own_params(op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
+def own_params(op: Op, params: Mapping[str, Any], operands: int) -> dict[str, Any]:
     """The op's params from those that an equation shows: copies of these have the names that it shows, and ClosedJaxprs."""
     ours = {theirs: name for name, theirs in op.shown.renamed.items()}
-    return {**op.shown.absent, **{ours.get(name, name): as_program(value) for name, value in params.items()}}
+    absent = {name: value(operands) if callable(value) else value for name, value in op.shown.absent.items()}
+    return {**absent, **{ours.get(name, name): as_program(value) for name, value in params.items()}}
 
 
 def as_program(value: Any) -> Any:
