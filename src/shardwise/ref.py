@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Op, ShapedArray, ShownTrace, bind, current_trace, tracing

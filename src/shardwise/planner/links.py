@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.axes import MeshPlacement, Segment
 from shardwise.planner.machine import Level
 
