@@ -232,7 +232,8 @@ def _is_plain_scalar(x: ArrayImpl, y: Any) -> bool:
 
 def _put(x: ArrayImpl, y: Any, starts: tuple[Literal, ...], sizes: tuple[int, ...]) -> Array:
     """`x` with a scalar in all of a window, as types and place are known."""
-    return composed(_window_filled, sizes, x, convert(y, x._sig.aval.dtype, y.aval.weak_type), *starts)
+    scalar: Any = convert(y, x._sig.aval.dtype, y.aval.weak_type)
+    return composed(_window_filled, sizes, x, scalar, *starts)
 
 
 def _window_filled(sizes: tuple[int, ...], x: Array, scalar: Any, *starts: Any) -> Array:
