@@ -40,14 +40,15 @@ QUICK = [
     "rings.py",
 ]
 LONG = ["any_order.py", "layouts.py", "halos.py", "along.py"]  # under 4 processes alone
+RUNS = {1: ["computations.py", "mapped.py"], 2: QUICK, 4: QUICK + LONG}
 
 
 @pytest.mark.parametrize(
     ("program", "processes"),
     [
         pytest.param(name, count, marks=[needs_mpi] if count > 1 else [])
-        for count in (1, 2, 4)
-        for name in (QUICK if count < 4 else QUICK + LONG)
+        for count, names in RUNS.items()
+        for name in names
     ],
 )
 def test_same_results(program, processes):
