@@ -187,8 +187,11 @@ def _boxes(shape: Shape, parts: Sequence[Value], places: Sequence[Kernel]) -> tu
             return None
         if any(n > 1 and s != t for n, s, t in zip(taken.shape, taken.strides, memory.strides, strict=True)):
             return None
-        first: list[int] = np.array(np.unravel_index(taken.ctypes.data - memory.ctypes.data, shape)).tolist()
-        found.append(Box(tuple(first), taken.shape, part))
+        first, start = taken.ctypes.data - memory.ctypes.data, list[int]()
+        for step in memory.strides:
+            at, first = divmod(first, step)
+            start.append(at)
+        found.append(Box(tuple(start), taken.shape, part))
     return tuple(found)
 
 
