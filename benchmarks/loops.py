@@ -160,6 +160,15 @@ def scatter_pairs(jax, jnp, np):
     return lambda: f(x, i, j, v)
 
 
+@case(REARRANGING, devices=(1, 8))
+def mapped_windows(jax, jnp, np):
+    """A window of 8 of each of 20,000 rows of 100, `dynamic_slice` under `vmap`."""
+    x, starts = rows(jax, np, normal(np, 20_000, 100)), np.random.default_rng(0).integers(0, 92, 20_000)
+    f = jax.jit(jax.vmap(lambda row, i: jax.lax.dynamic_slice(row, (i,), (8,))))
+    i = rows(jax, np, starts.astype(np.int32))
+    return lambda: f(x, i)
+
+
 @case(REARRANGING)
 def transpose(jax, jnp, np):
     """A transposed 64 MB, plus 1."""

@@ -96,6 +96,13 @@ def convolution_last(jax, jnp, np):
     return lambda: f(x, w)
 
 
+@case(PRODUCTS, devices=(1,))
+def signal_filter(jax, jnp, np):
+    """`jnp.convolve` of a signal of 100,000 with 64 taps."""
+    x, taps, f = jnp.asarray(normal(np, 100_000)), jnp.asarray(normal(np, 64)), jax.jit(jnp.convolve)
+    return lambda: f(x, taps)
+
+
 @case(PRODUCTS)
 def convolution_gradient(jax, jnp, np):
     """Its derivatives by images and kernel, with channels last."""

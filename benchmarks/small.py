@@ -214,6 +214,60 @@ def complex_mandelbrot(jax, jnp, np):
     return lambda: f(c)
 
 
+@case(LARGE, devices=(1, 8))
+def newton_fractal(jax, jnp, np):
+    """20 rounds of Newton's method for z^3 = 1 on 65,536 points in complex64, a `fori_loop`."""
+    real, imaginary = np.meshgrid(np.linspace(-2, 2, 256), np.linspace(-2, 2, 256))
+    z = rows(jax, np, (real + 1j * imaginary).astype(np.complex64))
+    f = jax.jit(lambda z: jax.lax.fori_loop(0, 20, lambda i, z: z - (z**3 - 1) / (3 * z**2), z))
+    return lambda: f(z)
+
+
+@case(FAMILY, devices=(1, 8))
+def metropolis(jax, jnp, np):
+    """200 steps of Metropolis of 1024 chains, which draw their numbers from keys, a `scan`."""
+
+    def walk(key, x):
+        def step(x, key):
+            propose, accept = jax.random.split(key)
+            y = x + 0.5 * jax.random.normal(propose, x.shape)
+            better = jnp.log(jax.random.uniform(accept, x.shape)) < (x**2 - y**2) / 2
+            return jnp.where(better, y, x), None
+
+        return jax.lax.scan(step, x, jax.random.split(key, 200))[0]
+
+    f, key, x = jax.jit(walk), jax.random.key(0), rows(jax, np, normal(np, 1024))
+    return lambda: f(key, x)
+
+
+@case(FAMILY, devices=(1,))
+def shortest_paths(jax, jnp, np):
+    """Floyd and Warshall's shortest paths between 200 points, a `fori_loop`."""
+    d = jnp.abs(jnp.asarray(normal(np, 200, 200)))
+    f = jax.jit(lambda d: jax.lax.fori_loop(0, 200, lambda k, d: jnp.minimum(d, d[:, k, None] + d[k]), d))
+    return lambda: f(d)
+
+
+@case(FAMILY, devices=(1,))
+def conjugate_gradients(jax, jnp, np):
+    """50 steps of conjugate gradients for Poisson's equation on 128 x 128, a `scan`."""
+
+    def solve(b):
+        def step(state, _):
+            x, r, p, size = state
+            edge = jnp.pad(p, 1)
+            q = 4 * p - edge[:-2, 1:-1] - edge[2:, 1:-1] - edge[1:-1, :-2] - edge[1:-1, 2:]
+            far = size / jnp.vdot(p, q)
+            x, r = x + far * p, r - far * q
+            left = jnp.vdot(r, r)
+            return (x, r, r + left / size * p, left), None
+
+        return jax.lax.scan(step, (jnp.zeros_like(b), b, b, jnp.vdot(b, b)), None, length=50)[0][0]
+
+    f, b = jax.jit(solve), jnp.asarray(normal(np, 128, 128))
+    return lambda: f(b)
+
+
 def _updates(jax, steps):
     def body(state):
         i, x = state

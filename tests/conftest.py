@@ -84,7 +84,9 @@ def shell():
         stdin: str | None = None,
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_", "XLA_"))
+        }
         return subprocess.run(
             [str(python), *map(str, arguments)],
             env=kept | {"PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu", "PYTHONIOENCODING": "utf-8"} | environment,

@@ -96,7 +96,6 @@ def test_exit_status(run):
 @pytest.mark.parametrize(
     "name, missing, reason",
     [
-        ("jaxlib.xla_client", "jaxlib.xla_client", "no jaxlib"),
         ("jaxlib._jax", "jaxlib._jax", "no jaxlib"),
         ("jax._src.compilation_cache", "jax._src.compilation_cache", "JAX's inside"),
         ("jax.lib.xla_bridge", "jax.lib.xla_bridge", "no counterpart"),

@@ -182,7 +182,6 @@ HOOKS = {
 }
 SHELLS = {
     "extend.core.Effect",
-    "lax.composite.Token",
     "profiler.StepTraceAnnotation",
     "transforms.programs.jaxpr_views.DropVar",
     "sharding.spec.TodaysSpec",

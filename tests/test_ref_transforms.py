@@ -308,7 +308,51 @@ def cotangents_noted_in_loops(lib: Any) -> Any:
     return outs
 
 
+def views_as_arguments(lib: Any) -> Any:
+    def mapped_by_devices(f: Any) -> Any:
+        explicit = (lib.sharding.AxisType.Explicit,)
+        return lib.shard_map(f, out_specs=None, mesh=lib.make_mesh((1,), ("x",), axis_types=explicit))
+
+    def branches(f: Any) -> Any:
+        return lambda v: lib.lax.cond(lib.numpy.array(True), f, lambda v: None, v)
+
+    def write(v: Any) -> None:
+        v[1] = 5.0
+        v[0] += 1.0
+
+    def by(call: Any, i: Any) -> Any:
+        r = lib.new_ref(lib.numpy.zeros((3, 7)))
+        call(write)(r.at[i].at[lib.ds(i + 1, 3)])
+        lib.jit(lambda both: both["v"].set(2.0))({"v": r.at[2, i], "x": 1})
+        return r[...]
+
+    calls = (lib.jit, lib.checkpoint, branches, mapped_by_devices)
+    return [lib.jit(lambda i, call=call: by(call, i))(1) for call in calls]
+
+
+def view_in_grad(lib: Any) -> Any:
+    def f(x: Any) -> Any:
+        r = lib.new_ref(lib.numpy.zeros(3))
+        r[0] = x
+        lib.jit(lambda v: v.set(v[...] * 3.0))(r.at[0])
+        return r[...].sum()
+
+    return lib.jit(lib.grad(f))(2.0)
+
+
+def vmap_of_calls_that_read(lib: Any) -> Any:
+    r, xs = lib.new_ref(2.0), lib.numpy.arange(3.0)
+    loop = lambda r: lambda c: lib.lax.fori_loop(0, 2, lambda i, c: c * r[...] + i, c)  # noqa: E731
+    found = [
+        lib.vmap(lib.jit(loop(r)))(xs),
+        lib.jit(lib.vmap(lib.jit(loop(r))))(xs),
+        lib.vmap(lib.grad(lib.jit(loop(r))))(xs),
+    ]
+    return found, lib.vmap(lib.jit(lambda x, r: loop(r)(x)), in_axes=(0, None))(xs, r)
+
+
 PROGRAMS = [
+    views_as_arguments, view_in_grad, vmap_of_calls_that_read,
     cotangents_noted_in_jit, cotangents_noted_in_loops,
     closed_over_by_jit, closed_over_again_and_again,
     read_by_jit, jits_in_jits, scan, scan_over_rows, while_loop, fori_loops_in_jit, branches, cond_in_jit,
@@ -368,19 +412,18 @@ def test_mistakes_with_refs(name: str) -> None:
     assert found[0] is found[1]
 
 
-def test_views_are_leaves_and_no_arguments() -> None:
+def test_views_are_leaves() -> None:
     r = sw.new_ref(sw.numpy.arange(4.0))
     view = r.at[1:3]
     assert sw.tree.leaves({"a": view}) == [view]
     sw.tree.map(lambda v, x: v.set(x), [view], [np.full(2, 7, np.float32)])
     np.testing.assert_array_equal(r[...], [0, 7, 7, 3])
-    read = lambda v: v[...]  # noqa: E731
-    calls = [sw.jit(read), sw.checkpoint(read), lambda v: sw.lax.cond(True, read, read, v)]
-    for call in calls:
-        with pytest.raises(NotImplementedError, match="Pass the array"):
-            call(view)
+    sw.jit(lambda v, by: v.reshape(1, 2).__setitem__((0, 0), by))(view.transpose((0,)), 9.0)
+    np.testing.assert_array_equal(r[...], [0, 9, 7, 3])
     with pytest.raises(TypeError, match="take the view inside"):
-        sw.vmap(read)(view)
+        sw.vmap(lambda v: v[...])(view)
+    with pytest.raises(TypeError, match="take the view inside"):
+        sw.lax.while_loop(lambda v: False, lambda v: v, view)
 
 
 def test_cotangents_noted_in_branches() -> None:
@@ -486,7 +529,7 @@ def test_a_ref_closed_over_and_passed_to_a_compiled_function() -> None:
     f = sw.jit(lambda a: r.__setitem__(..., r[...] + a[...]))
     for _ in range(2):
         f(q)
-    with pytest.raises(ValueError, match="the same Ref is passed twice"):
+    with pytest.raises(ValueError, match="closed over and passed as the argument a"):
         f(r)
     assert r[...] == 5
 

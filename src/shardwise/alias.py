@@ -2,7 +2,7 @@
 
 After `install()`, `jax` and every public `jax.*` module are the very module objects of shardwise, so that
 `jax.Array is shardwise.Array` whichever name an import used. What shardwise keeps no counterpart of says so:
-`jaxlib` but for the names of MLIR, all but a few modules of `jax._src`, and those that shardwise lacks raise
+`jaxlib` but for its classes and the names of MLIR, all but a few modules of `jax._src`, and those that shardwise lacks raise
 `ModuleNotFoundError` with a reason.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
 
+from shardwise.base import config
 from shardwise.base.gone import why_absent
 from shardwise.base.listing import listing as _listing
 
@@ -76,7 +77,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if root == TARGET:
             return _own_spec(fullname, rest, path)
         if root == "jaxlib":
-            if rest and rest.partition(".")[0] != "mlir":
+            if rest and rest.partition(".")[0] not in ("mlir", "xla_client", config.dialect.jaxlib_classes):
                 raise _missing(fullname, "there is no jaxlib under shardwise: its kernels are NumPy's")
         elif root != "jax":
             return None

@@ -2,6 +2,7 @@
 
 import inspect
 import operator
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from shardwise._src import (
 )
 from shardwise._src.numpy import lax_numpy, ufuncs
 from shardwise.experimental import colocated_python, hijax, layout
-from shardwise.extend import linear_util
-from shardwise.extend.core import Effect, Primitive, control_flow_allowed_effects
+from shardwise.extend import linear_util, source_info_util
+from shardwise.extend.core import Effect, Effects, Primitive, Var, control_flow_allowed_effects, gensym
 from shardwise.extend.ifrt_programs import ifrt_programs
+from shardwise.interpreters import partial_eval
 
 
 def test_layout_constraints():
@@ -183,7 +185,12 @@ def test_names_below_the_documented_ones():
     jax.tree_util.register_pytree_node(Own, lambda x: ((), None), lambda *_: Own())
     assert Own in tree_util._registry
     assert {dict, list, tuple, type(None), Own} <= set(tree_util._registry)
-    assert tree_util._registry[Own] is not None
+    nodes = (Own(), (1, 2), [3], None, {"b": 1, "a": 2}, OrderedDict(b=1), defaultdict(int, b=1), deque([1], 3))
+    for node in nodes:
+        entry = tree_util._registry[type(node)]
+        children, aux = entry.to_iter(node)
+        again = entry.from_iter(aux, children)
+        assert isinstance(again, Own) if isinstance(node, Own) else again == node
 
 
 def test_excluded_frames_leave_tracebacks():
@@ -550,3 +557,43 @@ def test_trees_are_compared():
 )
 def test_complex_dtypes_of_others(dtype: str, expected: str):
     assert dtypes.to_complex_dtype(np.dtype(dtype)) == expected
+
+
+def test_operands_meet_as_in_numpy():
+    from shardwise._src.numpy import util
+
+    assert [x.dtype.name for x in util.promote_dtypes_complex(1, np.float32(2))] == ["complex64"] * 2
+    assert [x.dtype.name for x in util.promote_dtypes_inexact(1, np.int8(2))] == ["float32"] * 2
+    assert [x.shape for x in util.promote_args("add", 1.0, np.ones((2, 3)))] == [(), (2, 3)]
+    with pytest.raises(TypeError, match="mine requires ndarray or scalar"):
+        util.check_arraylike("mine", [1])
+
+
+def test_lines_and_scopes_of_what_is_traced():
+    program = jax.make_jaxpr(lambda x: x + 1)(1.0)
+    first = program.eqns[0].source_info
+    assert source_info_util.summarize(first).startswith("test_names_for_libraries.py:")
+    assert source_info_util.summarize(source_info_util.new_source_info()) == "unknown"
+
+    def moved(x):
+        with source_info_util.user_context(
+            first.traceback, name_stack=source_info_util.new_name_stack("a").extend("b")
+        ):
+            assert str(source_info_util.current_name_stack()) == "a/b"
+            return x * 2
+
+    assert jax.make_jaxpr(moved)(1.0).eqns[0].source_info.traceback == first.traceback
+    with jax.named_scope("outer"), source_info_util.extend_name_stack("inner"):
+        assert str(source_info_util.current().name_stack) == "outer/inner"
+        with source_info_util.reset_name_stack():
+            assert not source_info_util.current_name_stack().stack
+
+
+def test_variables_of_programs():
+    new = gensym()
+    var = new(jax.typeof(1.0))
+    assert isinstance(var, Var) and var is not new(jax.typeof(1.0))
+    assert isinstance({Effect()}, Effects.__origin__)  # type: ignore[attr-defined]
+    tracers = []
+    jax.jit(lambda x: tracers.append(x))(1.0)
+    assert isinstance(tracers[0], partial_eval.DynamicJaxprTracer)

@@ -53,8 +53,19 @@ def test_what_is_compiled_is_forgotten():
 def test_versions(dialect, version):
     with use_dialect(dialect):
         assert lib.__version__ == jaxlib.__version__ == version
-    with pytest.raises(AttributeError, match="xla_client"):
-        _ = jaxlib.xla_client
+    with pytest.raises(AttributeError, match="xla_data"):
+        _ = jaxlib.xla_data
+
+
+@pytest.mark.parametrize("home", ["xla_client", "xla_extension", "_jax"])
+def test_classes_of_jaxlib(home):
+    classes = getattr(jaxlib, home)
+    assert classes.Device is jax.Device and classes.NamedSharding is jax.sharding.NamedSharding
+    assert isinstance(jax.numpy.ones(2), classes.ArrayImpl)
+    error = classes.JaxRuntimeError if home == "_jax" else classes.XlaRuntimeError
+    assert error is jax.errors.JaxRuntimeError
+    if home != "xla_client":
+        assert isinstance(jax.jit(lambda x: x), classes.PjitFunction)
 
 
 def test_options_of_profiles(tmp_path):

@@ -37,3 +37,4 @@ def test_keys_of_each_generator():
 
 def test_a_token_waits_for_its_array():
     assert Token(jnp.ones(2)).block_until_ready() is None
+    assert isinstance(sw.jit(lambda t: t)(sw.lax.create_token()), Token)

@@ -9,7 +9,7 @@ import pytest
 
 import shardwise
 from shardwise import lax
-from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError
+from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError, TypePromotionError
 from shardwise.numpy.at import at, put, put_along_axis
 from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import AxisType, Mesh, NamedSharding, P
@@ -190,6 +190,9 @@ def test_values_of_other_kinds():
     np.testing.assert_array_equal(at(x)[0].set([1, 2, 3, 4]), np.concatenate([[[1, 2, 3, 4]], X[1:]]))
     got = shardwise.jit(lambda x, a: at(x)[0].set([a, a, a, a]))(X, np.float32(3))
     assert np.asarray(got)[0].tolist() == [3, 3, 3, 3]
+    np.testing.assert_array_equal(at(x)[0].set(range(4)), np.concatenate([[[0, 1, 2, 3]], X[1:]]))
+    got = shardwise.jit(lambda x, a: at(x)[:2, :2].set([[a, 1], [2, 3]]))(X, np.float32(3))
+    assert np.asarray(got)[:2, :2].tolist() == [[3, 1], [2, 3]]
     np.testing.assert_array_equal(at(x)[...].set(3), np.full((3, 4), 3, np.float32))
     np.testing.assert_array_equal(at(x)[True].set(1.0), np.ones((3, 4)))
     np.testing.assert_array_equal(at(x)[np.asarray(X) > 3].set(0.0), np.where(X > 3, 0, X))
@@ -310,3 +313,14 @@ def test_updates_on_a_split_explicit_dim_ask_for_out_sharding():
             expected = np.asarray(x).copy()
             expected[index] = 1 if combine == "set" else expected[index] + 1
             np.testing.assert_array_equal(np.asarray(updated), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_a_bool_meets_integers_under_strict_promotion(dtype):
+    x = shardwise.numpy.ones(3, dtype)
+    with shardwise.numpy_dtype_promotion("strict"):
+        assert x.at[0].set(False).tolist() == x.at[0].min(False).tolist() == [0, 1, 1]
+        with pytest.raises(TypePromotionError):
+            x.at[0].set(np.True_)
+        with pytest.raises(TypePromotionError):
+            shardwise.numpy.ones(3).at[0].set(False)

@@ -54,6 +54,10 @@ jnp.copy(m)
 jnp.copy(3)
 jnp.float32(3)
 jnp.float32([1, 2])
+jnp.array(np.array([1, 2], dtype=object), dtype=np.float32)
+jnp.array(np.longdouble(1.5), dtype="float16")
+jnp.array(__import__("fractions").Fraction(1, 2), dtype=np.float32)
+jnp.array(2**70, dtype=bool)
 jnp.int32(True)
 jnp.bool_(3)
 jnp.zeros(3)
@@ -91,6 +95,8 @@ jnp.astype(c, bool)
 ERRORS = """
 jnp.array(None)
 jnp.array([None])
+jnp.array([None, 1], dtype=np.float32)
+jnp.array(np.array([1, 2], dtype=object))
 jnp.array("a")
 jnp.array({1, 2})
 jnp.array(b"abc")
@@ -338,3 +344,15 @@ def test_an_object_that_names_itself_as_its_array_is_refused():
     for convert in (jnp.asarray, jnp.sin):
         with pytest.raises(TypeError, match="__jax_array__"):
             convert(Itself())
+
+
+@pytest.mark.parametrize("make", [jnp.array, jnp.asarray])
+def test_numpy_reads_texts_and_objects_for_a_named_dtype(make):
+    texts = ["3", b"3", np.array("3"), np.str_("3"), np.array(3, object), np.datetime64("1970-01-04")]
+    for value in texts:
+        assert make(value, jnp.int32).tolist() == 3
+        with pytest.raises(TypeError, match="not a valid JAX array type"):
+            make(value)
+    assert make(np.array(["1", "2"]), jnp.float32).tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="None is not a valid value"):
+        make([1, None], jnp.float32)

@@ -92,7 +92,7 @@ jnp.delete(m, np.array([True, False, True, False]), axis=0)
 jnp.delete(v, i)  # static
 jnp.delete(v, b)  # static
 jnp.delete(v, i[0])  # static
-jnp.delete(v, jnp.array([3, -1, 0]))
+jnp.delete(v, jnp.array([3, -1, 0]))  # static
 jnp.delete(v, i[2:5], assume_unique_indices=True)
 jnp.delete(v, np.array([0, 0]), assume_unique_indices=True)
 jnp.delete(t, i[1:4:2], axis=1, assume_unique_indices=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import shardwise
@@ -243,3 +244,12 @@ def test_vectorize_counts_results(results: int) -> None:
         f(1.0)
     with pytest.raises(TypeError, match="output must be a tuple"):
         jnp.vectorize(lambda x: x, signature="()->(),()")(1.0)
+
+
+def test_vectorize_makes_arrays_of_its_arguments() -> None:
+    class Own:
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+            return np.arange(3.0, dtype="float32")
+
+    doubled = jnp.vectorize(lambda x, y: x + y, signature="(),()->()")
+    assert doubled(Own(), [1.0, 2.0, 3.0]).tolist() == [1.0, 3.0, 5.0]

@@ -185,6 +185,9 @@ def test_loops_that_a_small_program_holds_are_left_to_it():
 
     assert not ops_inside(wave, 128, costs.SMALL_LARGEST_IN_LOOPS // 128)
     assert ops_inside(wave, 128, costs.SMALL_LARGEST_IN_LOOPS // 128 + 1)
+    few = lambda c: lax.add(lax.mul(c, 2.0), 1.0)  # noqa: E731
+    assert not ops_inside(few, 128, costs.SMALL_LARGEST_IN_LIGHT_LOOPS // 128)
+    assert ops_inside(few, 128, costs.SMALL_LARGEST_IN_LIGHT_LOOPS // 128 + 1)
     assert not ops_inside(turned, 128, costs.SMALL_LARGEST // 128)
     assert ops_inside(turned, 128, costs.SMALL_LARGEST_IN_LOOPS // 128)  # its elements lie a row apart
     assert not ops_inside(lambda c: lax.cumsum(wave(c), 0), 128, costs.SMALL_LARGEST // 128)

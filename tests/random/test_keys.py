@@ -17,7 +17,7 @@ def words(key):
     return np.asarray(random.key_data(key))
 
 
-@pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**40 + 5, np.int32(-7), np.uint8(3)])
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**40 + 5, True, np.int32(-7), np.uint8(3)])
 def test_keys_of_seeds_equal_jaxs(jax, seed):
     assert (np.asarray(random.PRNGKey(seed)) == np.asarray(jax.random.PRNGKey(seed))).all()
     assert (words(random.key(seed)) == np.asarray(jax.random.PRNGKey(seed))).all()

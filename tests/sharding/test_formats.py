@@ -72,6 +72,10 @@ def test_arrays_lie_in_the_order_asked_for(sharding: Any) -> None:
 def test_parts_in_an_order_make_an_array_in_it():
     parts = [s.data for s in sw.device_put(X, Format(COLUMNS, N)).addressable_shards]
     assert order(sw.make_array_from_single_device_arrays((4, 6), N, parts)) == (1, 0)
+    first = sw.make_array_from_single_device_arrays(parts[0].shape, parts[0].sharding, parts[:1])
+    assert order(first) == (1, 0)
+    rest = [sw.device_put(p, Format(ROWS, p.sharding)) for p in parts[1:]]
+    assert order(sw.make_array_from_single_device_arrays((4, 6), N, [parts[0], *rest])) == (1, 0)
 
 
 def test_three_dims_and_none():

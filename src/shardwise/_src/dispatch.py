@@ -3,3 +3,16 @@
 from shardwise.transforms.tracing import effects_barrier
 
 wait_for_tokens = effects_barrier
+
+
+class _Tokens:
+    """What side effects wait for: nothing, since a call returns when its effects are done."""
+
+    def block_until_ready(self) -> None:
+        """Return at once."""
+
+    def clear(self) -> None:
+        """Return at once."""
+
+
+runtime_tokens = _Tokens()

@@ -319,6 +319,8 @@ class Dialect:
     name: str = differs("0.5", "0.10")
     jax_version: str = differs("0.5.3", "0.10.2")
     """The release of JAX whose behaviour this dialect follows."""
+    jaxlib_classes: str = differs("xla_extension", "_jax")
+    """The module of `jaxlib` that defines its classes."""
     switch: str = differs(
         "JAX 0.10 takes this: shardwise.config.update('shardwise_dialect', '0.10') before the first array, "
         "SHARDWISE_DIALECT=0.10 or `shardwise run --dialect 0.10` choose its behaviour.",

@@ -21,8 +21,18 @@ from shardwise.base.treedef import leaf_type
 from shardwise.engine.planned import check_room, recorder
 from shardwise.engine.shards import Held, Shard, local_places, shard_places
 from shardwise.engine.signature import Signature, array_type, signature
-from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
-from shardwise.ops.rules.convert import install_array_constructor, install_literal_constructor, plain_ndarray
+from shardwise.ir import (
+    Array,
+    Literal,
+    ShapedArray,
+    check_index,
+    check_scalar,
+    check_truth,
+    in_trace,
+    is_eager,
+    literal,
+)
+from shardwise.ops.rules.convert import install_array_constructor, plain_ndarray
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
 from shardwise.runtime.handout import is_constant, read_only
@@ -478,6 +488,15 @@ def _guard_transfer(value: Ndarray, guard: str) -> None:
         )
 
 
+def new_array(value: Ndarray, *, explicit: bool = False) -> Array:
+    """A host ndarray as an array of what runs now: like `host_array`, but in a function that is traced a constant of its program."""
+    if is_eager():
+        return host_array(value, explicit=explicit)
+    return in_trace(
+        host_array(value, explicit=explicit) if value.ndim else literal(host_values(value, None, explicit)[()])
+    )
+
+
 def from_literal(x: Literal) -> ArrayImpl:
     """A Literal as a 0-d uncommitted Array."""
     return ArrayImpl(signature(x.aval, SingleDeviceSharding(default_device()), False), dense=x.value)
@@ -517,5 +536,4 @@ def _memory_stats() -> dict[str, Any]:
 
 
 _device.memory_stats_source = lambda _: _memory_stats()
-install_array_constructor(host_array)
-install_literal_constructor(from_literal)
+install_array_constructor(new_array)

@@ -17,16 +17,16 @@ from shardwise.base.config import context_token
 from shardwise.base.dtypes import canonicalize, is_key_dtype, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_array, nothing, unguarded
+from shardwise.engine.array import ArrayImpl, host_array, new_array, nothing, unguarded
 from shardwise.engine.compile import compile_program
-from shardwise.engine.executable import Executable, new_array
+from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_explicit_move
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.engine.transfer import source_of, transferred
-from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
+from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, in_trace, is_eager
 from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.copies import copied
@@ -49,6 +49,7 @@ from shardwise.sharding.spaces import Space
 from shardwise.sharding.tiling import indivisible_text
 
 _MOVES = config.setting("jax_transfer_guard_device_to_device")
+_blank = ArrayImpl.__new__
 
 
 def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
@@ -203,7 +204,7 @@ def _placed(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | None:
             dense = x.dense
         else:
             return None
-        made = new_array(ArrayImpl)
+        made = _blank(ArrayImpl)
         made._sig, made._dense, made._origin = sig, dense, 0
         made._block = made._npy = made._shards = None
         placed.append(made)
@@ -260,7 +261,7 @@ def _flags(given: Any, x: Any, tree: Any) -> list[Any]:
 
 def _leaf(x: Any) -> Array | Literal | Any:
     if isinstance(x, np.ndarray):
-        return host_array(x, explicit=True)
+        return new_array(x, explicit=True)
     try:
         return as_value(x)
     except TypeError:
@@ -352,7 +353,7 @@ def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
 
 def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:
     if target is None:
-        return as_array(x)
+        return in_trace(x)
     if isinstance(target, NamedSharding) and target.mesh.explicit_axes:
         return bind(reshard_op, x, sharding=abstract(target), concrete=target)
     return bind(

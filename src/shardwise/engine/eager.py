@@ -11,7 +11,7 @@ from typing import Any
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.wrapping import name_of
-from shardwise.engine.array import ArrayImpl
+from shardwise.engine.array import ArrayImpl, from_literal
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_moves
@@ -81,8 +81,11 @@ class EagerTrace(Trace):
             key = executable = None
             operands = ()
         if executable is None:
-            trace = next((a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed), None)
-            if trace is not None:  # within ensure_compile_time_eval: ops on tracers are still traced
+            traces = [a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed]
+            if (
+                traces
+            ):  # within ensure_compile_time_eval: ops on tracers are still traced, by the innermost of their traces
+                trace = max(traces, key=lambda trace: trace.number)
                 with tracing(trace):
                     return trace.process(op, args, params)
             executable = self._compile(op, args, params)
@@ -92,6 +95,10 @@ class EagerTrace(Trace):
                 _cache[key] = executable
         out = executable.call(args)
         return out if op.multiple_results else out[0]
+
+    def constant(self, value: Array | Literal) -> Array:
+        """The value itself, as an array."""
+        return from_literal(value) if isinstance(value, Literal) else value
 
     def _compile(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Executable:
         sigs = []

@@ -161,11 +161,11 @@ def make_array_from_single_device_arrays(
         return _of_parts(sig, parts, want)
     if sig.tiling is None:
         return ArrayImpl(sig, dense=_assembled(shape, sharding, dict(zip(wanted, parts, strict=True)), want))
+    order = by_device[wanted[0]]._sig.order
     if not sig.tiling.mesh_shape:
-        return ArrayImpl(sig, dense=parts[0])
+        return in_order(ArrayImpl(sig, dense=parts[0]), order)
     block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
-    orders = {a._sig.order for a in given}
-    return in_order(ArrayImpl(sig, block=_collapse_replicas(block, sig)), orders.pop() if len(orders) == 1 else None)
+    return in_order(ArrayImpl(sig, block=_collapse_replicas(block, sig)), order)
 
 
 def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:

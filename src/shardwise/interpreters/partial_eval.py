@@ -22,12 +22,16 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir import Program as _Program
+from shardwise.ir import ProgramTracer as DynamicJaxprTracer
+from shardwise.ir import (
+    Trace as _Trace,
+)
 from shardwise.ir.op import Op
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.passes import LiveResults
 from shardwise.transforms.programs.jaxpr_views import Jaxpr
 
-__all__ = ["PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
+__all__ = ["DynamicJaxprTracer", "PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
 
 
 class PartialVal(tuple[ShapedArray | None, Any]):
@@ -85,6 +89,8 @@ class PartialTrace(ProgramTrace):
             outs = super().process(op, args, params)
             known = self._known_of_loop(op, args, params, unknown, len(outs))
         return [known.get(i, out) for i, out in enumerate(outs)]
+
+    constant = _Trace.constant
 
     def _known_of_call(self, program: _Program, args: Sequence[Any], unknown: Sequence[bool]) -> dict[int, Any]:
         """By position, the results of a program that follow from known operands."""

@@ -48,14 +48,17 @@ from shardwise.ir.region import rounds_of as rounds_of
 from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.sources import Replay as Replay
 from shardwise.ir.trace import ProgramTrace as ProgramTrace
+from shardwise.ir.trace import ProgramTracer as ProgramTracer
 from shardwise.ir.trace import ShownTrace as ShownTrace
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer
+from shardwise.ir.trace import as_literal as as_literal
 from shardwise.ir.trace import bind as bind
 from shardwise.ir.trace import check_leaks as check_leaks
 from shardwise.ir.trace import current_trace as current_trace
 from shardwise.ir.trace import eagerly as eagerly
 from shardwise.ir.trace import eval_program as eval_program
+from shardwise.ir.trace import in_trace as in_trace
 from shardwise.ir.trace import infer_types as infer_types
 from shardwise.ir.trace import install_eager as install_eager
 from shardwise.ir.trace import install_primitives as install_primitives

@@ -202,8 +202,8 @@ class Op:
     calls_user      runs Python code of the user's, which may raise, and which counts its calls.
     narrow          ``(params, wanted, part_of) -> Narrowed`` for ops with several results, some of which may be unread: the equation that
                     gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
-    rewrite         ``(eqn) -> Program | None``: what is put in the place of an equation of a per-device program where that is cheaper
-                    to run.
+    rewrite         ``(eqn, devices) -> Program | None``: what is put in the place of an equation of a per-device program for so many
+                    devices where that is cheaper to run.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
                     a tangent is None where it is zero. Linear ops may give the string "linear": the tangent is the op itself.
     transpose       for ops that are linear in some operands: ``(ct, *args, **params) -> one cotangent or None per arg``; linear

@@ -9,12 +9,15 @@ references' arrays as inputs and results.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Any
 
 from shardwise.base.config import Setting
-from shardwise.base.tree import register_pytree_node, tree_leaves, tree_map
+from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.tree import keystr, register_pytree_node, tree_leaves, tree_leaves_with_path, tree_map
 from shardwise.ir.program import Program
 from shardwise.ir.showing import SHOWING
 from shardwise.ir.trace import (
@@ -155,12 +158,12 @@ class Reference:
             raise Ended
         return outer
 
-    def returned_from(self, function: str, path: str = "") -> ValueError:
-        """The error of a traced function that returns the reference, at a path of its results."""
+    def returned_from(self, function: str, kind: str, path: str = "") -> ValueError:
+        """The error of a function, traced for a transform, that returns the reference, at a path of its results."""
         at = f" at output tree path result{path}" if path else ""
         return ValueError(
-            f"function {function} returned a mutable array reference of type {self.aval}{at}, but mutable array references cannot be "
-            "returned. Return its array, ref[...]."
+            f"function {function} traced for {kind} returned a mutable array reference of type {self.aval}{at}, but mutable array "
+            "references cannot be returned. Return its array, ref[...]."
         )
 
     def undeclared(self, references: Sequence[Reference]) -> Undeclared:
@@ -196,6 +199,46 @@ class View:
 
     __slots__ = ()
 
+    @property
+    def root(self) -> Reference:
+        """The reference."""
+        raise NotImplementedError
+
+    def taken_apart(self) -> tuple[Callable[[Any, Sequence[Any]], Any], list[Any]]:
+        """What makes the view again of a reference and of arrays, which hashes, and the arrays of this one."""
+        raise NotImplementedError
+
+
+class OpenView:
+    """A view as an argument: its reference and the arrays in its indices are leaves."""
+
+    __slots__ = ("again", "parts")
+
+    def __init__(self, again: Callable[[Any, Sequence[Any]], Any], parts: Sequence[Any]) -> None:
+        self.again = again
+        self.parts = parts
+
+
+register_pytree_node(OpenView, lambda v: (tuple(v.parts), v.again), lambda again, parts: OpenView(again, tuple(parts)))
+
+
+def opened(tree: Any) -> Any:
+    """A tree with an `OpenView` in place of each view."""
+
+    def of(x: Any) -> Any:
+        if not isinstance(x, View):
+            return x
+        again, arrays = x.taken_apart()
+        return OpenView(again, [x.root, *arrays])
+
+    return tree_map(of, tree)
+
+
+def closed_views(tree: Any) -> Any:
+    """What `opened` got, of the references and arrays of now."""
+    is_open: Callable[[Any], bool] = lambda x: isinstance(x, OpenView)  # noqa: E731
+    return tree_map(lambda x: x.again(x.parts[0], x.parts[1:]) if is_open(x) else x, tree, is_leaf=is_open)
+
 
 def refuse_views(leaves: Sequence[Any], function: str) -> None:
     """TypeError if views of references are among arguments that `function` takes apart along a dim."""
@@ -211,9 +254,27 @@ def _records_all(trace: Any) -> bool:
     return isinstance(trace, ProgramTrace) and not trace.is_linear
 
 
+def is_recorded() -> bool:
+    """Whether what runs now becomes part of a program."""
+    trace: Any = current_trace()
+    while trace is not None and not _records_all(trace):
+        trace = getattr(trace, "parent", None)
+    return trace is not None
+
+
 def is_reference(x: Any) -> bool:
     """Whether a leaf is a reference."""
     return isinstance(x, Reference)
+
+
+def shows_reference(x: Any) -> bool:
+    """Whether a leaf is a reference or a view of one."""
+    return isinstance(x, (Reference, View))
+
+
+def root_of(x: Any) -> Reference:
+    """The reference that a leaf is, or of which it is a view."""
+    return x.root if isinstance(x, View) else x
 
 
 def over_references(fun: Callable[..., Any], rebuilt: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -230,6 +291,30 @@ def holding(references: Sequence[Reference], values: Sequence[Array]) -> Generat
     finally:
         for r, v in zip(references, before, strict=True):
             r.exchange(v)
+
+
+class Standing:
+    """References that others stand for while a function is traced: what is written to those is written to these, and nothing else."""
+
+    __slots__ = ("_references", "_written")
+
+    def __init__(self, references: Sequence[Reference]) -> None:
+        self._references = references
+        self._written: set[int] = set()
+
+    def run(self, own: Sequence[Reference], call: Callable[[], Any]) -> tuple[list[Array], Any]:
+        """The last arrays of `own`, which stand for the references, and the result of a call that may write them."""
+        first = [r.held() for r in own]
+        result = call()
+        last = [r.held() for r in own]
+        self._written.update(i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a is not b)
+        return last, result
+
+    def store(self, last: Sequence[Array]) -> None:
+        """Hold what `run` gave. What transforms make of the arrays of others is no write."""
+        for i, (reference, value) in enumerate(zip(self._references, last, strict=True)):
+            if i in self._written:
+                reference.store(value)
 
 
 def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Callable[..., Any]:
@@ -305,27 +390,67 @@ class _Hole:
 register_pytree_node(_Hole, lambda hole: ((), hole.position), lambda position, _: _Hole(position))
 
 
-def check_distinct(references: Sequence[Reference]) -> None:
-    """Raise ValueError if one reference occurs twice."""
-    if len({id(r) for r in references}) < len(references):
-        raise ValueError(
-            "only one reference to a mutable array may be passed as an argument to a function, but the same Ref is passed twice: the "
-            "order of its writes would be unknown. Pass it once."
-        )
+@dataclass(frozen=True, slots=True)
+class TracedArguments:
+    """Arguments as a function gets them that is traced for a transform, for errors."""
+
+    fun: Callable[..., Any]
+    kind: str
+    args: Sequence[Any]
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def names(self) -> list[str]:
+        """A name like ``x`` or ``x['w'][0]`` for each reference and view among them."""
+        try:
+            named = inspect.signature(self.fun).bind_partial(*self.args).arguments
+        except (TypeError, ValueError):
+            named = {"args": tuple(self.args)}
+        named = named | dict(sorted(self.kwargs.items()))
+        return [
+            name + keystr(path)
+            for name, value in named.items()
+            for path, leaf in tree_leaves_with_path(value)
+            if shows_reference(leaf)
+        ]
+
+    def __str__(self) -> str:
+        return f"when {getattr(self.fun, '__name__', repr(self.fun))} is traced for {self.kind}"
 
 
-def closed_over(args: Any) -> tuple[Any, Callable[[Any], Any]] | None:
-    """Arguments without their references, and a function that puts them back; None if there are none.
+def check_distinct(
+    references: Sequence[Reference], closed: Sequence[Reference] = (), call: TracedArguments | None = None
+) -> None:
+    """Raise ValueError if one reference occurs twice, or if one is closed over, too."""
+    order = "the order of its writes would be unknown"
+    for k, r in enumerate(references):
+        first = next((i for i, other in enumerate(references[:k]) if other is r), None)
+        names = None if call is None else call.names()
+        if any(r is c for c in closed):
+            at = "an argument" if names is None else f"the argument {names[k]}"
+            raise ValueError(
+                f"{'' if call is None else f'{call}, '}a mutable array reference of type {r.aval} was both closed over and passed as "
+                f"{at}: {order}. Pass it or close over it."
+            )
+        if first is not None:
+            at = "" if names is None else f": {call}, it appeared at both {names[first]} and {names[k]}"
+            raise ValueError(
+                "only one reference to a mutable array may be passed as an argument to a function, but the same Ref is passed twice"
+                f"{at}: {order}. Pass it once."
+            )
+
+
+def closed_over(args: Any, call: TracedArguments | None = None) -> tuple[Any, Callable[[Any], Any]] | None:
+    """Arguments without their references and views, and a function that puts them back; None if there are none.
 
     Raises:
         ValueError: one reference occurs twice.
     """
-    found = [x for x in tree_leaves(args) if isinstance(x, Reference)]
+    found = list(filter(shows_reference, tree_leaves(args)))
     if not found:
         return None
-    check_distinct(found)
+    check_distinct(list(map(root_of, found)), (), call)
     numbers = {id(r): i for i, r in enumerate(found)}
-    without = tree_map(lambda x: _Hole(numbers[id(x)]) if isinstance(x, Reference) else x, args)
+    without = tree_map(lambda x: _Hole(numbers[id(x)]) if shows_reference(x) else x, args)
     is_hole: Callable[[Any], bool] = lambda x: isinstance(x, _Hole)  # noqa: E731
     return without, lambda tree: tree_map(lambda x: found[x.position] if is_hole(x) else x, tree, is_leaf=is_hole)
 

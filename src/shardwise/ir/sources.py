@@ -6,9 +6,40 @@ Out: a `Source` per recorded equation.
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 from shardwise.base.tracebacks import user_frame
 from shardwise.ir.program import Source
+
+
+class NameStack(NamedTuple):
+    """Names of `named_scope`s, the outermost first."""
+
+    stack: tuple[str, ...] = ()
+
+    def extend(self, name: str) -> NameStack:
+        """These names, with `name` as the innermost."""
+        return NameStack((*self.stack, name))
+
+    def __add__(self, inner: object) -> NameStack:
+        """These names, with those of `inner` within."""
+        if not isinstance(inner, NameStack):
+            return NotImplemented
+        return NameStack(self.stack + inner.stack)
+
+    def __str__(self) -> str:
+        return "/".join(self.stack)
+
+
+class SourceInfo(NamedTuple):
+    """Where something comes from: its line in the user's code, which is None if none is known, and the scopes around it."""
+
+    traceback: Source | None
+    name_stack: NameStack
+
+    def replace(self, *, traceback: Source | None = None, name_stack: NameStack | None = None) -> SourceInfo:
+        """The same with some parts changed."""
+        return SourceInfo(traceback or self.traceback, self.name_stack if name_stack is None else name_stack)
 
 
 class _State(threading.local):

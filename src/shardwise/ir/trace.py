@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -38,15 +39,18 @@ from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array, Literal, check_index, check_scalar, check_truth
 from shardwise.sharding.context import tracing as inside_trace
 
+_numbers = itertools.count()
+
 
 class Trace:
     """Interprets op calls; subclasses are final. Those of libraries say by `process_primitive` what becomes of calls of primitives."""
 
-    __slots__ = ("__weakref__", "closed")
+    __slots__ = ("__weakref__", "closed", "number")
     is_linear = False  # whether it records only what touches its inputs
 
     def __init__(self) -> None:
         self.closed = False
+        self.number = next(_numbers)  # inner traces have larger ones
 
     @property
     def main(self) -> Trace:
@@ -62,6 +66,11 @@ class Trace:
         raise NotImplementedError(
             f"{type(self).__name__} defines no process_primitive. Give the class one: it gets what ops are bound to."
         )
+
+    def constant(self, value: Array | Literal) -> Array:
+        """A value known now as one of the functions that this trace interprets: an array that a program is recorded with, or `value`."""
+        parent = getattr(self, "parent", None)
+        return (_EAGER[0] if parent is None else parent).constant(value)
 
     def full_raise(self, value: Any) -> Any:
         """`value`, which needs no lifting: for libraries that ask."""
@@ -263,6 +272,16 @@ def bind(op: Op, /, *args: Any, **params: Any) -> Any:
     return _state.trace.process(op, args, params)
 
 
+def in_trace(value: Array | Literal) -> Array:
+    """A value known now as one of the function that runs: within a traced one an array of its program, else the value itself."""
+    return value if isinstance(value, Tracer) else _state.trace.constant(value)
+
+
+def as_literal(value: Any) -> Any:
+    """The number that an array of a program stands for, if it stands for one; other values as they are."""
+    return value.variable if isinstance(value, ProgramTracer) and type(value.variable) is Literal else value
+
+
 # -- types ---------------------------------------------------------------------------------------------------------------
 
 
@@ -364,7 +383,7 @@ class ProgramTrace(Trace):
 
     def atom(self, x: Any) -> Atom:
         """The program's name for a value: its own, a literal, or a captured constant."""
-        if isinstance(x, ProgramTracer) and x.owner is self:
+        if isinstance(x, ProgramTracer) and (x.owner is self or (type(x.variable) is Literal and not x.owner.closed)):
             return x.variable
         if isinstance(x, Literal):
             return x
@@ -377,6 +396,10 @@ class ProgramTrace(Trace):
             var = self.captured_vars[id(x)] = Var(self.captured_type(x))
             self.captured.append(x)
         return var
+
+    def constant(self, value: Array | Literal) -> Array:
+        """A value known now as one of the program, which has no equation for it."""
+        return ProgramTracer(self, self.atom(value))
 
     def captured_type(self, x: Any) -> ShapedArray:
         """The type under which a value from outside enters."""
@@ -428,12 +451,8 @@ class ShownTrace(ProgramTrace):
             with tracing(self):
                 result = parts(args, params)
             if result is not None:
-                return self.array(result) if isinstance(result, Literal) else result
+                return self.constant(result) if isinstance(result, Literal) else result
         return super().process(op, args, params)
-
-    def array(self, x: Any) -> Any:
-        """A literal as an array of the program, which has no equation for it; other values as they are."""
-        return ProgramTracer(self, x) if isinstance(x, Literal) else x
 
 
 def recording_trace(name: str = "f") -> ProgramTrace:
@@ -539,7 +558,7 @@ def eval_program(
             replay.source = eqn.source
             outs = bound(eqn, [read(a) for a in eqn.inputs])
             env.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
-    return [read(a) for a in program.outputs]
+    return [in_trace(x) if isinstance(x, Literal) else x for x in map(read, program.outputs)]
 
 
 def splice(program: Program, values: Sequence[Any]) -> list[Any]:
@@ -558,5 +577,4 @@ def splice(program: Program, values: Sequence[Any]) -> list[Any]:
         outs = tuple([Var(v.aval) for v in eqn.outputs])
         record(Equation(eqn.op, tuple([find(a, a) for a in eqn.inputs]), outs, eqn.params, eqn.source))
         names.update(zip(eqn.outputs, outs, strict=True))
-    found = [find(a, a) for a in program.outputs]
-    return [ProgramTracer(trace, a) if isinstance(a, Var) else a for a in found]
+    return [ProgramTracer(trace, find(a, a)) for a in program.outputs]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.base.tree import register_pytree_node
+from shardwise.ir import Array
 from shardwise.transforms.tracing import named_scope
 
 __all__ = ["Token", "after_all", "composite", "create_token"]
@@ -40,10 +41,18 @@ def composite(decomposition: Callable[..., Any], name: Any, version: int = 0) ->
 
 
 class Token:
-    """Stands for "what was done before"; programs run in order, so it carries nothing."""
+    """Stands for "what was done before": for the array `buf`, if there is one. Programs run in order."""
+
+    def __init__(self, buf: Array | None) -> None:
+        self._buf = buf
+
+    def block_until_ready(self) -> None:
+        """Return once what was done before is done."""
+        if self._buf is not None:
+            self._buf.block_until_ready()
 
 
-register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token())
+register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token(None))
 
 
 def create_token(_: Any = None) -> Token:
@@ -53,7 +62,7 @@ def create_token(_: Any = None) -> Token:
     >>> type(token).__name__
     'Token'
     """
-    return Token()
+    return Token(None)
 
 
 def after_all(*operands: Any) -> Token:
@@ -65,4 +74,4 @@ def after_all(*operands: Any) -> Token:
     for operand in operands:
         if not isinstance(operand, Token):
             raise TypeError(f"after_all takes tokens, got {type(operand).__name__}.")
-    return Token()
+    return Token(None)

@@ -16,7 +16,8 @@ from shardwise.base import config
 from shardwise.base.dtypes import isdtype, lattice_result_type
 from shardwise.base.errors import NonConcreteBooleanIndexError
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Array, Literal, Tracer
+from shardwise.ir import Array, Literal, Tracer, as_literal
+from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode
 from shardwise.numpy.dynamic_index import Slice
 from shardwise.ops.elementwise.casts import convert
@@ -184,9 +185,12 @@ def _entry(e: Any) -> Any:
     array = e if isinstance(e, (Array, np.ndarray)) else np.asarray(e)
     if not isdtype(array.dtype, ("integral", "bool")):
         raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {array.dtype.name}")
-    if not isinstance(array, Tracer) and not array.ndim and array.dtype != np.bool_:
+    if array.ndim or array.dtype == np.bool_:
+        return array
+    if not isinstance(array, Tracer):
         return (ArrayInt if isinstance(array, Array) else HeldInt)(np.asarray(array))
-    return array
+    number = as_literal(array)
+    return ArrayInt(number.value) if isinstance(number, Literal) and not SHOWING.get() else array
 
 
 def _holds_tracers(e: Any) -> bool:

@@ -35,7 +35,7 @@ from shardwise.ops.elementwise.casts import convert as convert
 from shardwise.ops.elementwise.casts import strong as strong
 from shardwise.ops.elementwise.casts import warn_of_lost_part
 from shardwise.ops.rules.convert import as_array as as_array
-from shardwise.ops.rules.convert import as_value
+from shardwise.ops.rules.convert import as_value, plain_ndarray
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 Value: TypeAlias = Array | Literal
@@ -125,6 +125,11 @@ def value(name: str, x: Any, position: int = 0) -> Value:
             ),
         )
     return as_value(x)
+
+
+def host_or_value(name: str, x: Any, position: int = 0) -> Value | np.ndarray[Any, Any]:
+    """`x` as a value, but an array of NumPy's as it is: it is known while tracing, which a value made of it is not."""
+    return plain_ndarray(x) if isinstance(x, np.ndarray) else value(name, x, position)
 
 
 def values(name: str, *xs: Any) -> list[Value]:

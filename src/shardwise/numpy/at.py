@@ -21,7 +21,7 @@ from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeE
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.eager import composed
-from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, is_eager
+from shardwise.ir import Array, Literal, ShapedArray, bind, is_eager
 from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
@@ -31,6 +31,7 @@ from shardwise.numpy._promote import broadcast_to_shape, canonical_axis, plain_n
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.array_views import index_key
 from shardwise.numpy.binary import divide, power
+from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import (
     index_vectors,
     take_index,
@@ -272,10 +273,10 @@ def _settled(x: Array, index: Any, mode: GatherScatterMode, wrap: bool) -> list[
 
 def _operand_value(values: Any, x: Array) -> Any:
     """The values to write into `x`; sequences become arrays."""
-    if isinstance(values, (list, tuple)):
-        if any(isinstance(v, Tracer) for v in values):
-            return lax.stack([as_array(v) for v in values])
-        return as_array(np.asarray([np.asarray(v) for v in values]))
+    if isinstance(values, (list, tuple, range)):
+        return asarray(values)
+    if type(values) is bool and np.issubdtype(x.dtype, np.integer):
+        values = int(values)  # which meets integers under strict promotion, too
     return checked_value(".at[...]", wide_int(values, x.dtype))
 
 

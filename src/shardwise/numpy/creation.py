@@ -21,14 +21,14 @@ from shardwise.base.dtypes import (
     issubdtype,
     lattice_result_type,
 )
-from shardwise.engine.array import ArrayImpl, host_array
+from shardwise.engine.array import ArrayImpl, new_array
 from shardwise.engine.device_put import as_target, place_created
 from shardwise.engine.placement import incompatible_devices
 from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
-from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
+from shardwise.ops.elementwise.casts import convert, copy_p, refuse_complex_scalar
 from shardwise.ops.rules.convert import own_array, plain_ndarray, wide_int
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
@@ -74,7 +74,8 @@ def array(
         out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
 
     Raises:
-        TypeError: an item is no number. ValueError: an item is None, or sequences are ragged.
+        TypeError: an item is no number, or sequences that hold arrays are ragged. ValueError: an item is None, or other
+            sequences are ragged.
         OverflowError: an integer does not fit the dtype.
         NotImplementedError: `order` is 'C', 'F' or 'A'.
 
@@ -94,8 +95,7 @@ def array(
             result = as_array(cast(result, wanted))
     else:
         result = _from_host(object, wanted)
-        checked = _no_nans() or _no_infs()
-        if not isinstance(result, Tracer) and (checked or not get_abstract_mesh().empty):
+        if not isinstance(result, Tracer) and (_no_nans() or _no_infs() or not get_abstract_mesh().empty):
             result = bind(copy_p, result)  # new arrays live on the mesh in context; what ops give is checked
     if result.ndim < ndmin:
         result = lax.expand_dims(result, range(ndmin - result.ndim))
@@ -147,17 +147,19 @@ def _from_host(x: Any, wanted: Any) -> Array:
 
 
 def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
-    try:
-        full = as_dtype(x.dtype)
-    except TypeError:
-        raise TypeError(
-            f"{_shown(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
-            "convert it first, for example with np.asarray(x, float)."
-        ) from None
-    dtype: Any = canonicalize(full) if wanted is None else wanted
+    """An array of a host array, whose dtype may be any that NumPy casts to the one that is `wanted`."""
+    dtype: Any = wanted
+    if wanted is None:
+        try:
+            dtype = canonicalize(as_dtype(x.dtype))
+        except TypeError:
+            raise TypeError(
+                f"{_shown(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
+                "convert it first, for example with np.asarray(x, float)."
+            ) from None
     if dtype != x.dtype:
         x = x.astype(dtype)
-    return host_array(x)
+    return new_array(x)
 
 
 def _shown(x: Any) -> str:
@@ -169,7 +171,9 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
     leaves: list[Any] = []
     _collect(x, leaves)
     kinds = {type(leaf) for leaf in leaves}
-    if any(issubclass(kind, Array) or hasattr(kind, "__jax_array__") for kind in kinds):
+    if type(None) in kinds:
+        raise ValueError("None is not a valid value for jnp.array")
+    if any(map(_is_array, leaves)):
         dtype = wanted if wanted is not None else lattice_result_type(*leaves)[0]
         return _stacked(x, dtype)
     if wanted is None:
@@ -179,13 +183,15 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
             if len(kinds) > 1:
                 lattice_result_type(*[kind() for kind in kinds])  # raises if a setting forbids to mix them
             wanted = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
-        elif type(None) in kinds:
-            raise ValueError("None is not a valid value for jnp.array")
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
             wanted = lattice_result_type(*leaves)[0]
     if wanted is not None and np.dtype(wanted).kind in "iufc":
-        return host_array(np.array(x, dtype=wanted))  # raises OverflowError if a Python int does not fit
+        return new_array(np.array(x, dtype=wanted))  # raises OverflowError if a Python int does not fit
     return _host(np.array(x), wanted)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Array) or hasattr(type(x), "__jax_array__")
 
 
 def _collect(x: Any, leaves: list[Any]) -> None:
@@ -199,12 +205,14 @@ def _collect(x: Any, leaves: list[Any]) -> None:
 def _stacked(x: Any, dtype: Any) -> Array:
     """Nested sequences with arrays among their items."""
     if isinstance(x, list | tuple):
+        leaves: list[Any] = []
+        _collect(x, leaves)
+        if not any(map(_is_array, leaves)):
+            return _from_sequence(x, dtype)
         rows = [_stacked(item, dtype) for item in x]
-        if not rows:
-            return as_array(_from_host(np.zeros((0,)), dtype))
         shapes = {row.shape for row in rows}
         if len(shapes) > 1:
-            raise ValueError(f"array: items of one sequence have different shapes: {sorted(shapes)}.")
+            raise TypeError(f"array: items of one sequence have different shapes: {sorted(shapes)}.")
         return lax.concatenate([lax.expand_dims(row, (0,)) for row in rows], 0)
     return as_array(cast(value("array", x), dtype))
 
@@ -454,7 +462,7 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     if not weak:
         refuse_complex_scalar(f"jnp.{name}", fill, wanted)
     number = value(name, wide_int(fill, wanted), 1)
-    number = literal(number.value, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
+    number = convert(number, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
     if isinstance(number, Array) and number.ndim:
         return place_created(broadcast_to_shape(number, sizes), device)
     if out_sharding is not None:

@@ -13,6 +13,7 @@ from shardwise.base.wrapping import wraps
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, as_array, broadcast_shapes, canonical_axis, report_rank_promotion, value
+from shardwise.numpy.creation import asarray
 from shardwise.transforms.interpreters.vmap import vmap
 
 _DIMS = r"\((?:\w+(?:,\w+)*)?\)"
@@ -74,7 +75,7 @@ def vectorize(
             positional = [fixed[i] if i in fixed else next(it) for i in range(len(args))]
             return pyfunc(*positional, **{k: next(it) for k in names}, **constants)
 
-        return _mapped(call, [array("vectorize", x, i) for i, x in enumerate(given)], signature)
+        return _mapped(call, [asarray(x) for x in given], signature)
 
     return wrapped
 

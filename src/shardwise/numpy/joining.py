@@ -24,6 +24,7 @@ from shardwise.numpy._promote import (
     concrete,
     concrete_int,
     convert,
+    host_or_value,
     is_bool,
     is_integer,
     no_out,
@@ -351,9 +352,9 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         with contextlib.suppress(TypeError):
             at = canonical_axis(operator.index(obj), n, "obj of delete")
             return lax.concatenate([rows_between(x, 0, at, d), rows_between(x, at + 1, n, d)], d)
-    index = checked("delete", obj, 1)
+    index = host_or_value("delete", obj, 1)
     if assume_unique_indices and is_integer(index.dtype):
-        return _without(x, flat(index), d)
+        return _without(x, flat(as_array(index)), d)
     known = concrete(index, "obj of delete, unless assume_unique_indices=True is passed,")
     if is_integer(known.dtype):
         keep[known] = False

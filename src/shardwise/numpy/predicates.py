@@ -285,10 +285,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
         return equal(x, y)
     x, y = astype(x, x.dtype), astype(y, y.dtype)
     if not is_inexact(x.dtype):
-        if not is_bool(x.dtype):
-            x, y = astype(x, default_dtype("f")), astype(y, default_dtype("f"))
-        else:
-            return lax.eq(x, y)
+        x, y = astype(x, default_dtype("f")), astype(y, default_dtype("f"))
     part = lax.real(x).dtype if is_complex(x.dtype) else x.dtype
     rtol, atol = (astype(value("isclose", t, i + 2), part) for i, t in enumerate((rtol, atol)))
     size = lax.abs(y)

@@ -26,6 +26,7 @@ from shardwise.numpy._promote import (
     concrete,
     concrete_int,
     constant,
+    host_or_value,
     is_complex,
     is_integer,
     promote_dtypes,
@@ -96,7 +97,7 @@ def _bound(x: Any, arrays: bool) -> Any:
     """
     if type(x) in (int, float):
         return x
-    known = np.asarray(concrete(value("arange", x), "a bound of arange"))
+    known = np.asarray(concrete(host_or_value("arange", x), "a bound of arange"))
     own = known if arrays else np.asarray(x)
     return own.item() if own.dtype.kind in "biu" else own[()]
 

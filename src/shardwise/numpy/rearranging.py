@@ -16,7 +16,15 @@ import numpy as np
 from shardwise.ir import Array, Literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
-from shardwise.numpy._promote import as_array, astype, canonical_axes, canonical_axis, concrete, concrete_int, value
+from shardwise.numpy._promote import (
+    as_array,
+    astype,
+    canonical_axes,
+    canonical_axis,
+    concrete,
+    concrete_int,
+    host_or_value,
+)
 from shardwise.numpy.binary import remainder
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat, index_tuple
@@ -51,7 +59,7 @@ def repeat(
     >>> jnp.repeat(jnp.array([1, 2]), jnp.array([2, 1]))
     Array([1, 1, 2], dtype=int32)
     """
-    x, times = checked("repeat", a), value("repeat", repeats, 1)
+    x, times = checked("repeat", a), host_or_value("repeat", repeats, 1)
     if out_sharding is not None:
         sharding = resolve_out_sharding(out_sharding, "repeat", 1 if axis is None else x.ndim)
         assert sharding is not None
@@ -69,7 +77,7 @@ def repeat(
     return _repeat(x, times, axis, total_repeat_length)
 
 
-def _repeat(x: Array, times: Array | Literal, axis: int | None, total: int | None) -> Array:
+def _repeat(x: Array, times: Array | Literal | np.ndarray[Any, Any], axis: int | None, total: int | None) -> Array:
     if axis is None or not x.ndim:
         axis, scalar, x = 0, not x.ndim, flat(x)
     else:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.dtypes import issubdtype
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.ir import Literal, ShapedArray, Tracer
+from shardwise.ir import Array, Literal, ShapedArray, Tracer
 from shardwise.ir.trace import ProgramTracer
 from shardwise.numpy.dynamic_index import Slice
 from shardwise.ops.elementwise.casts import convert
@@ -33,9 +34,11 @@ def is_static(index: Any) -> bool:
 
 
 def is_part(index: Any) -> bool:
-    """Whether an index has no arrays with dims."""
+    """Whether an index has no arrays with dims, nor steps from computed places, which is another form of them."""
     parts = index if isinstance(index, tuple) else (index,)
-    return not any(isinstance(i, (list, tuple)) or getattr(i, "ndim", 0) for i in parts)
+    return not any(
+        isinstance(i, (list, tuple)) or getattr(i, "ndim", 0) or (isinstance(i, Slice) and i.stride > 1) for i in parts
+    )
 
 
 def _last(part: Slice) -> int:
@@ -113,6 +116,14 @@ def is_of_programs(index: Any) -> bool:
     return not any(isinstance(p, Tracer) and not isinstance(p, ProgramTracer) for p in starts)
 
 
+def cast_to(dtype: Any, value: Any) -> Any:
+    """A value that is written to a place of this dtype: integers, and floats that are weakly typed, change their width."""
+    kinds = [np.integer, np.floating] if value.aval.weak_type else [np.integer]
+    if value.dtype != dtype and any(issubdtype(value.dtype, k) and issubdtype(dtype, k) for k in kinds):
+        return as_value(convert(value, dtype, False))
+    return value
+
+
 def value_of_kind(value: Any, aval: ShapedArray, shape: tuple[int, ...]) -> Any:
     """A value that is written to a part of an array. ValueError where it has another dtype or shape."""
     if value.dtype != aval.dtype:
@@ -127,5 +138,15 @@ def value_of_kind(value: Any, aval: ShapedArray, shape: tuple[int, ...]) -> Any:
 
 
 def whole_index(index: Any) -> Any:
-    """An index; ``...`` for the forms of it that JAX takes."""
-    return ... if index is None or (isinstance(index, tuple) and not index) else index
+    """An index; ``...`` for the forms of it that JAX takes. Known scalars are Python's ints, bools too."""
+    if index is None or (isinstance(index, tuple) and not index):
+        return ...
+    return tuple(map(_known, index)) if isinstance(index, tuple) else _known(index)
+
+
+def _known(part: Any) -> Any:
+    if isinstance(part, (bool, np.integer)):
+        return int(part)
+    if isinstance(part, (Array, np.ndarray)) and not part.ndim and part.dtype.kind in "iu":
+        return part if isinstance(part, Tracer) else int(part)  # type: ignore[arg-type]
+    return part

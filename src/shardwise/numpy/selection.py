@@ -204,7 +204,10 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     result = []
     for stride, n, fill in zip(_strides(x.shape), x.shape, fills, strict=True):
         along = lax.rem(lax.div(places, literal(stride, index)), literal(n, index))
-        filling = literal(0, index) if fill is None else astype(value("nonzero", fill), index)
+        if fill is None:
+            filling = literal(0, index)
+        else:  # which may be of another type, such as NaN
+            filling, along = promote_dtypes(value("nonzero", fill), along)
         result.append(where_(missing, filling, along))
     return tuple(result)
 

@@ -21,6 +21,7 @@ from shardwise.numpy._promote import (
     astype,
     broadcast_to_shape,
     canonical_axis,
+    concrete,
     concrete_int,
     constant,
     convert,
@@ -64,7 +65,8 @@ def _size(name: str, size: int | None, *operands: Any) -> int | None:
 def _places(mask: Array, size: int | None) -> tuple[Array, Array | None]:
     """The positions of the true elements of a 1-d mask; with `size`, that many, and a mask of the valid ones."""
     if size is None:
-        return checked("set", np.flatnonzero(primal_of(mask)).astype(default_dtype("i"))), None
+        known = concrete(mask, "a set of elements, if no size= is given,")
+        return checked("set", np.flatnonzero(known).astype(default_dtype("i"))), None
     index = default_dtype("i")
     number = lax.add(lax.iota(index, size), literal(1, index))
     found = searchsorted(lax.cumsum(as_array(astype(mask, index))), number)

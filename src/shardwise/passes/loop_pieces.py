@@ -43,7 +43,10 @@ def with_loops_in_pieces(program: Program, env: Env) -> Program:
 
 def _in_pieces(eqn: Equation, env: Env) -> Equation:
     region = region_of(eqn)
-    if region is None or runs_small(eqn, env):
+    if region is None:
+        return eqn
+    small = runs_small(eqn, env)
+    if small and not (isinstance(region, Loop) and _is_large(region, math.prod(env.axis_sizes))):
         return eqn
     if isinstance(region, Loop):
         own = map_programs(eqn, _of_each_device)
@@ -51,6 +54,8 @@ def _in_pieces(eqn: Equation, env: Env) -> Equation:
         if pieces is not None:
             program = alone(own)
             return Equation(in_pieces, program.inputs, eqn.outputs, {"program": program, "pieces": pieces}, eqn.source)
+    if small:
+        return eqn
     # Where devices take part at different times, a loop inside must know which do: an element that takes no part may never stop.
     asked = eqn.inputs[0].aval if isinstance(region, Branches) else region.test and region.test.outputs[0].aval
     return eqn if asked is not None and asked.vma else map_programs(eqn, lambda p: with_loops_in_pieces(p, env))
@@ -61,6 +66,11 @@ def _may_be_cut(loop: Loop, devices: int) -> bool:
     if (loop.length is not None and loop.length < costs.LOOP_FEWEST) or _size(loop) * devices <= costs.FUSED_FEWEST:
         return False
     return all(simple(_of_each_device(p)) for p in loop.programs)
+
+
+def _is_large(loop: Loop, devices: int) -> bool:
+    """Whether several threads may go through pieces of a loop that also runs small."""
+    return _size(loop) * devices > costs.SMALL_LARGEST_IN_LOOPS
 
 
 def _of_each_device(test: Program) -> Program:

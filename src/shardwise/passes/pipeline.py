@@ -153,7 +153,7 @@ def _may_have_rings(context: Context) -> bool:
 
 
 def _simplify(module: Module, context: Context) -> Module:
-    program = simplify(module.program)
+    program = simplify(module.program, context.devices)
     return replace(module, program=program, device_program=program)
 
 

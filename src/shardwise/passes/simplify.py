@@ -24,10 +24,12 @@ from shardwise.runtime.env import SINGLE
 from shardwise.runtime.plan import kernel_of
 
 
-def simplify(program: Program) -> Program:
-    """The same program simplified, loop bodies and branches included."""
+def simplify(program: Program, devices: int = 1) -> Program:
+    """The same program for so many devices simplified, loop bodies and branches included."""
     live = LiveResults()
-    simplified = ProgramMap(lambda p: live(common_subexpressions(cheaper_forms(known_scalars(simplified.inside(p))))))
+    simplified = ProgramMap(
+        lambda p: live(common_subexpressions(cheaper_forms(known_scalars(simplified.inside(p)), devices)))
+    )
     return simplified.of(program)
 
 
@@ -63,7 +65,7 @@ def _computed(eqn: Equation) -> Literal:
     return Literal(np.asarray(value, physical(aval.dtype)).reshape(()), aval)
 
 
-def cheaper_forms(program: Program) -> Program:
+def cheaper_forms(program: Program, devices: int) -> Program:
     """Replace equations by the cheaper forms that their ops offer (`Op.rewrite`)."""
     if all(e.op.rewrite is None for e in program.equations):
         return program
@@ -82,7 +84,7 @@ def cheaper_forms(program: Program) -> Program:
             equations.append(eqn)
             continue
         key = (eqn.op, id(eqn.params), tuple([a.aval for a in eqn.inputs]))
-        cheaper: Program | None = None if key in kept else eqn.op.rewrite(eqn)
+        cheaper: Program | None = None if key in kept else eqn.op.rewrite(eqn, devices)
         if cheaper is None:
             kept.setdefault(key, eqn)
             equations.append(eqn)

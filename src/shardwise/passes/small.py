@@ -10,13 +10,13 @@ inputs; an edge costs 1 unless both ends are writable. A path that leaves a regi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from shardwise.ir import Equation, Loop, Program, Var, map_programs, region_of, rounds_of
 from shardwise.passes.parts import Part, calls_replaced, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.small import available, small, writable
+from shardwise.runtime.small import available, carry_updates, small, writable
 
 Group = tuple[int, ...]
 
@@ -37,9 +37,10 @@ def _compiles(env: Env) -> bool:
     return not env.extra and env.processes is None and available()
 
 
-def _with_regions(program: Program, devices: int, fewest: int) -> Program:
+def _with_regions(program: Program, devices: int, fewest: int, touched: Collection[Var] = ()) -> Program:
+    """`touched`: values that only windows of are written, over another value."""
     equations = program.equations
-    fit = [writable(e, devices) for e in equations]
+    fit = [writable(e, devices, any(v in touched for v in e.outputs)) for e in equations]
     groups = _groups(program, fit)
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i], devices) for i in g) >= fewest}
     # Groups that are not worth compiling stay unchanged, except those with an op of many NumPy calls. The first calls of such a
@@ -78,7 +79,9 @@ def _with_inner_regions(eqn: Equation, devices: int, fewest: int) -> Equation:
     if held is None:
         return eqn
     enough = costs.SMALL_FEWEST_IN_LOOPS if isinstance(held, Loop) else fewest
-    return map_programs(eqn, lambda p: _with_regions(p, devices, enough))
+    chains = carry_updates(held, devices) if isinstance(held, Loop) else ()
+    touched = {v for chain in chains for v in chain}
+    return map_programs(eqn, lambda p: _with_regions(p, devices, enough, touched))
 
 
 def _numpy_calls(eqn: Equation) -> int:

@@ -117,7 +117,7 @@ def _impl_of(impl: Any, dtype: Any, function: str) -> KeyDtype:
 
 
 def _seed_value(seed: Any, function: str) -> Array | Literal:
-    if isinstance(seed, int) and not isinstance(seed, bool):
+    if isinstance(seed, int):  # True and False are 1 and 0
         wide = np.int64(seed)  # OverflowError beyond 64 bits
         return literal(wide if _x64() else wide.astype(np.int32))
     value = as_value(seed)

@@ -33,6 +33,11 @@ SMALL_LARGEST: Final = 1 << 14
 # The same in loops that run as one small program: as many as fused loops leave to one thread. A step saves a call of each kernel: 100
 # steps of products, tanh and a choice of 16384 elements take 1.9 ms so, 3.3 by a kernel each; of 32768, 3.9 and 5.1.
 SMALL_LARGEST_IN_LOOPS: Final = 1 << 15
+# The same in loops with so few additions in a round that a second thread would gain less than a kernel's call takes, of what a processor's
+# own cache holds: a round of Floyd and Warshall's of 200 x 200 takes 3.5 us so, 17 by kernels; one of 256 x 256 that divides rows by
+# their norms 22 and 30 (AVX2).
+SMALL_LARGEST_IN_LIGHT_LOOPS: Final = 1 << 16
+SMALL_LIGHT: Final = 1 << 19
 # Elements of a running reduction along rows, which goes from column to column: of 16384 it takes 45 us, the op's own kernel 34.
 SMALL_RUNNING: Final = 1 << 13
 # Elements of an operand that is read as a whole, in a product: up to here a matrix times a vector takes as long as the

@@ -8,7 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import shardwise
 from shardwise.base import config
+from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.indexing import row_loops
@@ -289,3 +291,11 @@ def test_merged_parts_keep_each_value_to_the_bit(dtype, axes):
     got = merged(env, parts, axes)
     assert got.shape == (1, 1, 6) and got.dtype == dtype
     assert got.tobytes() == values.tobytes()
+
+
+def test_fill_values_are_numbers_of_the_dtype():
+    x = shardwise.numpy.arange(3)
+    with use_dialect("latest"), pytest.raises(TypeError, match="is complex, and int32 is not"):
+        x.at[9].get(mode="fill", fill_value=1j)
+    with pytest.raises(TypeError, match="is no number"):
+        x.at[9].get(mode="fill", fill_value="3")

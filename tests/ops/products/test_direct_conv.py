@@ -61,6 +61,15 @@ def test_sizes(ways, dtype, layout, channels, features, row):
     assert_normwise(got, want, TOLERANCE if dtype == np.float32 else 1e-14)
 
 
+@pytest.mark.parametrize("channels, features", [(1, 1), (1, 3), (3, 2), (2, 20), (6, 1)])
+@pytest.mark.parametrize("row", [32, 37, 200])
+def test_few_channels_or_features(ways, channels, features, row):
+    x, w = operands(FIRST, 2, channels, features, (5, row), (3, 4))
+    got, want = convolved(x, w, FIRST, window_strides=(2, 1), padding="SAME")
+    assert ways == [True]
+    assert_normwise(got, want, TOLERANCE)
+
+
 @pytest.mark.parametrize("layout", [LAST, FIRST])
 @pytest.mark.parametrize(
     "options",

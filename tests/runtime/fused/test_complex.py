@@ -17,8 +17,17 @@ pytestmark = pytest.mark.skipif(not available(), reason="no compiler for loops")
 POINTS = [0.0, -0.0, 1.0, -2.5, 1e-42, -1e-30, 3e20, -3e38, np.inf, -np.inf, np.nan]
 ONES = np.array([complex(a, b) for a, b in itertools.product(POINTS, POINTS)], np.complex64)
 RNG = np.random.default_rng(0)
-UNARY = (lax.neg, lax.conj, lax.real, lax.imag, lax.square, lambda x: lax.convert_element_type(x, np.float32))
-BINARY = (lax.add, lax.sub, lax.mul, lax.eq, lax.ne)
+UNARY = (
+    lax.neg,
+    lax.conj,
+    lax.real,
+    lax.imag,
+    lax.square,
+    lambda x: lax.integer_pow(x, 3),
+    lambda x: lax.integer_pow(x, -2),
+    lambda x: lax.convert_element_type(x, np.float32),
+)
+BINARY = (lax.add, lax.sub, lax.mul, lax.div, lax.eq, lax.ne)
 
 
 def values(size):

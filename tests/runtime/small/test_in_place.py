@@ -345,3 +345,80 @@ def test_what_is_found():
     assert body(lambda x, y: (update(3, y), update(4, x)), x, x) == [0, 0]
     for step in NOT:
         assert body(lambda x, i, step=step: (step(i, x), i + 1), x, i) == [0, 0]
+
+
+def in_one_branch(i, x):
+    return lax.cond(i % 3 > 0, lambda x: x.at[i].set(i * 1.0), lambda x: x, x)
+
+
+def in_nested_branches(i, x):
+    def loop(x):
+        return lax.fori_loop(0, 2, lambda j, x: x.at[i + j].add(x[2 * i]), x)
+
+    read = lax.cond(i % 5 > 0, lambda x: x[i], lambda x: x[0] + 1, x)
+    x = lax.switch(
+        i % 4,
+        [lambda x: x, loop, lambda x: lax.cond(x[i] > 0, loop, update_at_read, x), lambda x: x.at[i].set(read)],
+        x,
+    )
+    return x.at[i + 1].add(read)
+
+
+def update_at_read(x):
+    return x.at[3].set(x[4] + 1).at[5].multiply(0.5)
+
+
+@pytest.mark.parametrize("step", [in_one_branch, in_nested_branches])
+@pytest.mark.parametrize(("loop", "size"), [(fori, 100), (repeated, SIZE)])
+def test_branches_update_what_others_pass_on(made, step, loop, size):
+    x, f = start(size), loop(step, 30)
+    np.testing.assert_allclose(np.asarray(jax.jit(f)(x)), plain(f, x), rtol=1e-6)
+    assert loops_with(made, x.nbytes) == (1, 0)
+
+
+def random_step(seed):
+    """A step of three arrays: updates, reads, branches and loops of them, in any order, some of which overwrite nothing."""
+    rng = np.random.default_rng(seed)
+
+    def statements(depth):
+        return [statement(depth) for _ in range(rng.integers(1, 4))]
+
+    def statement(depth):
+        kind = rng.choice(["set", "add", "read", "swap", "other", "cond", "switch", "loop"][: 5 if depth > 1 else 8])
+        a, b, k = *map(int, rng.integers(0, 3, 2)), int(rng.integers(0, 5))
+        inner = [statements(depth + 1) for _ in range({"cond": 2, "switch": 3, "loop": 1}.get(kind, 0))]
+        return kind, a, b, k, [s if rng.random() < 0.7 else [] for s in inner]
+
+    def run(todo, i, s):
+        s = list(s)
+        for kind, a, b, k, inner in todo:
+            if kind == "set":
+                s[a] = s[a].at[i + k].set(s[b][2 * k] + 1)
+            elif kind == "add":
+                s[a] = s[a].at[k].add(0.5 * s[b][i])
+            elif kind == "read":
+                s[3] = s[3] * 0.5 + s[a][i - k]
+            elif kind == "swap":
+                s[a], s[b] = (s[b], s[a]) if k == 0 else (s[a], s[b])
+            elif kind == "other":
+                s[a] = s[a] * 0.9 if k == 0 else s[a]
+            elif kind == "loop":
+                s = list(lax.fori_loop(0, 2, lambda j, s, todo=inner[0]: run(todo, i + j, s), tuple(s)))
+            else:
+                which = (s[3] > 0) * 1 if kind == "cond" else (i + k) % 3
+                ways = [lambda s, todo=todo: run(todo, i, s) for todo in inner]
+                s = list(lax.switch(which, ways, tuple(s)))
+        return tuple(s)
+
+    todo = statements(0)
+    return lambda i, s: run(todo, i, s)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_steps_of_several_carries(seed):
+    step = random_step(seed)
+    size = 20_000 if seed % 2 else 90
+    s = (start(size), start(size) + 1, start(size) * 2, np.float32(0.3))
+    f = lambda s: lax.fori_loop(0, 7, step, s)  # noqa: E731
+    for g, w in zip(jax.jit(f)(s), plain_all(f, s), strict=True):
+        np.testing.assert_allclose(np.asarray(g), w, rtol=1e-5, atol=1e-6)

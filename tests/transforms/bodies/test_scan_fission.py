@@ -124,6 +124,28 @@ def test_on_a_mesh(monkeypatch):
     agree(*both(monkeypatch, lambda: sw.jit(lambda h, xs: lax.scan(recurrent, h, xs))(H, sw.device_put(XS, split))))
 
 
+def drawn(total, key):
+    """Each device draws and counts for its own part."""
+    noise = sw.random.normal(key, (8,)) + jnp.arange(8) + sw.random.randint(sw.random.split(key)[0], (8,), 0, 1000)
+    return jnp.where(total > 0, total + noise, noise), noise * 2
+
+
+def test_parts_of_values_on_a_mesh(monkeypatch):
+    keys = sw.random.split(sw.random.key(3), 6)
+    split = sw.sharding.NamedSharding(sw.make_mesh((4, 2), ("x", "y")), sw.P("x"))
+    step = lambda total, key: drawn(lax.with_sharding_constraint(total, split), key)  # noqa: E731
+    f = lambda start, keys: lax.scan(step, start, keys)  # noqa: E731
+    start = sw.device_put(jnp.zeros(8), split)
+    alone = sw.jit(lambda start, keys: lax.scan(drawn, start, keys))(np.zeros(8, np.float32), keys)
+    for found in both(monkeypatch, lambda: sw.jit(f)(start, keys)):
+        agree(found, alone)
+    (scan,) = [e for e in equations(monkeypatch, f, start, keys) if e.op.name == "scan"]
+    assert [e.op.name for e in scan.params["body"].equations] == ["gt", "add", "select_n"]
+    monkeypatch.setattr(scan_fission, "LARGEST", 6 * 8)  # on all devices together they would be 6 * 2 * 8
+    (scan,) = [e for e in equations(monkeypatch, lambda *a: f(*a), start, keys) if e.op.name == "scan"]
+    assert "random_block" in [e.op.name for e in scan.params["body"].equations]
+
+
 def equations(monkeypatch, f, *args):
     monkeypatch.setattr(scan_fission, "SHORTEST", 2)
     program = sw.jit(f).lower(*args).compile().runtime_executable().device_program

@@ -147,6 +147,25 @@ def test_platforms_that_there_are_not(mesh):
         traced.lower(lowering_platforms="tpu")
 
 
+def test_types_of_values_lower(mesh):
+    x = jnp.arange(8.0)
+    assert jax.jit(jnp.sin).lower(jax.typeof(x)).compile()(x).shape == (8,)
+    assert jax.jit(lambda x: x).lower(jax.typeof(2.0)).in_avals[0][0].weak_type
+    split = NamedSharding(mesh, P("x"))
+    with mesh:
+        twice = jax.jit(lambda x: x + x, in_shardings=split, out_shardings=split).lower(
+            jax.core.ShapedArray((8,), x.dtype)
+        )
+    assert twice.compile()(x).sharding == split
+
+
+def test_shardings_over_no_devices_are_refused():
+    nowhere = NamedSharding(jax.sharding.Mesh(np.empty((), object), ()), P())
+    for option in ("in_shardings", "out_shardings"):
+        with pytest.raises(ValueError, match=f"One of {option} .* got an empty NamedSharding"):
+            jax.jit(lambda x: x, **{option: nowhere})(jnp.ones(3))
+
+
 def test_structs_like_values(mesh):
     like = jax.ShapeDtypeStruct.like
     placed = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("x")))

@@ -44,6 +44,18 @@ def test_ensure_compile_time_eval():
 
     np.testing.assert_allclose(traced(host(3)), np.sin(host(3)), rtol=1e-6)  # what is traced goes on being traced
 
+    def product(x, y):
+        with ensure_compile_time_eval():
+            return lax.mul(x, y)
+
+    nested = {
+        "jit": lambda x: sw.jit(lambda y: product(x, y))(x + 1),
+        "vmap": lambda x: sw.vmap(lambda y: product(x, y))(lax.full((2,), 1.0) + x).sum() / 2,
+        "types": lambda x: product(x, x + 1) + len(sw.eval_shape(lambda y: product(x, y), x).shape),
+    }
+    for f in nested.values():  # by the innermost of the traces whose values meet
+        assert f(3.0) == sw.jit(f)(3.0) == 12 and sw.grad(f)(3.0) == sw.jit(sw.grad(f))(3.0) == 7
+
 
 def test_named_scope():
     with named_scope("outer"), named_scope("inner"):

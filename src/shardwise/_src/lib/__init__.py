@@ -1,5 +1,9 @@
-"""What `jaxlib` is to JAX, as far as libraries look at it: its version, and the names of MLIR, which refuse when they are used."""
+"""What `jaxlib` is to JAX, as far as libraries look at it: its version, classes that are ours, too, and the names of MLIR.
 
+Those of MLIR refuse when they are used.
+"""
+
+import importlib
 from typing import Any
 
 from shardwise.base import config
@@ -17,6 +21,8 @@ refuse_below(
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return config.dialect.jax_version
+    if name in ("xla_client", "xla_extension", "_jax"):
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(
         f"module 'jaxlib' has no attribute {name!r}: its kernels are NumPy's under shardwise; use the documented names of jax."
     )

@@ -14,6 +14,7 @@ from shardwise.ir import Array as _Array
 from shardwise.ir import Literal as Literal
 from shardwise.ir import ShapedArray as _ShapedArray
 from shardwise.ir import Var as Var
+from shardwise.lax.composite import Token as Token
 from shardwise.transforms.interpreters.jvp import tangent_type as _tangent_type
 from shardwise.transforms.interpreters.trace_state import TraceTag as TraceTag
 from shardwise.transforms.interpreters.trace_state import axis_names as unsafe_get_axis_names_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -46,6 +47,23 @@ class Effect:
     """Base of the kinds of effects that `Primitive.def_effectful_abstract_eval` gives; any effect keeps an equation."""
 
 
+Effects = set[Effect]
+
+
+class DebugInfo(_typing.NamedTuple):
+    """What a library says of a program that it makes: for whom it was traced, where, and the names of arguments and results."""
+
+    traced_for: str
+    func_src_info: str
+    arg_names: tuple[str, ...] | None
+    result_paths: tuple[str, ...] | None
+
+
+def gensym() -> _typing.Callable[[_ShapedArray], Var]:
+    """A function that makes a new variable of a type."""
+    return Var
+
+
 class EffectTypes:
     """Kinds of effects that a library allows somewhere, for it to ask again. Loops, branches and calls here run effects of any kind."""
 
@@ -62,17 +80,6 @@ class EffectTypes:
 
 
 control_flow_allowed_effects = EffectTypes()
-
-
-class Token:
-    """A value that says that something has happened: the array `buf`, once it is computed."""
-
-    def __init__(self, buf: _Array) -> None:
-        self._buf = buf
-
-    def block_until_ready(self) -> None:
-        """Return once the array is computed."""
-        self._buf.block_until_ready()
 
 
 def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:

@@ -40,7 +40,7 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.axis_scope import varying_checked
-from shardwise.ir.references import Reference
+from shardwise.ir.references import Reference, refuse_views, root_of, shows_reference
 from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
@@ -90,7 +90,7 @@ def trace_body(
         nonlocal out_tree
         result = fun(*tree_unflatten(in_tree, tracers))
         leaves, out_tree = tree_flatten(result)
-        return [_result(leaf, name) for leaf in leaves]
+        return [_result(leaf, name, _KINDS.get(use, use)) for leaf in leaves]
 
     trace = recording_trace(name)
     program, consts = trace_program(flat, types, name, trace=trace)
@@ -108,9 +108,12 @@ def _cache_of(target: Any) -> dict[Any, Body] | None:
         return None
 
 
-def _result(leaf: Any, name: str) -> Any:
-    if isinstance(leaf, Reference):
-        raise leaf.returned_from(name)
+_KINDS = {"branch": "cond", "while body": "while_body", "while cond": "while_cond"}  # names of uses in errors
+
+
+def _result(leaf: Any, name: str, kind: str) -> Any:
+    if shows_reference(leaf):
+        raise root_of(leaf).returned_from(name, kind)
     try:
         return as_value(leaf)
     except TypeError:
@@ -216,6 +219,7 @@ def program_effects(params: Any) -> bool:
 def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
     """The leaves of a tree as op operands, and its structure."""
     leaves, treedef = tree_flatten(tree)
+    refuse_views(leaves, "loops")
     for leaf in leaves:
         if isinstance(leaf, Reference):
             raise ValueError(

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.ir import Array, Shown, ShownTrace, bind, current_trace
+from shardwise.ir import Array, Literal, Shown, bind, in_trace
 from shardwise.ops.rules.bodies import define_body_op, traced_body
 from shardwise.ops.rules.derivative import do
 
@@ -30,9 +30,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
         return [result], [tangent]
 
     def parts(values: tuple[Any, ...], params: dict[str, Any]) -> list[Any]:
-        trace = current_trace()
-        assert isinstance(trace, ShownTrace)
-        return [body(*map(trace.array, values), **params)]
+        return [body(*[in_trace(x) if isinstance(x, Literal) else x for x in values], **params)]
 
     fields.setdefault("shown", Shown(parts=parts))
     op = define_body_op(name, traced, jvp=rule, **fields)

@@ -15,7 +15,14 @@ from shardwise.base.wrapping import code_of, name_of
 from shardwise.ir import Array, Atom, Branches, Equation, Program, ShapedArray, Var, bind, define_op
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ir.references import Reference, closed_over, over_references, over_state, with_references
+from shardwise.ir.references import (
+    Reference,
+    TracedArguments,
+    closed_over,
+    over_references,
+    over_state,
+    with_references,
+)
 from shardwise.ops.control.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
 from shardwise.ops.control.control_keys import cond_keys
 from shardwise.ops.control.narrow import narrow_cond
@@ -25,9 +32,9 @@ from shardwise.ops.control.regions import (
     chosen,
     layout,
     local_program,
+    loop_plan,
     move_operand,
     no_rule,
-    plan_of,
     run_masked,
 )
 from shardwise.ops.elementwise.casts import convert
@@ -78,22 +85,42 @@ def _cond_partition(region: Any, eqn: Equation) -> None:
 
 
 def _cond_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
-    plans = [plan_of(b, env) for b in params["branches"]]
-    last = len(plans) - 1
+    return _BranchKernel([loop_plan(b, env, 0, len(b.inputs)) for b in params["branches"]])
 
-    def run(index: Ndarray, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+
+class _BranchKernel:
+    """Branches over an index and blocks; handed these in a list, it may write over blocks that nothing else refers to."""
+
+    __slots__ = ("_last", "_plans")
+
+    def __init__(self, plans: Sequence[Callable[[list[Ndarray]], tuple[Ndarray, ...]]]) -> None:
+        self._plans = plans
+        self._last = len(plans) - 1
+
+    def __call__(self, index: Ndarray, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         if index.size == 1:
-            return plans[min(max(index.item(), 0), last)](*blocks)
-        index = index.clip(0, last)
+            return self._plans[min(max(index.item(), 0), self._last)](list(blocks))  # the caller refers to them all
+        index = index.clip(0, self._last)
         outs: tuple[Ndarray, ...] | None = None
         for i in _branches_taken(index, active()):
-            here = index == i
-            new = run_masked(here, plans[i], blocks)
+            here, plan = index == i, self._plans[i]
+            new = run_masked(here, lambda *given, plan=plan: plan(list(given)), blocks)
             outs = new if outs is None else tuple(chosen(here, n, o) for n, o in zip(new, outs, strict=True))
         assert outs is not None
         return outs
 
-    return run
+    def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
+        """The results, written over blocks that nothing but the list can reach: not of what is not in `free`."""
+        del free
+        index, *given = blocks
+        if index.size != 1:
+            return self(index, *given)
+        blocks.clear()
+        try:
+            return self._plans[min(max(index.item(), 0), self._last)](given)
+        except BaseException:
+            blocks[:] = [index, *given]  # what is left of them
+            raise
 
 
 def _branches_taken(index: Ndarray, mask: Ndarray | None) -> list[int]:
@@ -207,7 +234,7 @@ def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
 def _branch(
     index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
 ) -> Any:
-    closed = closed_over(operands)
+    closed = closed_over(operands, TracedArguments(functions[0], "cond", operands))
     if closed is not None:
         operands, rebuilt = closed
         functions = [over_references(f, rebuilt) for f in functions]

@@ -15,7 +15,15 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ir.references import Reference, check_distinct, holding, is_reference, refuse_views, with_references
+from shardwise.ir.references import (
+    Reference,
+    Standing,
+    check_distinct,
+    holding,
+    is_reference,
+    refuse_views,
+    with_references,
+)
 from shardwise.ops.control.bodies import (
     Body,
     check_carry,
@@ -330,18 +338,19 @@ def _over_rows(f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | N
     """`scan` with references in `xs`: each step gets references to the rows."""
     references = [x for x in tree_leaves(xs) if is_reference(x)]
     check_distinct(references)
+    standing = Standing(references)
 
     def step(carry: Any, given: Any) -> Any:
         rows, others = given
         own = [r.another(row) for r, row in zip(references, rows, strict=True)]
         left, right = iter(own), iter(others)
-        carry, y = f(carry, tree_map(lambda x: next(left) if is_reference(x) else next(right), xs))
-        return carry, ([r.held() for r in own], y)
+        given = tree_map(lambda x: next(left) if is_reference(x) else next(right), xs)
+        last, (carry, y) = standing.run(own, lambda: f(carry, given))
+        return carry, (last, y)
 
     others = [x for x in tree_leaves(xs) if not is_reference(x)]
     carry, (last, ys) = scan(step, init, ([r.held() for r in references], others), length, reverse)
-    for r, rows in zip(references, last, strict=True):
-        r.store(rows)
+    standing.store(last)
     return carry, ys
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.base.config import config
 from shardwise.base.dtypes import default_dtype, finfo, is_key_dtype, itemsize_bits, physical
 from shardwise.base.tree import tree_map
-from shardwise.ir import Array, Literal, ShapedArray, Shown, SmallForm, bind, define_op, literal
+from shardwise.ir import Array, Literal, ShapedArray, Shown, SmallForm, as_literal, bind, define_op, literal
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -53,7 +53,7 @@ def _typed_as(ct: Any, aval: ShapedArray) -> Any:
 
 def _parts(values: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """A number has the other type at once."""
-    (x,) = values
+    x = as_literal(values[0])
     return convert(x, params["new_dtype"], params["weak_type"]) if isinstance(x, Literal) else None
 
 

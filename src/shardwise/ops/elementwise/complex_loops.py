@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ops.elementwise import complex_points
+from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.operands import Block
 from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine import Lane, Lanes, available, libm, thread_count
@@ -41,10 +42,7 @@ def _sqrt(w: Lanes, x: Parts) -> Parts:
 
 
 def _divided(w: Lanes, x: Parts, y: Parts) -> Parts:
-    size = w.fma(y[0], y[0], w.mul(y[1], y[1]))
-    real = w.fma(x[0], y[0], w.mul(x[1], y[1]))
-    imag = w.sub(w.mul(x[1], y[0]), w.mul(x[0], y[1]))
-    return w.div(real, size), w.div(imag, size)
+    return ir.divided_parts(w, *x, *y)
 
 
 def _loop_of(write: Callable[..., Parts], count: int) -> Loop:
@@ -117,5 +115,11 @@ def sqrt(x: Block) -> Block:
 
 
 def divide(x: Block, y: Block) -> Block:
-    """``x / y``."""
-    return _computed(_div_loop, complex_points.divide, (x, y))
+    """``x / y``; of complex64 in float64, rounded once."""
+    return _computed(_div_loop, _divide, (x, y))
+
+
+def _divide(x: Block, y: Block) -> Block:
+    if x.dtype != np.complex64:
+        return complex_points.divide(x, y)
+    return complex_points.divide(x.astype(np.complex128), y.astype(np.complex128)).astype(np.complex64)

@@ -7,11 +7,11 @@ Each is an `Emit` that the op's definition names. Plain instructions are methods
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Emit
-from shardwise.runtime.machine import Lane, Lanes, libm, libm_angles, libm_powers
+from shardwise.runtime.machine import RARE, Lane, Lanes, libm, libm_angles, libm_powers
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
@@ -37,14 +37,14 @@ def _rsqrt(w: Lanes, x: Lane) -> Lane:
 def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
     """Repeated squaring with the NumPy kernel's roundings: one per product, also for narrow floats."""
     if y < 0:
-        return w.div(w.like(1, x), _power(w, x, y=-y))
+        return (_complex_quotient if x.dtype == "complex64" else Lanes.div)(w, w.like(1, x), _power(w, x, y=-y))
     result: Lane | None = None
     while y:
         if y & 1:
-            result = x if result is None else w.narrowed(w.mul(result, x))
+            result = x if result is None else w.narrowed(_product(w, result, x))
         y >>= 1
         if y:
-            x = w.narrowed(w.mul(x, x))
+            x = w.narrowed(_product(w, x, x))
     return w.like(1, x) if result is None else result
 
 
@@ -122,6 +122,52 @@ def _conjugate(w: Lanes, x: Lane) -> Lane:
     return w.complex_of(real, w.neg(imag))
 
 
+def divided_parts(w: Lanes, a: Lane, b: Lane, c: Lane, d: Lane) -> tuple[Lane, Lane]:
+    """The parts of (a + b i) / (c + d i), of floats, as NumPy divides: by the ratio of the divisor's parts."""
+    first = w.compare("ge", w.abs(c), w.abs(d))
+    large, small = w.select(first, c, d), w.select(first, d, c)
+    ratio = w.div(small, large)
+    scale = w.div(w.like(1, a), w.add(large, w.mul(small, ratio)))
+    near, far = w.select(first, a, b), w.select(first, b, a)
+    after, before = w.select(first, b, w.mul(b, ratio)), w.select(first, w.mul(a, ratio), a)
+    return w.mul(w.add(near, w.mul(far, ratio)), scale), w.mul(w.sub(after, before), scale)
+
+
+def _complex_quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """Of complex values in float64; quotients over zero, and those that are lost as NaN, as `complex_points.divide` has them."""
+    parts = (*w.parts_of(x), *w.parts_of(y))
+    real, imag = usual = divided_parts(w, *(w.convert(v, "float64") for v in parts))
+    lost = w.binary("and", w.isnan(real), w.isnan(imag))
+
+    def found() -> list[str]:
+        return [out.ref for out in _lost_quotient(w, parts, lost, usual)]
+
+    refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
+    return w.complex_of(*[w.convert(Lane(ref, "float64"), "float32") for ref in refs])
+
+
+def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
+    """The parts of a `quotient` that are `lost` as NaN: over zero, of infinite values, or over infinite ones."""
+    infinite = [w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in parts]
+    far, away = (w.binary("or", x, y) for x, y in (infinite[:2], infinite[2:]))
+    given, over = (w.binary("and", _is_finite(w, x), _is_finite(w, y)) for x, y in (parts[:2], parts[2:]))
+    a, b, c, d = (w.convert(v, "float64") for v in parts)
+    zero, one, inf = (w.like(v, a) for v in (0, 1, math.inf))
+    nothing = w.binary("and", w.compare("eq", c, zero), w.compare("eq", d, zero))
+    limit = w.copysign(inf, c)
+    real, imag = (w.select(nothing, w.mul(limit, v), old) for v, old in zip((a, b), quotient, strict=True))
+    lost = w.binary("and", lost, w.binary("and", w.isnan(real), w.isnan(imag)))
+    of, by = w.binary("and", far, over), w.binary("and", away, given)
+    lost = w.binary("and", lost, w.binary("or", of, by))
+    a, b, c, d = (
+        w.select(where, w.copysign(w.select(at, one, zero), v), v)
+        for v, at, where in zip((a, b, c, d), infinite, (of, of, by, by), strict=True)
+    )
+    factor = w.select(of, inf, zero)
+    real = w.select(lost, w.mul(factor, w.add(w.mul(a, c), w.mul(b, d))), real)
+    return real, w.select(lost, w.mul(factor, w.sub(w.mul(b, c), w.mul(a, d))), imag)
+
+
 # -- whole numbers ---------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +179,8 @@ def _divided(w: Lanes, x: Lane, y: Lane) -> tuple[Lane, Lane, Lane]:
 
 
 def _quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
+    if x.dtype == "complex64":
+        return _complex_quotient(w, x, y)
     if x.floating:
         return w.div(x, y)
     safe, zero, minus = _divided(w, x, y)
@@ -226,7 +274,7 @@ def _convert(w: Lanes, x: Lane, *, new_dtype: Any, weak_type: bool) -> Lane:
 ADD = Emit(_by_part(Lanes.add), "biufc")
 SUB = Emit(_by_part(Lanes.sub), "iufc")
 MUL = Emit(_product, "biufc")
-DIV = Emit(_quotient, "iuf", cost=4)
+DIV = Emit(_quotient, "iufc", cost=4)
 MAX = Emit(Lanes.maximum, exact=True)
 MIN = Emit(Lanes.minimum, exact=True)
 EQ = Emit(_of_parts("eq", "and"), "biufc", exact=True)
@@ -250,7 +298,7 @@ IS_FINITE = Emit(_is_finite, "f", exact=True)
 SQUARE = Emit(_square, "iufc")
 SQRT = Emit(lambda w, x: w.call("sqrt", x), "f", cost=5)
 RSQRT = Emit(_rsqrt, "f", cost=8)
-INTEGER_POW = Emit(_power, "iuf", cost=3)
+INTEGER_POW = Emit(_power, "iufc", cost=3)
 
 EXP = Emit(libm.exp, "f", cost=10)
 EXP2 = Emit(libm.exp2, "f", cost=12)

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.base.dtypes import as_dtype, itemsize_bits
 from shardwise.ir import Array, Equation, Literal, ShapedArray, Shown, bind, define_op, literal
-from shardwise.ops.elementwise import complex_points
+from shardwise.ops.elementwise import complex_loops, complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.by_dtype import by_dtype
 from shardwise.ops.rules.derivative import along, back, do
@@ -220,7 +220,7 @@ def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
 def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
     if y < 0:
         power = _integer_pow_kernel(env, x, y=-y)
-        return complex_points.divide(x.dtype.type(1), power) if x.dtype.kind == "c" else np.reciprocal(power)
+        return complex_loops.divide(np.ones_like(power), power) if x.dtype.kind == "c" else np.reciprocal(power)
     if y == 0:
         return np.ones_like(x)
     result: Block | None = None

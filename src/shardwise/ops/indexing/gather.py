@@ -20,6 +20,7 @@ from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
+from shardwise.ops.elementwise.casts import refuse_complex_scalar
 from shardwise.ops.indexing.gather_kernel import filling, gather_columns, gather_compile, gather_kernel
 from shardwise.ops.indexing.permutation import gather_partition
 from shardwise.ops.indexing.shown_starts import counting_windows
@@ -54,9 +55,11 @@ def _gather_type(
     dimension_numbers: GatherDimensionNumbers,
     slice_sizes: tuple[int, ...],
     operand_axes: DimAxes | None,
+    fill_value: Any,
     **params: Any,
 ) -> ShapedArray:
     del params
+    refuse_complex_scalar("gather", fill_value, operand.dtype)
     n = dimension_numbers
     check_indices("gather", indices)
     rank = len(n.offset_dims) + indices.ndim - 1
@@ -379,6 +382,8 @@ def gather_params(
     """The params of the gather op."""
     if fill_value is not None:
         fill_value = np.asarray(fill_value).item()
+        if not isinstance(fill_value, bool | int | float | complex):
+            raise TypeError(f"gather: fill_value={fill_value!r} is no number.")
         if fill_value != fill_value and isinstance(fill_value, float):
             fill_value = math.nan  # always the same object, so that equal params compare equal
     return dict(

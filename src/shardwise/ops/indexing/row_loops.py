@@ -147,9 +147,16 @@ def _by_segments(loop: Loop, table: Block, places: Places, rows: Block, ufunc: A
 
 
 def taken_rows(
-    table: Block, position: Block | Sequence[Block], fill: Any, *, grid: Grid | None = None, wrap: bool = False
+    table: Block,
+    position: Block | Sequence[Block],
+    fill: Any,
+    *,
+    grid: Grid | None = None,
+    wrap: bool = False,
+    run: int = 1,
 ) -> Block | None:
-    """``table[position]``; positions out of bounds are clamped, or give `fill` if that is not None.
+    """``table[position]``, of each position that row and those after it, `run` in all, which are in the table; positions out of bounds
+    are clamped, or give `fill` if that is not None.
 
     `wrap`: negative positions count from the end. Returns None if no code exists. `table` is C-contiguous, of shape (n, columns);
     `position` as `Places.of` takes it.
@@ -158,13 +165,14 @@ def taken_rows(
         return None
     places = Places.of(position, grid, len(table))
     count = len(places)
-    elements = count * table.shape[1]
+    columns = run * table.shape[1]
+    elements = count * columns
     if elements < FEWEST or not places.is_readable:
         return None
-    out = pool.empty((count, table.shape[1]), table.dtype)
+    out = pool.empty((count, columns), table.dtype)
     filled = None if fill is None else np.asarray(fill, table.dtype).tobytes()
     threads = thread_count() if elements >= _SHARED else 1
-    call, fills = _taker(table.dtype, table.shape, *places.kind, wrap, filled, threads)
+    call, fills = _taker(table.dtype, table.shape, *places.kind, wrap, filled, run, threads)
     call(address(table), address(out), address(fills), *map(address, places.columns))
     return out
 
@@ -179,20 +187,21 @@ def _taker(
     grid: Grid,
     wrap: bool,
     fill: bytes | None,
+    run: int,
     threads: int,
 ) -> tuple[Call, Block]:
-    """The call that takes `count` rows of a table of that shape, on the addresses of the table, the result, a row of fill values, which
-    comes along, and the columns.
+    """The call that takes `count` times `run` rows of a table of that shape, on the addresses of the table, the result, as many fill
+    values, which come along, and the columns.
     """
     places, (size, columns), raw = Places.like(count, apart, number, grid), shape, np.dtype(_BY_SIZE[dtype.itemsize])
     form = places.form(wrap, fill is None)
-    fills = np.frombuffer((bytes(dtype.itemsize) if fill is None else fill) * columns, raw)
+    fills = np.frombuffer((bytes(dtype.itemsize) if fill is None else fill) * columns * run, raw)
     columns = len(fills)
     chunk = max(1, _CHUNK // max(columns, 1))
     if columns == 1 and raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
         loop = _gathering(raw.name, form, _index(places, size))
     else:
-        loop = _taking(raw.name, form, _known(columns))
+        loop = _taking(raw.name, form, _known(columns), run)
     return loop.call(-(-count // chunk), (count, columns, chunk, *places.numbers), threads), fills
 
 
@@ -412,8 +421,8 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
 
 
 @recent(64)
-def _taking(dtype: str, form: Form, known: int) -> Loop:
-    """Unit: a run of positions."""
+def _taking(dtype: str, form: Form, known: int, run: int) -> Loop:
+    """Unit: some positions; each takes `run` rows."""
     whole = str(known or "%columns")
 
     def body(w: Function, unit: str) -> None:
@@ -422,7 +431,8 @@ def _taking(dtype: str, form: Form, known: int) -> Loop:
 
         def row(i: str, _: list[str]) -> None:
             at, inside = row_at(w, i, form)
-            here = w.element("%table", w.integer("mul", at, whole), dtype)
+            row = w.integer("udiv", whole, run) if run > 1 else whole
+            here = w.element("%table", w.integer("mul", at, row), dtype)
             if not form.clip:
                 here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
             there = w.element("%out", w.integer("mul", i, whole), dtype)

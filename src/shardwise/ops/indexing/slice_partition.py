@@ -19,6 +19,7 @@ from shardwise.ir.types import Axes
 from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.devices.split_dims import join
 from shardwise.ops.indexing.gather_kernel import gather_kernel, merged
+from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.slice_updates import SplitDim, clamped, first_start
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import Block, read_windows
@@ -36,7 +37,7 @@ def slice_window(env: Env, operand: Block, *starts: Block, slice_sizes: Ints, wr
     for d, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         n = operand.shape[lead + d]
         if start.size != 1:
-            varying[d] = first_start(start, n, n - size, wrap[d])
+            varying[d] = start
         elif size != n:
             first = clamped(start.item(), n, n - size, wrap[d])
             index[lead + d] = slice(first, first + size)
@@ -44,6 +45,13 @@ def slice_window(env: Env, operand: Block, *starts: Block, slice_sizes: Ints, wr
     if not varying:
         return out
     loops = np.broadcast_shapes(*(s.shape for s in varying.values()))
+    if all(slice_sizes[d] == 1 for d in varying) and len({wrap[d] for d in varying}) == 1:
+        rows = mapped_rows(out, lead, varying, slice_sizes, loops, wrap=wrap[next(iter(varying))])
+        if rows is not None:
+            return rows
+    for d, start in varying.items():
+        n = operand.shape[lead + d]
+        varying[d] = first_start(start, n, n - slice_sizes[d], wrap[d])
     return read_windows(out, lead, varying, slice_sizes, (), loops)
 
 

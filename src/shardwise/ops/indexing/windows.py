@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.runtime.copies import row_major, take_positions
 
@@ -63,6 +64,9 @@ def read_windows(
 
     Each array of `starts` broadcasts to `index_shape`, ``loops + batch``. Dims without a start begin at 0.
     """
+    found = mapped_rows(operand, lead, starts, sizes, index_shape, pairs)
+    if found is not None:
+        return found
     shape = operand.shape
     rank = len(index_shape)
     paired = dict(pairs)

@@ -71,9 +71,11 @@ def pays(dtype: np.dtype[Any], kernel: Ints, places: int, row: int, features_las
     if dtype.name not in ("float32", "float64") or not available():
         return False
     lanes = lanes_of(dtype.name)
-    if places * features * depth < _LEAST or features < lanes or kernel[1] < _FEWEST:
+    if places * features * depth < _LEAST or depth * 2 * lanes * dtype.itemsize > _KERNEL:
         return False
-    return depth * 2 * lanes * dtype.itemsize <= _KERNEL and row >= (_SHORTEST if features_last else lanes)
+    if features < lanes or kernel[1] < _FEWEST:  # signals and images: as matrices they are thin
+        return not features_last and row >= 2 * lanes
+    return row >= (_SHORTEST if features_last else lanes)
 
 
 @recent(512)
@@ -147,7 +149,7 @@ def _features_first(
 ) -> tuple[Loop, int]:
     """The same with features in front of space; `step`: bytes from channel to channel. Blocks may overlap."""
     width, size = lanes_of(dtype), itemsize(dtype)
-    wide = 2 if row >= 2 * width else 1
+    wide = max(1, min(max(2, _most() // (2 * features)), row // width))  # sums enough, also of few features
     blocks = -(-features // (_most() // wide))
     block = -(-features // blocks)
 

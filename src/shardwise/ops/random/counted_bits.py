@@ -40,14 +40,18 @@ def small_form(writer: str, calls: int = 1) -> SmallForm:
     )
 
 
-def bits_by_counters(keys: Array, out: ShapedArray, bit_width: int) -> Array:
-    """Bits of type `out` as an elementwise function of counters, which may join a loop with the steps that follow."""
+def bits_by_counters(keys: Array, out: ShapedArray, params: Params) -> Array:
+    """Bits of type `out` as an elementwise function of counters, which may join a loop with the steps that follow.
+
+    `params`: those of the op that would make the bits itself, which part of them each device makes included.
+    """
     words, n = bind(random_words_p, keys), keys.ndim
-    counters = bind(random_counters_p, shape=out.shape[n:], mesh=out.mesh, spec=out.spec[n:])
+    part = {k: params[k] for k in ("block_shape", "shard_axes") if k in params}
+    counters = bind(random_counters_p, shape=params["shape"], mesh=out.mesh, spec=out.spec[n:], **part)
     if n and out.ndim > n:
         words = [expand_dims(w, tuple(range(n, out.ndim))) for w in words]
         counters = expand_dims(counters, tuple(range(n)))
-    return bind(threefry_bits_p, *words, counters, bit_width=bit_width)
+    return bind(threefry_bits_p, *words, counters, bit_width=params["bit_width"])
 
 
 def _words_type(key: ShapedArray) -> tuple[ShapedArray, ShapedArray]:

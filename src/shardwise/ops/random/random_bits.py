@@ -239,8 +239,11 @@ def _appended_explicit(in_types: Types, out_types: Types, params: Params, rule: 
 def _appended_type(keys: ShapedArray, dtype: Any, params: dict[str, Any]) -> ShapedArray:
     block_shape = params.get("block_shape")
     shape: Shape = params["shape"] if block_shape is None else block_shape
+    own = frozenset(
+        a for axes in params.get("shard_axes", ()) for a in axes
+    )  # over which devices make parts of their own
     out = with_out_sharding(
-        ShapedArray(keys.shape + shape, dtype), params["out_sharding"] if block_shape is None else None
+        ShapedArray(keys.shape + shape, dtype, vma=own), params["out_sharding"] if block_shape is None else None
     )
     return in_context(out) if keys.mesh is None else out
 
@@ -387,9 +390,9 @@ def _block_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Para
     """All keys together may draw so many bits that they are made where they are used."""
     keys, given = _keys_in_front(values, dims, params)
     (out,) = infer_types(random_block_p, (keys.aval,), given)
-    if any(given.get("shard_axes", ())) or not _fusable(keys.aval, out, given["bit_width"]):
+    if not _fusable(keys.aval, out, given["bit_width"]):
         return [bind(random_block_p, keys, **given)], [0]
-    return [bits_by_counters(keys, out, given["bit_width"])], [0]
+    return [bits_by_counters(keys, out, given)], [0]
 
 
 def _bits_inline(eqn: Equation) -> Program:
@@ -408,7 +411,7 @@ def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
 @recent(1024)
 def _bits_program(keys: ShapedArray, out: ShapedArray, params: ExactParams, fusable: bool) -> Program:
     def make(keys: Array) -> list[Any]:
-        return [bits_by_counters(keys, out, params["bit_width"]) if fusable else bind(random_block_p, keys, **params)]
+        return [bits_by_counters(keys, out, params) if fusable else bind(random_block_p, keys, **params)]
 
     return trace_program(make, [keys], "random_bits")[0]
 

@@ -191,7 +191,7 @@ def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[.
     return prepare
 
 
-def _of_single_elements(eqn: Equation) -> Program | None:
+def _of_single_elements(eqn: Equation, devices: int) -> Program | None:
     """A reduction over dims of size 1 as a view, so that it does not end a fused loop."""
     (x,), (out,), axes = eqn.inputs, eqn.outputs, eqn.params["axes"]
     if eqn.params.get("sum_axes") or any(x.aval.shape[d] != 1 for d in axes):

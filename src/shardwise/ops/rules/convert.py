@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import DType
-from shardwise.ir import Array, Literal, literal
+from shardwise.ir import Array, Literal, in_trace, literal
 
 _SCALARS = (bool, int, float, complex, np.generic)
 _make_array: list[Callable[[np.ndarray[Any, Any]], Array]] = []
@@ -71,13 +71,5 @@ def as_array(x: Any) -> Array:
     """`x` as an Array: like `as_value`, but scalars become 0-d Arrays that keep their weak type."""
     value = as_value(x)
     if isinstance(value, Literal):
-        return _from_literal[0](value)
+        return in_trace(value)
     return value
-
-
-_from_literal: list[Callable[[Literal], Array]] = []
-
-
-def install_literal_constructor(make: Callable[[Literal], Array]) -> None:
-    """Set the function that makes Arrays of Literals (`shardwise.engine.array` does so at import)."""
-    _from_literal[:] = [make]

@@ -30,7 +30,7 @@ def _iota_type(
     out_sharding: NamedSharding | None = None,
     shard_axes: tuple[str, ...] = (),
 ) -> ShapedArray:
-    out = ShapedArray(shape, dtype)
+    out = ShapedArray(shape, dtype, vma=frozenset(shard_axes))
     check_kind("iota", out, "iufc")
     if not 0 <= dimension < len(shape):
         raise ValueError(

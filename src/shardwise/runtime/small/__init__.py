@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.devices import relocated as relocated
     from shardwise.runtime.small.forms import mapped_fits as mapped_fits
     from shardwise.runtime.small.forms import writable as writable
+    from shardwise.runtime.small.in_place import carry_updates as carry_updates
     from shardwise.runtime.small.kernel import available as available
     from shardwise.runtime.small.kernel import small as small
     from shardwise.runtime.small.loops import dense as dense
@@ -58,6 +59,7 @@ __getattr__ = open_door(
     cost="small_cost",
     devices="all_reduce_fits all_reduced moved moved_fits over_devices reduction_fits relocated",
     forms="mapped_fits writable",
+    in_place="carry_updates",
     kernel="available small",
     loops="dense pointwise running running_fits store",
     moves="Wanted concatenated constant dynamic_slice dynamic_update padded recast recast_fits starts_fit updated_window view",

@@ -21,7 +21,7 @@ from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
 from shardwise.runtime.small.code import Code, Shape, Value, lane_kind
 from shardwise.runtime.small.cost import small_cost
-from shardwise.runtime.small.in_place import carry_updates
+from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
 from shardwise.runtime.small.loops import dense, store
 from shardwise.runtime.small.moves import as_index
@@ -294,9 +294,6 @@ def _branches(
     """The branch that an index names; one out of range takes the nearest."""
     code, branches, lead = body.code, held.programs, body.code.lead
     index, *operands = values
-    if index.constant is not None:
-        chosen = min(max(int(index.constant.item()), 0), len(branches) - 1)
-        return body.inner(branches[chosen], operands).run()
     leads = [v.shape[:lead] for v in operands]
     shapes = [
         np.broadcast_shapes(*each_lead) + v.aval.shape
@@ -311,10 +308,11 @@ def _branches(
     memory = [m for m in made if m is not None]
     for m in memory:
         code.hold(m)
+    places = _places_in_branches(held, operands, made, math.prod(max(leads, key=math.prod, default=())))
 
-    def way(branch: Program) -> Callable[[], list[str]]:
+    def way(branch: Program, own: dict[Var, Value]) -> Callable[[], list[str]]:
         def run() -> list[str]:
-            results = body.inner(branch, operands).run(made)
+            results = body.inner(branch, operands, 0, own).run(made)
             return [
                 code.lane_of(code.aligned(code.settled(r), len(s)), s).ref
                 for r, s, m in zip(results, shapes, made, strict=True)
@@ -325,12 +323,28 @@ def _branches(
 
     small = [(s, dtype_name(v.aval)) for s, v, m in zip(shapes, eqn.outputs, made, strict=True) if m is None]
     kinds = [f"<{math.prod(s)} x {TYPES[dtype]}>" for s, dtype in small]
-    refs = iter(code.choose(as_index(code, index), [way(b) for b in branches], kinds))
+    refs = iter(code.choose(as_index(code, index), list(map(way, branches, places)), kinds))
     registers = iter([code.of_lane(Lane(next(refs), dtype), s, dtype, math.prod(s)) for s, dtype in small])
     out = [next(registers) if m is None else m for m in made]
     for m in memory:
         code.release(m)
     return out
+
+
+def _places_in_branches(
+    held: Branches, operands: Sequence[Value], made: Sequence[Value | None], devices: int
+) -> list[dict[Var, Value]]:
+    """For each branch, where values lie that update an operand which lies where the result is wanted."""
+    places = [dict[Var, Value]() for _ in held.programs]
+    at = {(v.place, v.steps) for v in operands if v.place}
+    for k, into in enumerate(made):
+        if into is None or (into.place, into.steps) not in at:
+            continue
+        found = branch_updates(held, k, devices)
+        if found is not None and (operands[found[0]].place, operands[found[0]].steps) == (into.place, into.steps):
+            for own, chain in zip(places, found[1], strict=True):
+                own.update(dict.fromkeys(chain[1:], into))
+    return places
 
 
 def _poll_every(body: Program, length: int | None) -> int:

@@ -16,7 +16,8 @@ from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
 from shardwise.runtime.small.code import Value
-from shardwise.runtime.small.in_place import carry_updates
+from shardwise.runtime.small.cost import small_cost
+from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import axes_reduced
 
 if TYPE_CHECKING:
@@ -98,21 +99,36 @@ def _turns(eqn: Equation) -> bool:
 def _region_fits(eqn: Equation, devices: int) -> bool:
     region = region_of(eqn)
     if isinstance(region, Branches):
-        return not eqn.inputs[0].aval.vma and all(_body_fits(p, devices) for p in region.programs)
+        return not eqn.inputs[0].aval.vma and _branches_fit(region, eqn, devices)
     assert region is not None
     if region.length == 0 or (region.test is not None and region.test.out_types[0].vma):
         return False
     return _carry_fits(region, devices)
 
 
+def _branches_fit(branches: Branches, eqn: Equation, devices: int) -> bool:
+    """Whether the values of branches are small, but for those that update a large operand."""
+    large = [k for k, v in enumerate(eqn.outputs) if v.aval.size * devices > costs.SMALL_LARGEST]
+    found = [branch_updates(branches, k, devices) for k in large]
+    touched = {v for f in found if f is not None for chain in f[1] for v in chain}
+    return all(_body_fits(p, devices, touched) for p in branches.programs)
+
+
 def _carry_fits(loop: Loop, devices: int) -> bool:
     """Whether the carries are small."""
     body, first = loop.body, loop.num_consts
     touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
+    largest = costs.SMALL_LARGEST_IN_LIGHT_LOOPS if _is_light(loop, devices) else costs.SMALL_LARGEST_IN_LOOPS
     for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
-        if v.aval.size * devices > costs.SMALL_LARGEST_IN_LOOPS and v not in touched:
+        if v.aval.size * devices > largest and v not in touched:
             return False
-    return all(_body_fits(p, devices, touched, costs.SMALL_LARGEST_IN_LOOPS) for p in loop.programs)
+    return all(_body_fits(p, devices, touched, largest) for p in loop.programs)
+
+
+def _is_light(loop: Loop, devices: int) -> bool:
+    """Whether a round has few additions, and no loop inside."""
+    inside = any(isinstance(region_of(e), Loop) for p in loop.programs for e in p.equations)
+    return not inside and sum(map(small_cost, loop.programs)) * devices <= costs.SMALL_LIGHT
 
 
 def _body_fits(

@@ -31,6 +31,9 @@ from shardwise.runtime.small.code import Code, Shape, Value
 
 Write = Callable[[list[Lane]], Sequence[Lane]]
 
+_LINE = 64  # bytes of a line of the cache
+_NEAR = 1 << 14  # bytes of a value that stays in the first-level cache beside others
+
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
@@ -87,7 +90,7 @@ def write_group(code: Code, group: Group) -> None:
     }
     stored = [Stored(value.place, value.dtype, own) for value, own in zip(memory, loops.strides, strict=True)]
 
-    def write_unit(places: list[str]) -> None:
+    def write_unit(places: list[str], count: int) -> None:
         here = [replace(one, place=place) for one, place in zip(stored, places, strict=True)]
         computed = Pass(
             reads=dict(zip(reads, here, strict=False)),
@@ -96,24 +99,43 @@ def write_group(code: Code, group: Group) -> None:
             known=known,
             reductions=[g.reduction for g in group.gathered],
         )
-        found = write_nest(code, build_nest(unit, computed), ("0", str(loops.extents[roles.inner])))
+        found = write_nest(code, build_nest(unit, computed), ("0", str(count)))
         for g, held, into in zip(group.gathered, found, here[len(streamed) :], strict=True):
             result = finish_reduction(code.at(width), g.reduction.fold, held, into.dtype, across=roles.along)
             code.write(result, into.place, (1 if roles.along else width,), (into.steps[roles.lane],))
 
-    def write_strips(places: list[str]) -> None:
-        def strip(at: str) -> None:
-            write_unit(
-                [code.moved(place, at, one.steps[roles.lane]) for place, one in zip(places, stored, strict=True)]
-            )
+    def moved(places: list[str], at: str) -> list[str]:
+        return [code.moved(place, at, one.steps[roles.lane]) for place, one in zip(places, stored, strict=True)]
 
+    def write_strips(places: list[str], count: int) -> None:
         if roles.along:
-            write_unit(places)
+            write_unit(places, count)
         else:
-            code.row(loops.extents[roles.lane], strip, width)
+            code.row(count, lambda at: write_unit(moved(places, at), loops.extents[roles.inner]), width)
 
+    begin, row = [one.place for one in stored], loops.extents[roles.lane]
     outer = [[own[d] for d in roles.kept] for own in (loops.extents, *loops.strides)]
-    code.nest(outer[0], [one.place for one in stored], outer[1:], write_strips)
+    line = _LINE // min(value.itemsize for value in streamed) if streamed else 0
+    if group.gathered or len(unit.tile) > 1 or row < 2 * line or not _crossed(loops, roles, streamed):
+        code.nest(outer[0], begin, outer[1:], lambda places: write_strips(places, row))
+    else:  # as many columns as a line of the cache holds, all the way down
+        code.row(
+            row,
+            lambda at: code.nest(outer[0], moved(begin, at), outer[1:], lambda places: write_strips(places, line)),
+            line,
+        )
+
+
+def _crossed(loops: MemoryLoops, roles: Roles, values: Sequence[Value]) -> bool:
+    """Whether a value that the first-level cache does not hold lies across the others: side by side along a loop outside of that of the
+    vectors, which would read a line of the cache per element, and find it gone when the loop outside comes to the next one.
+    """
+    return any(
+        own[roles.lane] > _LINE
+        and value.size * value.itemsize > _NEAR
+        and value.itemsize in [own[d] for d in roles.kept]
+        for value, own in zip(values, loops.strides, strict=False)
+    )
 
 
 def _readable(code: Code, value: Value, rank: int) -> Value:

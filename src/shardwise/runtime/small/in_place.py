@@ -1,14 +1,14 @@
 """Which carries of a loop are updated where they lie: ``x.at[i].set(v)`` in a loop's body touches a window, not all of `x`.
 
 That is right where nobody reads what was there before: each value between a carry and its next one is overwritten by one update,
-after all that reads it, and the windows that are read are copied.
+after all that reads it, and the windows that are read are copied. The update may stand in branches that pass the value on otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.ir import Equation, Literal, Loop, Program, Var, is_update, region_of
+from shardwise.ir import Branches, Equation, Literal, Loop, Program, Var, is_update, region_of
 from shardwise.runtime import costs
 
 
@@ -17,14 +17,9 @@ def updates(body: Program, before: Sequence[Var], after: Sequence[object], devic
 
     On so many devices, what a slice reads must be small.
     """
-    made = {v: i for i, e in enumerate(body.equations) for v in e.outputs}
-    used: dict[Var, list[int]] = {}
-    for i, eqn in enumerate(body.equations):
-        for atom in eqn.inputs:
-            if isinstance(atom, Var):
-                used.setdefault(atom, []).append(i)
-    outputs = [a for a in body.outputs if isinstance(a, Var)]
-    return [_chain(body, b, a, made, used, outputs, devices) for b, a in zip(before, after, strict=True)]
+    values = _Values(body, devices)
+    chains = [() if a is b else values.chain(a) for b, a in zip(before, after, strict=True)]
+    return [c if c and c[0] is b else () for b, c in zip(before, chains, strict=True)]
 
 
 def carry_updates(loop: Loop, devices: int = 1) -> list[tuple[Var, ...]]:
@@ -33,45 +28,79 @@ def carry_updates(loop: Loop, devices: int = 1) -> list[tuple[Var, ...]]:
     return updates(loop.body, loop.body.inputs[first : first + count], loop.body.outputs[:count], devices)
 
 
-def _chain(
-    body: Program,
-    before: Var,
-    after: object,
-    made: dict[Var, int],
-    used: dict[Var, list[int]],
-    outputs: list[Var],
-    devices: int,
-) -> tuple[Var, ...]:
-    if not isinstance(after, Var) or after is before:
-        return ()
-    chain = [after]
-    while chain[-1] is not before:
-        at = made.get(chain[-1])
-        if at is None:
+def branch_updates(branches: Branches, k: int, devices: int = 1) -> tuple[int, list[tuple[Var, ...]]] | None:
+    """The input in whose memory each branch can leave its result `k`, and the values of each branch that then lie there.
+
+    None if there is none: each branch updates the same input, or passes it on.
+    """
+    chains: list[tuple[Var, ...]] = []
+    for program in branches.programs:
+        result = program.outputs[k]
+        if not isinstance(result, Var):
+            return None
+        passed = result in program.inputs and program.outputs.count(result) == 1
+        chains.append((result,) if passed else _Values(program, devices).chain(result))
+        if not chains[-1]:
+            return None
+    first, *others = [p.inputs.index(c[0]) for p, c in zip(branches.programs, chains, strict=True)]
+    return None if any(i != first for i in others) else (first, chains)
+
+
+class _Values:
+    """Where the values of a program are made and used."""
+
+    def __init__(self, program: Program, devices: int) -> None:
+        self.program = program
+        self.devices = devices
+        self.inputs = set(program.inputs)
+        self.outputs = {a for a in program.outputs if isinstance(a, Var)}
+        self.made = {v: i for i, e in enumerate(program.equations) for v in e.outputs}
+        self.used: dict[Var, list[int]] = {}
+        for i, eqn in enumerate(program.equations):
+            for atom in eqn.inputs:
+                if isinstance(atom, Var):
+                    self.used.setdefault(atom, []).append(i)
+
+    def chain(self, after: object) -> tuple[Var, ...]:
+        """The values from an input to `after`, each written over the one before; () if there are none."""
+        if not isinstance(after, Var) or after in self.inputs:
             return ()
-        eqn = body.equations[at]
-        old = _overwritten(eqn, chain[-1], devices)
-        if not isinstance(old, Var) or old in outputs or list(eqn.inputs).count(old) != 1:
-            return ()
-        if any(i > at or not (i == at or _copies(body.equations[i], old, devices)) for i in used[old]):
-            return ()
-        chain.append(old)
-    return tuple(chain[::-1])
+        chain = [after]
+        while chain[-1] not in self.inputs:
+            at = self.made.get(chain[-1])
+            if at is None:
+                return ()
+            eqn = self.program.equations[at]
+            old = _overwritten(eqn, chain[-1], self.devices)
+            if not isinstance(old, Var) or old in self.outputs or list(eqn.inputs).count(old) != 1:
+                return ()
+            readers = [i for i in self.used[old] if i != at]
+            if any(i > at or not _copies(self.program.equations[i], old, self.devices) for i in readers):
+                return ()
+            chain.append(old)
+        return tuple(chain[::-1])
 
 
 def _overwritten(eqn: Equation, new: Var, devices: int) -> object:
-    """The operand in whose memory the equation can leave its result `new`: of an update, or of a loop of updates."""
+    """The operand in whose memory the equation can leave its result `new`: of an update, or of loops and branches of updates."""
     if is_update(eqn):
         return eqn.inputs[0]
     region, k = region_of(eqn), eqn.outputs.index(new)
-    if not isinstance(region, Loop) or k >= region.num_carry:
+    if isinstance(region, Branches):
+        found = branch_updates(region, k, devices)
+        return None if found is None else eqn.inputs[1 + found[0]]
+    if region is None or k >= region.num_carry:
         return None
     return eqn.inputs[region.carry][k] if carry_updates(region, devices)[k] else None
 
 
 def _copies(eqn: Equation, x: Var, devices: int) -> bool:
     """Whether the equation only takes elements out of `x`, to memory or registers of their own."""
-    op = eqn.op
+    op, region = eqn.op, region_of(eqn)
+    if isinstance(region, Branches):  # their results have memory of their own
+        return x is not eqn.inputs[0]
+    if region is not None:
+        return x not in eqn.inputs[region.carry]
     if any(a is x for a in eqn.inputs[1:] if not isinstance(a, Literal)):
         return False
     if op.extracts == "copies":

@@ -30,6 +30,7 @@ Ints = tuple[int, ...]
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
 
 _ROWS = 4  # of the result in a tile
+_LONG = 8  # vectors of a row from which its product with a column is a sum of vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,12 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
     if n == 1 and m != 1:  # the result is a column: its elements are those of a row
         sides, m, n, out = sides[::-1], n, m, replace(out, free=out.con, con=out.free)
     left = _matrix(code, *sides[0], loops, False)
+    far = _matrix(code, *sides[1], loops, False) if m == 1 and k >= _LONG * lanes_of(dtype) else None
+    if far is not None and left.con == far.con == target.itemsize:
+        _Dots(code, left, far, out, n, k, dtype).write(loops)
+        if made is not target:
+            store(code, made, target)
+        return [code.settled(target)]
     # A matrix that is read once only is not worth a copy, unless one copy is for all rounds of a loop.
     right = _matrix(code, *sides[1], loops, n != 1 and (m != 1 or sides[1][2]))
     _Tiles(code, left, right, out, m, n, k, dtype).write(loops)
@@ -187,9 +194,10 @@ class _Tiles:
         lanes = lanes_of(dtype)
         self.width = min(n, lanes)
         # The last strip of columns ends with the row, over columns of the one before: of the widths those that do the least twice.
-        widths = range(min(4 if code.wide else 2, n // self.width), 0, -1)
-        self.vectors = min(widths, key=lambda v: -(-n // (self.width * v)) * v if v > 1 else math.inf)
         self.rows = min(_ROWS if n > self.width else 2 * _ROWS, m)
+        sums = 4 * _ROWS if code.wide else 2 * _ROWS  # so many additions are under way at once
+        widths = range(min(sums // min(self.rows, _ROWS), n // self.width), 0, -1)
+        self.vectors = min(widths, key=lambda v: -(-n // (self.width * v)) * v if v > 1 else math.inf)
 
     def write(self, loops: Shape) -> None:
         operands = self.left, self.right, self.out
@@ -242,3 +250,75 @@ class _Tiles:
             for v in range(self.vectors):
                 place = code.moved(code.moved(into, "1", r * self.out.free), "1", v * width * self.out.con)
                 code.write(Lane(sums[r * self.vectors + v], self.dtype), place, (width,), (self.out.con,))
+
+
+class _Dots:
+    """The products of `n` long rows, whose elements lie side by side as those of the column do: vectors run along them."""
+
+    def __init__(self, code: Code, column: _Matrix, rows: _Matrix, out: _Matrix, n: int, k: int, dtype: str) -> None:
+        self.code, self.column, self.rows, self.out = code, column, rows, out
+        self.n, self.k, self.dtype, self.width = n, k, dtype, lanes_of(dtype)
+        self.together = _ROWS if n >= _ROWS else 1
+        self.copies = 2 * _ROWS // self.together  # sums of each row
+
+    def write(self, loops: Shape) -> None:
+        operands = self.column, self.rows, self.out
+        self.code.nest(loops, [x.place for x in operands], [x.loops for x in operands], self._each)
+
+    def _each(self, places: list[str]) -> None:
+        code, (column, rows, out) = self.code, places
+
+        def some(at: str) -> None:
+            for r, total in enumerate(self._sums(column, code.moved(rows, at, self.rows.free))):
+                place = code.moved(code.moved(out, at, self.out.con), "1", r * self.out.con)
+                code.at(1).write(total, place, (1,), (0,))
+
+        code.row(self.n, some, self.together)
+
+    def _sums(self, column: str, rows: str) -> list[Lane]:
+        code, width = self.code.at(self.width), self.width
+        zero = code.constant(0, self.dtype)
+        stride = width * self.copies
+        whole = self.k - self.k % stride
+
+        def added(i: str, held: list[str], counted: Lane | None = None) -> list[str]:
+            """The sums with the vectors from element i on, one for each copy; of the last vector those lanes that are `counted`."""
+            out = list(held)
+            for c in range(len(held) // self.together):
+                one = self._vector(column, i, c * width)
+                for r in range(self.together):
+                    row = code.moved(rows, "1", r * self.rows.free)
+                    at = c * self.together + r
+                    old = Lane(held[at], self.dtype)
+                    new = code.fma(one, self._vector(row, i, c * width), old)
+                    out[at] = (new if counted is None else code.select(counted, new, old)).ref
+            return out
+
+        kind = code.vector(zero.type)
+        sums = code.loop(
+            0, whole, lambda i, held: added(i, held), [(kind, zero.ref)] * (self.copies * self.together), step=stride
+        )
+        head, rest = sums[: self.together], sums[self.together :]
+        for i in range(whole, self.k - width + 1, width):
+            head = added(str(i), head)
+        if self.k % width:  # the last vector, without what has been counted
+            again = code.constant(width - self.k % width, "int32")
+            head = added(str(self.k - width), head, code.compare("ge", code.sequence("int32"), again))
+        totals = list[Lane]()
+        for r in range(self.together):
+            total = Lane(head[r], self.dtype)
+            for ref in rest[r :: self.together]:
+                total = code.add(total, Lane(ref, self.dtype))
+            by = width // 2
+            while by:
+                total = code.add(total, code.turned(total, by))
+                by //= 2
+            totals.append(code.shuffled(total, width, [0]))
+            code.at(width)
+        return totals
+
+    def _vector(self, place: str, i: str, further: int) -> Lane:
+        code, size = self.code, self.column.con
+        return code.read(
+            code.moved(code.moved(place, i, size), "1", further * size), (self.width,), (size,), self.dtype
+        )

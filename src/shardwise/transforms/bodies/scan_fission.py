@@ -11,11 +11,10 @@ ones gain nothing and would need more memory, so they stay as they are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Equation, Literal, Program, Var, bind, literal, subprograms, trace_program
+from shardwise.ir import Equation, Literal, Program, Var, bind, infer_types, literal, subprograms, trace_program
 from shardwise.ops.control.scan import scan_p
 from shardwise.ops.devices.barrier import optimization_barrier_p
 from shardwise.ops.elementwise.binary import add_p, mul
@@ -32,12 +31,12 @@ LARGEST = 1 << 20  # elements of a value for all steps together
 SPREAD = 1 << 10  # elements of a step from which it costs more to keep a value for all steps than to compute it again
 
 
-def fissioned(eqn: Equation) -> Program | None:
-    """The program of a scan's equation after fission, or None if there is nothing to gain."""
+def fissioned(eqn: Equation, devices: int) -> Program | None:
+    """The program of a scan's equation on so many devices after fission, or None if there is nothing to gain."""
     params = eqn.params
     if params["length"] < SHORTEST or not _plain(params["body"]):
         return None
-    cut = _Cut(params["body"], params["num_consts"], params["num_carry"], params["length"])
+    cut = _Cut(params["body"], params["num_consts"], params["num_carry"], params["length"], devices)
     if not cut.worthwhile:
         return None
     run = _Run(cut, params)
@@ -49,19 +48,30 @@ def fissioned(eqn: Equation) -> Program | None:
 
 
 def _plain(body: Program) -> bool:
-    """Whether the body's values are typed without meshes, and no equation has effects."""
+    """Whether the body's values are typed without meshes, and no equation has effects, is a collective, or varies over more devices than
+    its operands and params say.
+    """
     values = [*body.inputs, *[v for e in body.equations for v in e.outputs]]
-    return all(v.aval.mesh is None and not v.aval.vma for v in values) and not any(
-        e.op.has_effects(e.params) or e.op.collective for e in body.equations
+    return all(v.aval.mesh is None for v in values) and not any(
+        e.op.has_effects(e.params) or e.op.collective or not _says_where(e) for e in body.equations
     )
+
+
+def _says_where(e: Equation) -> bool:
+    """Whether the types that an equation's operands and params give have the devices over which its results vary."""
+    if not any(v.aval.vma for v in e.outputs):
+        return True
+    found = infer_types(e.op, tuple(a.aval for a in e.inputs), dict(e.params))
+    return all(v.aval.vma == t.vma for v, t in zip(e.outputs, found, strict=True))
 
 
 class _Cut:
     """The part of each equation of a body."""
 
-    def __init__(self, body: Program, num_consts: int, num_carry: int, length: int) -> None:
+    def __init__(self, body: Program, num_consts: int, num_carry: int, length: int, devices: int) -> None:
         self.body = body
         self.length = length
+        self.devices = devices
         end = num_consts + num_carry
         self.consts, self.carry, self.xs = body.inputs[:num_consts], body.inputs[num_consts:end], body.inputs[end:]
         self.ys = body.outputs[num_carry:]
@@ -144,7 +154,7 @@ class _Cut:
         return any(self.body.outputs[i] in e.outputs for i in self.sums)
 
     def _few(self, v: Any) -> bool:
-        return math.prod(v.aval.shape) * self.length <= LARGEST
+        return v.aval.size * (self.devices if v.aval.vma else 1) * self.length <= LARGEST
 
     def _small(self, e: Equation) -> bool:
         return not e.op.calls_user and self._plain(e) and all(map(self._few, (*e.inputs, *e.outputs)))

@@ -34,6 +34,7 @@ from shardwise.ir import (
     define_op,
     eval_program,
     exact,
+    in_trace,
     is_eager,
     recording_trace,
     splice,
@@ -389,7 +390,7 @@ def _run_again(
                     _, tangent = trace.unwrap(out)
                     out = known[var] if tangent is None else JVPTracer(trace, known[var], tangent)
                 env[var] = out
-    return [a if isinstance(a, Literal) else env[a] for a in program.outputs]
+    return [in_trace(a) if isinstance(a, Literal) else env[a] for a in program.outputs]
 
 
 def _remat_transpose(

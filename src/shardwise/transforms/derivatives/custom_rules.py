@@ -14,7 +14,7 @@ from shardwise.base.signatures import P, Q, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
-from shardwise.ir.references import Reference, closed_over, with_references
+from shardwise.ir.references import Reference, TracedArguments, closed_over, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import has_tangent
@@ -206,7 +206,7 @@ class Custom(Generic[P, R]):
             rest, fixed = iter(values), iter(constant)
             return tuple(next(fixed) if i in nums else next(rest) for i in range(count))
 
-        closed = closed_over(smooth)
+        closed = closed_over(smooth, TracedArguments(self.fun, type(self).__name__, args))
         if closed is None:
             return constant, smooth, joined
         without, rebuilt = closed

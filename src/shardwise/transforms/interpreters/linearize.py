@@ -47,6 +47,8 @@ class LinearTrace(ProgramTrace):
         with tracing(self.parent):
             return bind(op, *args, **params)
 
+    constant = Trace.constant
+
 
 @dataclass(frozen=True)
 class Linearized:

@@ -18,7 +18,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
-from shardwise.ir.references import check_distinct, is_reference, refuse_views
+from shardwise.ir.references import Standing, check_distinct, is_reference, refuse_views
 from shardwise.ir.types import kept_spec
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.iota import iota
@@ -170,17 +170,16 @@ def _with_elements(
 ) -> Any:
     """The results of a function of references to elements, whose last values are written back."""
     mapped = [(r, axis) for r, axis in references if axis is not None]
+    standing = Standing([r for r, _ in mapped])
 
     def results() -> Any:
         given = entered()
         outside = {id(r) for r, _ in references}
         own = [x for x in given if is_reference(x) and id(x) not in outside]
-        result = call(given)
-        return [r.held() for r in own], result
+        return standing.run(own, lambda: call(given))
 
     last, result = _mapped(trace, results, ([axis for _, axis in mapped], out_axes))
-    for (r, _), value in zip(mapped, last, strict=True):
-        r.store(value)
+    standing.store(last)
     return result
 
 

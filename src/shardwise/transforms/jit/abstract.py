@@ -12,7 +12,7 @@ from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.ordered import checked_order
 from shardwise.engine.signature import Signature, array_type, order_named, signature
 from shardwise.ir import Array, ShapedArray
-from shardwise.ir.references import is_reference
+from shardwise.ir.references import shows_reference
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.formats import Format
@@ -46,7 +46,7 @@ def abstract_leaf(x: Any) -> Any:
     Raises:
         ReferenceArgument: `x` is a reference.
     """
-    if is_reference(x):
+    if shows_reference(x):
         raise ReferenceArgument
     if isinstance(x, ShapeDtypeStruct):
         struct = x
@@ -54,7 +54,11 @@ def abstract_leaf(x: Any) -> Any:
         return x
     else:
         sharding = getattr(x, "sharding", None)
-        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding if isinstance(sharding, Sharding) else None)
+        if not isinstance(sharding, Sharding) or (
+            is_abstract(sharding) and sharding.mesh.empty
+        ):  # as types without a mesh have
+            sharding = None
+        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=getattr(x, "weak_type", False))
     sharding = struct.sharding
     if sharding is not None:
         sharding.check_compatible_aval(struct.shape)

@@ -11,7 +11,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_flatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Literal, Tracer
-from shardwise.ir.references import is_reference
+from shardwise.ir.references import shows_reference
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Device
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
@@ -58,7 +58,7 @@ def bound_call(
     names: list[str] = []
     values: list[Value] = []
     for i, leaf in enumerate(leaves):
-        if is_reference(leaf):
+        if shows_reference(leaf):
             raise ReferenceArgument
         try:
             values.append(as_value(leaf))  # type: ignore[arg-type]

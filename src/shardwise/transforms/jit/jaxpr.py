@@ -16,7 +16,14 @@ from shardwise.base.wrapping import name_of, wraps
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ReferenceType, ShapedArray, trace_program
 from shardwise.ir.axis_scope import MAPPED_AXES
-from shardwise.ir.references import BY_IDENTITY, Reference, ReferenceValue, check_distinct
+from shardwise.ir.references import (
+    BY_IDENTITY,
+    Reference,
+    ReferenceValue,
+    check_distinct,
+    closed_views,
+    opened,
+)
 from shardwise.ops.devices.parallel import AXIS_ENV
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import SingleDeviceSharding
@@ -66,6 +73,7 @@ def make_jaxpr(
         try:
             call = bind_abstract(wrapped, args, kwargs)
         except ReferenceArgument:
+            args, kwargs = opened((args, kwargs))
             check_distinct([x for x in tree_leaves((args, kwargs)) if isinstance(x, Reference)])
             args, kwargs = tree_map(_standing, (args, kwargs))
             call = bind_abstract(wrapped, args, kwargs)
@@ -74,7 +82,7 @@ def make_jaxpr(
 
         def flat(*tracers: Any) -> list[Any]:
             nonlocal out_tree
-            call_args, call_kwargs = call.rebuild(list(map(_entered, tracers, call.leaves)))
+            call_args, call_kwargs = closed_views(call.rebuild(list(map(_entered, tracers, call.leaves))))
             leaves, out_tree = tree_flatten(fun(*call_args, **call_kwargs))
             for leaf in leaves:
                 check_output(leaf, name, ())

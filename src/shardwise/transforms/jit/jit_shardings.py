@@ -92,6 +92,10 @@ def check_nameable(sharding: Any, option: str) -> None:
             f"One of {option} leaf specifications got sharding {sharding} which is not allowed. Name the same split with "
             "NamedSharding(mesh, PartitionSpec(...))."
         )
+    if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
+        raise ValueError(
+            f"One of {option} leaf specifications got an empty NamedSharding: {sharding} which is not allowed. Give it a mesh of devices."
+        )
 
 
 def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:

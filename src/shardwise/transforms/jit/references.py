@@ -18,7 +18,15 @@ from shardwise.base.treeclass import register_pytree_with_keys
 from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, is_eager
-from shardwise.ir.references import Reference, check_distinct, holding, is_reference
+from shardwise.ir.references import (
+    Reference,
+    TracedArguments,
+    check_distinct,
+    closed_views,
+    holding,
+    is_reference,
+    opened,
+)
 from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
 from shardwise.transforms.tracing import ArgSelection, from_beginning
@@ -54,11 +62,16 @@ register_pytree_with_keys(
 
 
 def passed(
-    args: Sequence[Any], dynamic: Sequence[int], kwargs: dict[str, Any], closed: Sequence[Reference] = ()
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    dynamic: Sequence[int],
+    kwargs: dict[str, Any],
+    closed: Sequence[Reference] = (),
 ) -> tuple[list[Any], dict[str, Any], list[Reference]]:
     """The arguments with each reference's array in its place, and the references.
 
     Args:
+        fun: the function, for errors.
         args: all arguments by position.
         dynamic: the positions of arguments that may hold references.
         kwargs: arguments by name, which may hold references.
@@ -67,9 +80,9 @@ def passed(
     Raises:
         ValueError: one reference occurs twice.
     """
-    trees = ([args[i] for i in dynamic], kwargs)
+    trees = opened(([args[i] for i in dynamic], kwargs))
     found = [x for x in tree_leaves(trees) if is_reference(x)]
-    check_distinct([*closed, *found])
+    check_distinct(found, closed, TracedArguments(fun, "jit", args, kwargs))
     eager = is_eager()
 
     def value_of(x: Any) -> Any:
@@ -96,11 +109,13 @@ def held_wholly(args: Sequence[Any], apart: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def over_values(fun: Callable[..., Any], chosen: ArgSelection, closed: Sequence[Reference] = ()) -> Callable[..., Any]:
+def over_values(
+    fun: Callable[..., Any], chosen: ArgSelection, closed: Sequence[Reference], written: set[int]
+) -> Callable[..., Any]:
     """`fun` for arguments that `passed` returned; returns its results and the last values of the references.
 
     Those that are static in `chosen` are passed on as they are. References that `fun` closes over have their arrays in a list, the last
-    positional argument.
+    positional argument. When it is traced, `written` gets the positions of the references that it writes.
     """
 
     def with_values(*args: Any, **kwargs: Any) -> tuple[Any, list[Array]]:
@@ -121,11 +136,14 @@ def over_values(fun: Callable[..., Any], chosen: ArgSelection, closed: Sequence[
             {i: a for i, a in enumerate(own) if i not in static},
             {k: v for k, v in kwargs.items() if k not in chosen.static_names},
         )
-        values, named = tree_map(entered, trees, is_leaf=lambda x: isinstance(x, _Passed))
+        values, named = closed_views(tree_map(entered, trees, is_leaf=lambda x: isinstance(x, _Passed)))
         positional = [values.get(i, a) for i, a in enumerate(own)]
         with holding(closed, values_of_closed):
+            first = [r.held() for r in (*made, *closed)]
             result = fun(*positional, **{**kwargs, **named})
-            return result, [r.held() for r in (*made, *closed)]
+            last = [r.held() for r in (*made, *closed)]
+            written.update(i for i, (a, b) in enumerate(zip(first, last, strict=True)) if a is not b)
+            return result, last
 
     functools.update_wrapper(with_values, fun, updated=())
     with_values.__name__ = name_of(fun)
@@ -169,7 +187,7 @@ class OverValues:
         """The compiled function of values, its arguments by position and by name, and the references."""
         chosen, outs = self._options.args, self._options.out_shardings
         named = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
-        positional, keywords, references = passed(args, dynamic, named, closed)
+        positional, keywords, references = passed(self._fun, args, dynamic, named, closed)
         donated = {*from_beginning(chosen.donate_nums, len(args)), *held_wholly(args, static)}
         if closed:
             eager = is_eager()
@@ -188,8 +206,11 @@ class OverValues:
             if closed and ins is not UNSPECIFIED and ins is not None:
                 given = tuple(ins) if isinstance(ins, (tuple, list)) else (ins,) * len(dynamic)
                 options = replace(options, in_shardings=(*given, None))
-            form = self._compiled(over_values(self._fun, replace(chosen, static_nums=tuple(static)), closed), options)
+            written: set[int] = set()
+            chosen = replace(chosen, static_nums=tuple(static))
+            form = self._compiled(over_values(self._fun, chosen, closed, written), options)
             form.over = self
+            form.written = written
             self._forms[key] = form
         return form, positional, {**kwargs, **keywords}, references
 
@@ -207,7 +228,7 @@ class OverValues:
 
             @functools.wraps(self._fun, updated=())
             def over_rest(*args: Any, **kwargs: Any) -> Any:
-                args, kwargs = rebuilt((args, kwargs))
+                args, kwargs = closed_views(rebuilt((args, kwargs)))
                 return self._fun(*args, **kwargs)
 
             form = self._by_identity[key] = self._compiled(over_rest, self._options)
@@ -258,6 +279,7 @@ class OverValues:
                     self._closed[key] = closed
                     key = (*key, *[x._sig for x in positional[-1]])
                 self._entries[key] = entry
-        for reference, value in zip(references, last, strict=True):
-            reference.replace(value)
+        for i, (reference, value) in enumerate(zip(references, last, strict=True)):
+            if i in form.written or is_eager():  # what a map or a derivative makes of the others is no write
+                reference.replace(value)
         return result

@@ -63,7 +63,7 @@ class Passing:
 
     def call(self, compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call with the arrays of references, and write their last values back."""
-        positional, keywords, references = passed(args, range(len(args)), kwargs, self.closed)
+        positional, keywords, references = passed(compiled, args, range(len(args)), kwargs, self.closed)
         if self.closed:
             positional.append([r.taken() for r in self.closed])
         result, last = compiled(*positional, **keywords)

@@ -39,7 +39,7 @@ from shardwise.ir import (
     recording_trace,
     trace_program,
 )
-from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over
+from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over, opened
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import over_signature
 from shardwise.transforms.jit.abstract_meshes import nowhere, over_devices
@@ -92,6 +92,7 @@ class JitWrapped(Generic[P, R]):
         self._over_values: OverValues | None = None
         self._by_identity = False  # whether calls are traced for the references among their arguments
         self.over: OverValues | None = None  # the function with references whose form over their arrays this is
+        self.written: set[int] = set()  # the positions of those that it writes, as far as it was traced
         self._fast: dict[Any, Entry]
         self._traces: dict[Any, TracedCall | tuple[Any, ...]]  # a tuple: the references that the function closes over
         self._fast, self._traces = shared_caches(fun, options)
@@ -194,7 +195,7 @@ class JitWrapped(Generic[P, R]):
         def call(closed: Sequence[Any]) -> Any:
             return self.over_values().call(args, kwargs, *self._split(len(args)), closed)
 
-        taken = closed_over((args, kwargs)) if BY_IDENTITY.get() else None
+        taken = closed_over(opened((args, kwargs))) if BY_IDENTITY.get() else None
         return closing_over(closed, call) if taken is None else self.over_values().call_by_identity(*taken)
 
     def bound_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any]) -> Any:

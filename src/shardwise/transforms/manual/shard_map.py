@@ -28,7 +28,17 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
 from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
-from shardwise.ir.references import Reference, check_distinct, is_reference, over_state, with_references
+from shardwise.ir.references import (
+    Reference,
+    Standing,
+    View,
+    check_distinct,
+    closed_views,
+    is_reference,
+    opened,
+    over_state,
+    with_references,
+)
 from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import (
     AbstractMesh,
@@ -143,6 +153,9 @@ class ShardMap:
         outer_manual = frozenset(get_abstract_mesh().manual_axes)
         manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
         leaves, in_tree = tree_flatten(args)
+        if any(isinstance(x, View) for x in leaves):
+            body = wraps(self.fun)(lambda *given: self.fun(*closed_views(given)))
+            return replace(self, fun=body)(*opened(args))
         if any(map(is_reference, leaves)):
             return self._with_parts(args, leaves, in_tree)
 
@@ -168,6 +181,7 @@ class ShardMap:
         """The call with references among the arguments: the body gets references to the devices' parts."""
         references = [x for x in leaves if is_reference(x)]
         check_distinct(references)
+        standing = Standing(references)
         arrays = tree_unflatten(in_tree, [x.held() if is_reference(x) else x for x in leaves])
         mesh = self.resolve_mesh()
         manual = self.manual if self.manual is not None else frozenset(mesh.axis_names)
@@ -183,12 +197,11 @@ class ShardMap:
                 x.another(as_array(part)) if is_reference(x) else part
                 for x, part in zip(leaves, tree_flatten(blocks)[0], strict=True)
             ]
-            result = self.fun(*tree_unflatten(in_tree, parts))
-            return [part.held() for part in parts if is_reference(part)], result
+            own = [part for part in parts if is_reference(part)]
+            return standing.run(own, lambda: self.fun(*tree_unflatten(in_tree, parts)))
 
         last, result = replace(self, fun=body, out_specs=(kept, self.out_specs))(*arrays)
-        for r, value in zip(references, last, strict=True):
-            r.store(value)
+        standing.store(last)
         return result
 
     def _call(self, args: tuple[Any, ...], leaves: list[Any], in_tree: Any, mesh: Any, manual: frozenset[str]) -> Any:

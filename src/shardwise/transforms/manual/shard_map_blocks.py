@@ -15,6 +15,7 @@ from shardwise.base import config
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import (
     Array,
+    Literal,
     Program,
     ProgramTrace,
     ShapedArray,
@@ -91,6 +92,10 @@ class BlockTrace(ProgramTrace):
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         outs = [BlockTracer(self, v) for v in self.emit(op, tuple(self.atom(a) for a in args), params)]
         return outs if op.multiple_results else outs[0]
+
+    def constant(self, value: Array | Literal) -> Array:
+        """A value known now as one of the body."""
+        return BlockTracer(self, self.atom(value))
 
     def agreed(self, x: ProgramTracer) -> np.ndarray[Any, Any] | None:
         """The value that all devices share; None if their values may differ or the body has ended."""

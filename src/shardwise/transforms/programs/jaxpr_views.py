@@ -27,6 +27,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.references import Reference
+from shardwise.ir.sources import NameStack, SourceInfo
 from shardwise.ops.indexing.reference_ops import REFERENCE_OPS
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms import reports
@@ -110,7 +111,10 @@ class JaxprEqn:
     outvars = property(lambda self: list(self.equation.outputs), doc="Results.")
     op = property(lambda self: self.equation.op, doc="The op behind the primitive.")
     effects = property(lambda self: frozenset({self.op.name} if self.op.has_effects(self.equation.params) else ()))
-    source_info = property(lambda self: self.equation.source, doc="File and line of the user's code.")
+    source_info = property(
+        lambda self: SourceInfo(self.equation.source, NameStack()),
+        doc="The line of the user's code; scopes are not kept.",
+    )
 
     @property
     def params(self) -> dict[str, Any]:
@@ -132,7 +136,7 @@ class JaxprEqn:
             old.outputs if outvars is None else outvars,
             self.primitive if primitive is None else primitive,
             dict(old.params) if params is None else params,
-            source_info=old.source,
+            source_info=self.source_info,
         )
 
     def __repr__(self) -> str:
@@ -157,15 +161,14 @@ def new_jaxpr_eqn(
     primitive: Primitive,
     params: dict[str, Any],
     effects: Any = (),
-    source_info: Any = None,
+    source_info: SourceInfo | None = None,
     ctx: Any = None,
 ) -> JaxprEqn:
     """An equation; `effects` and `ctx` follow from the primitive here and are not read."""
     if primitive.op is None:
         raise TypeError(f"the primitive {primitive} has no op: bind it in a traced function instead.")
-    return JaxprEqn(
-        Equation(primitive.op, tuple(invars), tuple(outvars), own_params(primitive.op, params), source_info)
-    )
+    line = None if source_info is None else source_info.traceback
+    return JaxprEqn(Equation(primitive.op, tuple(invars), tuple(outvars), own_params(primitive.op, params), line))
 
 
 class Jaxpr:
@@ -195,6 +198,7 @@ class Jaxpr:
     constvars = property(lambda self: list(self.program.inputs[: self.program.num_consts]))
     invars = property(lambda self: list(self.program.inputs[self.program.num_consts :]))
     outvars = property(lambda self: list(self.program.outputs))
+    debug_info = None  # names of arguments and results are not kept with a program
 
     @cached_property
     def eqns(self) -> list[JaxprEqn]:

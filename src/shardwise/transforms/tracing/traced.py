@@ -13,7 +13,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Atom, Equation, Literal, Program, Var
-from shardwise.ir.references import Reference
+from shardwise.ir.references import root_of, shows_reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
 from shardwise.runtime.hollow import is_hollow
@@ -34,8 +34,8 @@ def as_result(leaf: Any) -> Any:
 def check_output(leaf: Any, name: str, path: Any) -> None:
     """Raise TypeError for a result that is no array."""
 
-    if isinstance(leaf, Reference):
-        raise leaf.returned_from(name, keystr(path))
+    if shows_reference(leaf):
+        raise root_of(leaf).returned_from(name, "jit", keystr(path))
     try:
         as_result(leaf)
     except (TypeError, InvalidInputException):

@@ -1,0 +1,3 @@
+"""`lax.linalg` by the name of the module that holds it in JAX."""
+
+from shardwise.lax.linalg import *  # noqa: F403

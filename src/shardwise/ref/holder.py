@@ -1,0 +1,119 @@
+"""`Ref`: a holder of an array, which functions write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import numpy as jnp
+from shardwise.engine.array import ArrayImpl
+from shardwise.ir import Array, ShapedArray, ShownTrace, bind, current_trace, tracing
+from shardwise.ir.references import Reference
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.indexing.reference_ops import get_p, swap_p
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ref.places import AbstractRef
+from shardwise.ref.views import Viewed
+
+
+class Ref(Reference, Viewed):
+    """A mutable reference to an array."""
+
+    __slots__ = ("_frozen", "_shared")
+    __hash__ = object.__hash__
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(as_array(as_value(value)))
+        self._frozen = False
+        self._shared = True  # others may have the same array: it is copied before a compiled function writes over it
+
+    @classmethod
+    def of_program(cls, value: Array) -> Ref:
+        """The Ref for which `value` stands in a program that is traced to be shown."""
+        self = super().of_program(value)
+        assert isinstance(self, Ref)
+        self._frozen = False
+        self._shared = True
+        return self
+
+    @property
+    def aval(self) -> Any:
+        """The type of the place."""
+        return AbstractRef(self.inner_aval())
+
+    def inner_aval(self) -> ShapedArray:
+        """The type of the array."""
+        place = None if current_trace() in self._frames else self.stand_in()
+        return self.held().aval if place is None else place.aval.inner  # type: ignore[attr-defined]
+
+    def shown_place(self) -> tuple[Array, tuple[Any, ...]] | None:
+        """What stands for the Ref in the program that is recorded to be shown; None: its array does."""
+        if current_trace() in self._frames:
+            return None
+        self._check_kept()
+        value = self.stand_in()
+        return None if value is None else (value, ())
+
+    def _check_kept(self) -> None:
+        if self._frozen:
+            raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
+
+    def held(self) -> Array:
+        """The array; ValueError once it was given up."""
+        self._check_kept()
+        found = self._frames.get(current_trace())
+        if found is not None:
+            return found
+        value = self.stand_in()
+        if value is None:
+            return super().held()
+        return bind(get_p, value, index=(), shape=value.aval.shape)
+
+    def store(self, value: Array) -> None:
+        """Hold `value` from now on."""
+        trace: Any = current_trace()
+        place = None if trace in self._frames else self.stand_in()
+        if place is None:
+            super().store(value)
+            return
+        while type(trace) is not ShownTrace:
+            value = trace.leave_reference(value, self)
+            trace = self._outside(trace)
+        with tracing(trace):
+            bind(swap_p, place, value, index=(), shape=place.aval.shape)
+
+    def put(self, value: Array) -> None:
+        """Hold `value`, which others may have as well."""
+        self.store(value)
+        self._shared = True
+
+    def share(self) -> None:
+        """Note that the array is not the Ref's alone."""
+        self._shared = True
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the array's data; ValueError where several devices hold it."""
+        return self.held().unsafe_buffer_pointer()
+
+    def release(self) -> Array | None:
+        """Give up the array and return it."""
+        value = self.held() if self.shown_place() is None else None
+        self._frozen = True
+        return value
+
+    def taken(self) -> Array:
+        """The array, for a compiled function that writes over it."""
+        value = self.held()
+        return as_array(convert(jnp.copy(value), value.dtype, value.aval.weak_type)) if self._shared else value
+
+    def replace(self, value: Array) -> None:
+        """Hold what a compiled function made."""
+        self.store(value)
+        self._shared = False
+
+    def __repr__(self) -> str:
+        if self._frozen:
+            return "Ref(frozen)"
+        if self._value is not None:
+            return f"Ref({self.aval})"
+        value = self.held()
+        return repr(value).replace("Array(", "Ref(", 1) if isinstance(value, ArrayImpl) else f"Ref({value})"

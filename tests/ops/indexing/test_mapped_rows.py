@@ -1,0 +1,65 @@
+"""Windows at positions that differ along loop dims are those that NumPy's indexing gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise.ops.indexing import mapped_rows as rows
+from shardwise.ops.indexing import row_loops, windows
+from shardwise.runtime.machine import available
+
+pytestmark = pytest.mark.skipif(not available(), reason="no compiler for loops")
+RNG = np.random.default_rng(0)
+
+
+def starts(high, *shape):
+    return RNG.integers(0, high, shape)
+
+
+# Shape of the operand, its loop dims, starts by dim, sizes of windows, aligned dims, loops and batch.
+CASES = {
+    "elements of a row per loop": ((5, 7), 1, {0: starts(7, 5)}, (1,), (), (5,)),
+    "a table that loops share": ((1, 7), 1, {0: starts(7, 5)}, (1,), (), (5,)),
+    "starts that loops share": ((5, 7), 1, {0: starts(7, 1)}, (1,), (), (1,)),
+    "two loops": ((3, 1, 7), 2, {0: starts(7, 1, 4)}, (1,), (), (1, 4)),
+    "windows": ((5, 9), 1, {0: starts(6, 5)}, (4,), (), (5,)),
+    "windows of two dims": ((1, 8, 9), 1, {0: starts(6, 5), 1: starts(5, 5)}, (3, 5), (), (5,)),
+    "windows of whole dims": ((2, 4, 6, 3), 1, {1: starts(4, 2)}, (4, 3, 3), (), (2,)),
+    "of one of two dims": ((2, 4, 6), 1, {0: starts(4, 2), 1: starts(6, 2)}, (1, 1), (), (2,)),
+    "aligned dims": ((5, 7, 3), 0, {1: starts(7, 5, 6)}, (1, 1, 3), ((0, 0),), (5, 6)),
+    "aligned dims behind": ((7, 5), 0, {0: starts(6, 5, 4)}, (2, 1), ((1, 0),), (5, 4)),
+    "two aligned dims": ((2, 5, 7), 1, {1: starts(7, 2, 3, 5)}, (1, 1), ((0, 1),), (2, 3, 5)),
+}
+
+
+@pytest.fixture(autouse=True)
+def of_few_elements(monkeypatch):
+    for module in (rows, row_loops):
+        monkeypatch.setattr(module, "FEWEST", 1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_windows(monkeypatch, name):
+    shape, lead, at, sizes, pairs, index_shape = CASES[name]
+    operand = RNG.normal(size=shape).astype(np.float32)
+    got = rows.mapped_rows(operand, lead, at, sizes, index_shape, pairs)
+    monkeypatch.setattr(windows, "mapped_rows", lambda *given: None)
+    want = windows.read_windows(operand, lead, at, sizes, pairs, index_shape)
+    if got is None:
+        assert name == "aligned dims"  # rows, which NumPy takes as fast
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])
+def test_starts_out_of_bounds(dtype):
+    x = RNG.normal(size=(6, 5, 4)).astype(np.float32)
+    i = np.array([0, 3, 4, 100, 5, 2] if dtype[0] == "u" else [0, -1, -7, 100, 5, -128], dtype)
+    with sw.enable_x64(dtype == "int64"):
+        got = sw.vmap(lambda x, i: lax.dynamic_slice(x, (i, i), (1, 1)))(x, i)
+    for row, start, one in zip(x, i.tolist(), np.asarray(got), strict=True):
+        a, b = (min(max(start + n if start < 0 else start, 0), n - 1) for n in row.shape)
+        assert one == row[a, b]
