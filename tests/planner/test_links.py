@@ -2,10 +2,14 @@
 
 import pytest
 
+import shardwise as jax
+import shardwise.numpy as jnp
 from shardwise.ir import all_ops
+from shardwise.plan import on, plan
 from shardwise.planner.axes import place_axes
-from shardwise.planner.links import crossing
+from shardwise.planner.links import crossing, crowding_on
 from shardwise.planner.machines import find
+from shardwise.sharding import NamedSharding, P
 
 
 def seconds(pattern, nbytes, axes, sizes, machine):
@@ -100,3 +104,33 @@ def test_each_collective_says_its_pattern():
     assert all(crossing(pattern, 2**20, ("x",), placement).seconds > 0 for pattern in known.values())
     assert known["all_gather"] == "gather"
     assert known["all_to_all"] == "transpose"
+
+
+def test_a_byte_of_an_all_to_all_takes_longer_on_a_torus_and_as_long_behind_a_switch():
+    torus, switch = [crowding_on(find(name), {"a": 4, "b": 8}) for name in ("v5e-4x8", "h100-8")]
+    assert switch is None  # such a mesh does not fit
+    assert torus is not None
+    alone, other, joint = torus(("a",)), torus(("b",)), torus(("a", "b"))
+    assert 1 < alone < other < joint
+    behind = crowding_on(find("h100-8"), {"a": 8})
+    assert behind is not None
+    assert behind(("a",)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("machine", "devices", "kind"), [("tpu7x-4x4x4", 128, "reduce_scatter"), ("h100-8", 8, "all_to_all")]
+)
+def test_derivatives_of_experts_move_what_takes_least_time(machine, devices, kind):
+    """Of 8-bit tokens an all-to-all sends a quarter of what a sum of the weights' gradients sends: on a torus the sum takes less time."""
+    with on(machine):
+        mesh = jax.make_mesh((devices,), ("fsdp",))
+        at = lambda shape, dtype, *spec: jax.ShapeDtypeStruct(  # noqa: E731
+            shape, dtype, sharding=NamedSharding(mesh, P(*spec))
+        )
+        product = jax.jit(
+            lambda x, g: jnp.einsum("becd,becf->edf", x, g, preferred_element_type=jnp.bfloat16),
+            out_shardings=NamedSharding(mesh, P(None, "fsdp")),
+        )
+        x = at((4 * devices, devices, 64, 2048), jnp.float8_e4m3fn, "fsdp")
+        made = plan(product, x, at((4 * devices, devices, 64, 1024), jnp.float8_e4m3fn, "fsdp"), on=machine)
+    assert kind in {t.kind for t in made.traffic}

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.traffic.table import add, program
-
-
-def _add(name: str, f: Any, *args: Any, out: Any = None, **axes: int) -> None:
-    """A function of arguments ``(shape, spec)`` or ``(shape, spec, dtype)``; `out`: the spec of the result, a list of them, or None."""
-
-    def make(e: Any) -> Any:
-        given = [e.arg(shape, *spec, dtype=kind[0] if kind else "float32") for shape, spec, *kind in args]
-        placed = [e.at(*spec) for spec in out] if isinstance(out, list) else None if out is None else e.at(*out)
-        return (lambda *values: f(e, *values)), tuple(given), placed
-
-    add(name, axes, make)
+from tests.traffic.table import add_function, program
 
 
 @program(data=2, model=4)
@@ -55,7 +44,7 @@ def _patches(e: Any, x: Any, w: Any) -> Any:
     return e.lax.conv_general_dilated(x, w, (4, 4), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-_add(
+add_function(
     "windows_with_three_fills",
     lambda e, x: [_pooled(e, x, 0.0, "add"), _pooled(e, x, -e.jnp.inf, "max"), _pooled(e, x, e.jnp.inf, "min")],
     ((4, 32, 32), (None, "x", "y")),
@@ -63,9 +52,9 @@ _add(
     x=4,
     y=2,
 )
-_add("turned_both_ways", lambda e, u: u + e.jnp.flip(u), ((64, 64), ("x", "y")), out=("x", "y"), x=4, y=2)
-_add("halves_mirrored", lambda e, u: u[:32] - e.jnp.flip(u[32:], 0), ((64, 64), ("x",)), out=("x",), x=8)
-_add(
+add_function("turned_both_ways", lambda e, u: u + e.jnp.flip(u), ((64, 64), ("x", "y")), out=("x", "y"), x=4, y=2)
+add_function("halves_mirrored", lambda e, u: u[:32] - e.jnp.flip(u[32:], 0), ((64, 64), ("x",)), out=("x",), x=8)
+add_function(
     "concatenated_and_cut",
     lambda e, a, b: e.jnp.stack([a, b]).sum(0) + e.jnp.concatenate([a, b])[:64],
     ((64, 8), ("x",)),
@@ -73,7 +62,7 @@ _add(
     out=("x",),
     x=8,
 )
-_add(
+add_function(
     "gradient_of_a_padded_volume",
     lambda e, u: e.jax.grad(
         lambda u: ((e.jnp.pad(u, 1)[2:, 1:-1, 1:-1] - e.jnp.pad(u, 1)[:-2, 1:-1, 1:-1]) ** 2).sum()
@@ -85,24 +74,24 @@ _add(
     c=2,
 )
 for _side, _spec in (("rows", (None, "x")), ("columns", (None, None, "x"))):
-    _add(f"qr_of_split_{_side}", lambda e, a: tuple(e.jnp.linalg.qr(a)), ((8, 16, 16), _spec), x=8)
-    _add(
+    add_function(f"qr_of_split_{_side}", lambda e, a: tuple(e.jnp.linalg.qr(a)), ((8, 16, 16), _spec), x=8)
+    add_function(
         f"cholesky_of_split_{_side}",
         lambda e, a: e.jnp.linalg.cholesky(a @ a.swapaxes(-1, -2) + e.jnp.eye(16)),
         ((8, 16, 16), _spec),
         out=_spec,
         x=8,
     )
-_add("real_transform_of_split_rows", lambda e, x: e.jnp.fft.rfft(x, axis=0), ((64, 64), ("x",)), x=8)
-_add(
+add_function("real_transform_of_split_rows", lambda e, x: e.jnp.fft.rfft(x, axis=0), ((64, 64), ("x",)), x=8)
+add_function(
     "taken_in_order",
     lambda e, x: e.jnp.take_along_axis(x, e.jnp.argsort(x), 0),
     ((4096,), ("x",)),
     out=("x",),
     x=8,
 )
-_add("ranks", lambda e, x: e.jnp.argsort(e.jnp.argsort(x)), ((4096,), ("x",)), out=("x",), x=8)
-_add(
+add_function("ranks", lambda e, x: e.jnp.argsort(e.jnp.argsort(x)), ((4096,), ("x",)), out=("x",), x=8)
+add_function(
     "shuffled_rows",
     lambda e, key, v: e.jax.random.permutation(e.jax.random.wrap_key_data(key), v),
     ((2,), (), "uint32"),
@@ -110,7 +99,7 @@ _add(
     out=("x",),
     x=8,
 )
-_add(
+add_function(
     "rows_of_a_table_multiplied",
     lambda e, table, words, w: e.jax.nn.relu(table[words] @ w),
     ((480, 120), ("y",)),
@@ -119,7 +108,7 @@ _add(
     x=2,
     y=4,
 )
-_add(
+add_function(
     "image_beside_a_smaller_one",
     lambda e, x, w: x + e.jnp.repeat(e.jnp.repeat(_patches(e, x, w), 4, 1), 4, 2),
     ((48, 24, 24, 30), ("x", "y")),

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.traffic import language, layers, models, numerics, pieces, solvers, steps, tables, training
+from tests.traffic import language, layers, models, numerics, pieces, prefixes, solvers, steps, tables, training
 from tests.traffic.table import TABLE
 
-__all__ = ["TABLE", "language", "layers", "models", "numerics", "pieces", "solvers", "steps", "tables", "training"]
+__all__ = [
+    "TABLE",
+    "language",
+    "layers",
+    "models",
+    "numerics",
+    "pieces",
+    "prefixes",
+    "solvers",
+    "steps",
+    "tables",
+    "training",
+]

@@ -98,3 +98,14 @@ def program(*, explicit: bool = False, **axes: int) -> Callable[[Maker], Maker]:
         return make
 
     return added
+
+
+def add_function(name: str, f: Any, *args: Any, out: Any = None, **axes: int) -> None:
+    """A function of arguments ``(shape, spec)`` or ``(shape, spec, dtype)``; `out`: the spec of the result, a list of them, or None."""
+
+    def make(e: Any) -> Any:
+        given = [e.arg(shape, *spec, dtype=kind[0] if kind else "float32") for shape, spec, *kind in args]
+        placed = [e.at(*spec) for spec in out] if isinstance(out, list) else None if out is None else e.at(*out)
+        return (lambda *values: f(e, *values)), tuple(given), placed
+
+    add(name, axes, make)

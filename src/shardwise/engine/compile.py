@@ -36,6 +36,7 @@ from shardwise.passes import (
     inline_calls,
     make_grid,
     run_passes,
+    transfer_cost,
     transfers_of,
 )
 from shardwise.passes.propagate import Placement
@@ -96,7 +97,7 @@ def compile_program(
     if fine is not None and fine.kept_whole == context.grid.kept_whole:  # the processes form a grid on it, too
         other, cut = _laid_out(program, in_sigs, out_shardings, fine, seconds)
         other = run_passes(passes, other, cut, seconds)
-        if _bytes_sent(other, cut.grid) < _bytes_sent(module, context.grid):
+        if transfer_cost(other.device_program, cut.grid) < transfer_cost(module.device_program, context.grid):
             module, context = other, cut
     grid, fixed = context.grid, context.results
     program = module.global_program
@@ -166,11 +167,6 @@ def _laid_out(
     context = Context(grid, tuple(free), tuple(fixed))
     module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
     return run_passes(PLACING, module, context, seconds), context
-
-
-def _bytes_sent(module: Module, grid: Grid) -> int:
-    """The bytes that a device sends in a program."""
-    return sum(t.total for t in transfers_of(module.device_program, grid.axis_sizes))
 
 
 def _verified(program: Program, after: str) -> Program:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shardwise.passes.pipeline import scheduled as scheduled
     from shardwise.passes.simplify import common_subexpressions as common_subexpressions
     from shardwise.passes.transfers import Transfer as Transfer
+    from shardwise.passes.transfers import transfer_cost as transfer_cost
     from shardwise.passes.transfers import transfers_of as transfers_of
 
 __getattr__ = open_door(
@@ -37,5 +38,5 @@ __getattr__ = open_door(
     live_results="LiveResults",
     pipeline="Context DEVICE_PROGRAM Module PARTITIONING PLACING run_passes scheduled",
     simplify="common_subexpressions",
-    transfers="Transfer transfers_of",
+    transfers="Transfer transfer_cost transfers_of",
 )

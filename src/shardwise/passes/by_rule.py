@@ -47,7 +47,7 @@ def partition_by_rule(region: Region, eqn: Equation, out_dims: tuple[DimAxes, ..
     if split.moves_much:
         key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, region.sizes
         region.known.changes.weighed = True
-        split = cheaper_split(*key, region.readers_of(eqn), region.worth)
+        split = cheaper_split(*key, region.readers_of(eqn), region.worth, region.grid.crowding)
     atoms = [
         a if have == want else region.moved(operand, a, have, want)
         for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)

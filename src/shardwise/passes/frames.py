@@ -111,14 +111,17 @@ def frames_of(
             axes, n = view.axes(d), view.shape[d]
             if not axes or n % ways(axes, sizes) == 0 or d in windows:
                 continue
-            if len(tensor[d]) != 1 or n < 2 * ways(axes, sizes):
+            if len(tensor[d]) != 1:
                 return None
             (f,) = tensor[d]
             if f not in frames:
                 if not _can_be_framed(eqn, rule, f):
                     return None
                 found = [(v, e) for v, t in zip(views, rule.inputs, strict=True) if (e := dim_of(t, f)) is not None]
-                frames[f] = _placed(_frame(n, axes, found, sizes), n, positions().low(eqn.inputs[i], d))
+                frame = _frame(n, axes, found, sizes)
+                if frame is None:
+                    return None
+                frames[f] = _placed(frame, n, positions().low(eqn.inputs[i], d))
     used = [a for frame in frames.values() for a in frame.axes]
     return frames if len(used) == len(set(used)) else None
 
@@ -176,9 +179,10 @@ def frame_along(region: Region, atom: Atom, d: int) -> Frame | None:
         return None
     view, sizes = region.view(atom), region.grid.axis_sizes
     axes, n = view.axes(d), view.shape[d]
-    if not axes or n % ways(axes, sizes) == 0 or n < 2 * ways(axes, sizes):
+    if not axes or n % ways(axes, sizes) == 0:
         return None
-    return _placed(_frame(n, axes, [(view, d)], sizes), n, region.positions().low(atom, d))
+    frame = _frame(n, axes, [(view, d)], sizes)
+    return None if frame is None else _placed(frame, n, region.positions().low(atom, d))
 
 
 def _placed(frame: Frame, n: int, low: int | None) -> Frame:
@@ -186,9 +190,9 @@ def _placed(frame: Frame, n: int, low: int | None) -> Frame:
     return replace(frame, low=low) if low is not None and 0 <= low <= frame.size - n else frame
 
 
-def _frame(n: int, axes: Axes, dims: Sequence[tuple[View, int]], sizes: Mapping[str, int]) -> Frame:
-    """The frame that most of these dims of views lie in already, else a new one. Of their positions, the closest to the middle: stencils
-    end there.
+def _frame(n: int, axes: Axes, dims: Sequence[tuple[View, int]], sizes: Mapping[str, int]) -> Frame | None:
+    """The frame that most of these dims of views lie in already, else a new one, unless its parts would be too small. Of their positions,
+    the closest to the middle: stencils end there.
     """
     found: dict[tuple[int, Axes], list[int]] = {}
     for view, d in dims:
@@ -204,7 +208,7 @@ def _frame(n: int, axes: Axes, dims: Sequence[tuple[View, int]], sizes: Mapping[
         middle = (whole - n + (2 * places[0] > whole - n)) // 2  # of two middles, the one closer to the first operand
         return Frame(min(max(middle, min(places)), max(places)), whole, split)
     parts = ways(axes, sizes)
-    return Frame(0, -(-n // parts) * parts, axes)
+    return None if n < 2 * parts else Frame(0, -(-n // parts) * parts, axes)
 
 
 def framed_type(aval: ShapedArray, tensor: TensorFactors, frames: Frames) -> ShapedArray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
-from shardwise.sharding import Device
+from shardwise.sharding import Crowding, Device
 from shardwise.sharding.ownership import Ownership, local_part, owned_positions, ownership, spans_processes, takes_part
 from shardwise.sharding.tiling import Tiling, common_refinement
 
@@ -37,6 +37,11 @@ class Grid:
     def axis_sizes(self) -> dict[str, int]:
         """The size of each axis by name."""
         return dict(zip(self.names, self.sizes, strict=True))
+
+    @cached_property
+    def crowding(self) -> Crowding | None:
+        """How much longer a byte of an all-to-all takes than one of a gather, by its axes; None: as long."""
+        return self.devices[0].client.crowding(tuple(self.axis_sizes.items()))
 
     def axes_of(self, names: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, Axes]:
         """The grid axes for each axis of a mesh of the computation."""

@@ -34,7 +34,7 @@ from shardwise.passes.split import (
     local_type,
 )
 from shardwise.passes.templates import with_template
-from shardwise.passes.transfers import transfers_of
+from shardwise.passes.transfers import transfer_cost
 from shardwise.passes.trials import take_cheapest
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.passes.windows import with_windows
@@ -454,7 +454,7 @@ def partition(
     if not known.close_calls:
         return first
     second = _partitioned(program, Region(grid, placements, known=Known(takes_seconds=True)), in_dims, out_dims)
-    sent = [sum(t.total for t in transfers_of(found, grid.axis_sizes)) for found, _ in (first, second)]
+    sent = [transfer_cost(found, grid) for found, _ in (first, second)]
     return second if sent[1] < sent[0] else first
 
 

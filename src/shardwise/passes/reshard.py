@@ -27,6 +27,7 @@ from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.runtime import costs
+from shardwise.sharding import Crowding
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -109,6 +110,21 @@ def resharding_bytes(
 ) -> int:
     """The bytes that a device sends in these steps."""
     return sum(step.bytes_sent for step in plan_reshard(source, target, shape, itemsize, mesh_axes))
+
+
+def resharding_cost(
+    source: DimAxes,
+    target: DimAxes,
+    shape: tuple[int, ...],
+    itemsize: int,
+    mesh_axes: Mapping[str, int],
+    crowding: Crowding | None,
+) -> float:
+    """`resharding_bytes`, those of an all-to-all as many times as they take longer than others."""
+    return sum(
+        step.bytes_sent * (crowding(step.axes) if crowding is not None and step.op is all_to_all_op else 1)
+        for step in plan_reshard(source, target, shape, itemsize, mesh_axes)
+    )
 
 
 def sends_blocks_twice(steps: Sequence[Step]) -> bool:

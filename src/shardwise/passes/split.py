@@ -21,9 +21,10 @@ from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_c
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.positions import Positions
 from shardwise.passes.reduction import plan_reduction
-from shardwise.passes.reshard import local_shape, resharding_bytes
+from shardwise.passes.reshard import local_shape, resharding_cost
 from shardwise.passes.templates import Changes, Template
 from shardwise.runtime import costs
+from shardwise.sharding import Crowding
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 Items = tuple[tuple[str, Any], ...]
@@ -146,12 +147,14 @@ def cheaper_split(
     sizes: Items,
     readers: tuple[int, ...],
     worth: int = costs.OPERATIONS_PER_BYTE,
+    crowding: Crowding | None = None,
 ) -> Split:
     """`split_of`, unless another split moves far fewer bytes and keeps at least as many devices busy.
 
     Partial results may cost more to sum than operands to gather: then devices compute the same sums, if one of two operands was whole
     already or the op updates at places, and it takes at most `worth` operations more for each byte that is not sent. `readers` gives,
-    per operand, the number of equations that read it: they share the cost of moving it.
+    per operand, the number of equations that read it: they share the cost of moving it. `crowding` says how much longer a byte of an
+    all-to-all takes than others.
     """
     ways, types = dict(sizes), in_types + out_types
     split: Split = split_of(op, in_types, out_types, params, dims, sizes)
@@ -159,7 +162,7 @@ def cheaper_split(
     windows = _windows(op, in_types, out_types, params, rule)
     sums = op.reduction_of(params) == "sum"
     alone = (1,) * len(types)
-    sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums)
+    sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums, crowding)
     at_work = _ways(factors, ways)
     found = list(other_choices(rule, dims, shapes, ways, windows, factors))
     whole_sums = {f: axes for f, axes in factors.items() if rule.kinds[f] is not Kind.REDUCE}
@@ -183,7 +186,7 @@ def cheaper_split(
         if layouts in tried or not set(trial.exchanged) <= set(split.exchanged):
             continue
         tried.add(layouts)
-        moved = _bytes_moved(trial, types, dims, ways, alone, sums)
+        moved = _bytes_moved(trial, types, dims, ways, alone, sums, crowding)
         more = operations * (1 / working - 1 / at_work)
         if more > worth * (sent - moved):
             continue
@@ -210,19 +213,28 @@ def _ways(factors: FactorAxes, sizes: Mapping[str, int]) -> int:
 
 
 def _bytes_moved(
-    split: Split, types: Types, dims: Dims, sizes: Mapping[str, int], shared: Sequence[int], sums: bool
+    split: Split,
+    types: Types,
+    dims: Dims,
+    sizes: Mapping[str, int],
+    shared: Sequence[int],
+    sums: bool,
+    crowding: Crowding | None = None,
 ) -> float:
-    """The bytes that a device sends to bring the operands into the split's layouts, and the results into those of `dims`."""
+    """The bytes that a device sends to bring the operands into the split's layouts, and the results into those of `dims`, those of an
+    all-to-all as many times as `crowding` says that they take longer.
+    """
     count = len(split.operands)
     total = 0.0
     for aval, have, want, n in zip(types, dims, split.operands, shared, strict=False):
-        total += resharding_bytes(have or ((),) * aval.ndim, want, aval.shape, aval.itemsize, sizes) / n
+        whole = have or ((),) * aval.ndim
+        total += resharding_cost(whole, want, aval.shape, aval.itemsize, sizes, crowding) / n
     for aval, made, placed in zip(types[count:], split.results, dims[count:], strict=True):
         if split.partial:
             plan = plan_reduction(made, placed, split.partial, aval.shape, aval.itemsize, sizes, scatters=sums)
             total += plan.bytes_sent
         else:
-            total += resharding_bytes(made, placed, aval.shape, aval.itemsize, sizes)
+            total += resharding_cost(made, placed, aval.shape, aval.itemsize, sizes, crowding)
     return total
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Collective, Equation, Loop, Need, Op, Program, Source, region_of, subprograms, unwrapped
 from shardwise.ir.op import Params
-from shardwise.passes.grid import Axes
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.passes.grid import Axes, Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,15 @@ class Transfer:
 def transfers_of(program: Program, sizes: Mapping[str, int]) -> tuple[Transfer, ...]:
     """Every collective of a device program over axes of these sizes, inner programs included."""
     return tuple(_transfers(program, sizes, 1, False, set()))
+
+
+def transfer_cost(program: Program, grid: Grid) -> float:
+    """The bytes that a device sends in all trips, those of an all-to-all as many times as they take longer than others on these links."""
+    crowding = grid.crowding
+    found = transfers_of(program, grid.axis_sizes)
+    if crowding is None:
+        return sum([t.total for t in found])
+    return sum([t.total * (crowding(tuple(t.axes)) if t.op is all_to_all_op else 1) for t in found])
 
 
 def _transfers(

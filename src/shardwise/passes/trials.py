@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardwise.ir import Program
-from shardwise.passes.transfers import transfers_of
+from shardwise.passes.transfers import transfer_cost
 from shardwise.runtime import costs
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ def take_cheapest(region: Region, ways: Sequence[Callable[[Region], None]]) -> N
     """Partition the current equation in the best of these ways; the first one wins ties."""
     if len(ways) == 1:
         return ways[0](region)
-    trials: list[tuple[int, Region]] = []
+    trials: list[tuple[float, Region]] = []
     for way in ways:
         own: dict[str, Any] = {name: getattr(region, name).copy() for name in _LEARNED}
         trial = region.changed(equations=[], **own)
         way(trial)
-        trials.append((_bytes_sent(trial), trial))
+        trials.append((_cost(trial), trial))
     trials.sort(key=lambda sent_by: sent_by[0])
     (least, best), (more, other), *_ = trials
     if least < more <= costs.CLOSE_CALL * least:
@@ -39,10 +39,10 @@ def take_cheapest(region: Region, ways: Sequence[Callable[[Region], None]]) -> N
         getattr(region, name).update(getattr(best, name))
 
 
-def _bytes_sent(trial: Region) -> int:
-    """The bytes that a device sends in a trial's equations, in all rounds; `passes.hoist` takes steady ones out of the loop."""
-    total = 0
+def _cost(trial: Region) -> float:
+    """What a trial's equations send (`transfer_cost`), in all rounds; `passes.hoist` takes steady ones out of the loop."""
+    total = 0.0
     for eqn in trial.equations:
-        sent = sum(t.total for t in transfers_of(Program((), (eqn,), ()), trial.grid.axis_sizes))
+        sent = transfer_cost(Program((), (eqn,), ()), trial.grid)
         total += sent if sent and trial.steady.issuperset(eqn.outputs) else sent * trial.rounds
     return total

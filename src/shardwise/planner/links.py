@@ -14,12 +14,13 @@ Models, all from public documents:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.planner.axes import MeshPlacement, Segment
-from shardwise.planner.machine import Level
+from shardwise.planner.axes import MeshPlacement, Segment, place_axes
+from shardwise.planner.machine import Level, Machine
 
 GATHER, SCATTER, REDUCE, TRANSPOSE, SHIFT = "gather", "scatter", "reduce", "transpose", "shift"
 
@@ -78,6 +79,31 @@ def crossing(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPl
         elif pattern == SHIFT:
             break  # neighbours are next to each other on the innermost level, and that one is busy as long as any
     return Crossing(sum(by_level.values()), latency, by_level)
+
+
+def crowding_on(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequence[str]], float] | None:
+    """For a mesh of such axes, by the axes of an all-to-all: how much longer a byte of it takes than one of a gather over the same axes.
+
+    On a torus bytes of an all-to-all go through the devices between sender and receiver, behind a switch they take the way of others.
+    None where such a mesh does not fit the machine.
+    """
+    try:
+        placement = place_axes(sizes, machine)
+    except ValueError:
+        return None
+
+    @cache
+    def crowding(axes: Sequence[str]) -> float:
+        count = math.prod(sizes[a] for a in axes)
+        if count == 1:
+            return 1.0
+        crossings = [crossing(pattern, 1.0, axes, placement) for pattern in (TRANSPOSE, GATHER)]
+        transposed, gathered = [c.seconds - c.latency for c in crossings]
+        return (
+            transposed * count / gathered
+        )  # of one byte held, a gather sends as many more as there are devices in the group
+
+    return crowding
 
 
 def _share(pattern: str, held: float, level: Level, parts: tuple[Segment, ...]) -> tuple[float, float]:

@@ -6,9 +6,10 @@ In: a machine, or only a platform and how many devices there are. Out: a `Planne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.planner.links import crowding_on
 from shardwise.planner.machine import Machine, Place, Places
 from shardwise.planner.machines import find_kind
 from shardwise.sharding import Device
@@ -20,7 +21,9 @@ def client_of(machine: Machine) -> PlannedClient:
     """A backend with the machine's devices."""
     host = backend().host if backend_initialized() else None
     chip = machine.chip
-    return PlannedClient(chip.platform, chip.kind, chip.usable_bytes, Places(machine), host)
+    return PlannedClient(
+        chip.platform, chip.kind, chip.usable_bytes, Places(machine), host, partial(crowding_on, machine)
+    )
 
 
 @lru_cache(maxsize=16)  # equal calls give the same devices, so that what is compiled for them is compiled once

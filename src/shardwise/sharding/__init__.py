@@ -27,6 +27,7 @@ from shardwise.sharding.context import set_mesh as set_mesh
 from shardwise.sharding.context import use_abstract_mesh as use_abstract_mesh
 from shardwise.sharding.context import use_mesh as use_mesh
 from shardwise.sharding.derive import sharding_like as sharding_like
+from shardwise.sharding.device import Crowding as Crowding
 from shardwise.sharding.device import Device as Device
 from shardwise.sharding.device import Topology as Topology
 from shardwise.sharding.grid import AbstractDevice as AbstractDevice

@@ -200,6 +200,10 @@ def install_kept(**lists: Callable[[], list[Any]]) -> None:
     _KEPT.update(lists)
 
 
+# From the axes of an all-to-all to how much longer a byte of it takes than one of a gather over the same axes.
+Crowding = Callable[[tuple[str, ...]], float]
+
+
 class Client:
     """The backend: all devices of all processes, in order of process, then local index."""
 
@@ -231,6 +235,11 @@ class Client:
     def host(self) -> Client:
         """The backend of this machine's own devices."""
         return self
+
+    def crowding(self, sizes: tuple[tuple[str, int], ...]) -> Crowding | None:
+        """For a mesh of such axes over the devices, how crowded links are in an all-to-all; None: as in a gather."""
+        del sizes
+        return None
 
     def memory_kinds(self) -> tuple[str, ...]:
         """The kinds of memory that the devices address, the default one first."""

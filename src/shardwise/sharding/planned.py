@@ -5,10 +5,10 @@ In: a planner's description of the machine's devices. Out: a `PlannedClient`, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from shardwise.sharding.device import Client, Device, Topology
+from shardwise.sharding.device import Client, Crowding, Device, Topology
 
 _CLASS_NAMES = {"tpu": "TpuDevice", "gpu": "CudaDevice"}
 _MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
@@ -100,8 +100,18 @@ class PlannedClient(Client):
     platform_version = "plan"
     stands_for_all = True
 
-    def __init__(self, platform: str, kind: str, memory: int, places: Places, host: Client | None) -> None:
-        """`memory`: the bytes that programs may use on each device. `host` is the backend of this machine, None if there is none yet."""
+    def __init__(
+        self,
+        platform: str,
+        kind: str,
+        memory: int,
+        places: Places,
+        host: Client | None,
+        crowded: Callable[[Mapping[str, int]], Crowding | None] | None = None,
+    ) -> None:
+        """`memory`: the bytes that programs may use on each device. `host` is the backend of this machine, None if there is none yet.
+        `crowded`: from the sizes of axes to the `crowding` of their mesh.
+        """
         self.platform = platform
         self.device_kind = kind
         self.memory = memory
@@ -112,6 +122,8 @@ class PlannedClient(Client):
         own = len(ids) // processes
         self._devices = tuple([PlannedDevice(id, *divmod(i, own), self) for i, id in enumerate(ids)])
         self._starts = tuple(range(0, len(ids) + 1, own))
+        self._crowded = crowded
+        self._crowding: dict[tuple[tuple[str, int], ...], Crowding | None] = {}
         self.topology = Topology(0, processes, (own,) * processes)
 
     @property
@@ -120,6 +132,11 @@ class PlannedClient(Client):
         if self._host is None:
             self._host = Client(Topology())
         return self._host
+
+    def crowding(self, sizes: tuple[tuple[str, int], ...]) -> Crowding | None:
+        if sizes not in self._crowding:
+            self._crowding[sizes] = None if self._crowded is None else self._crowded(dict(sizes))
+        return self._crowding[sizes]
 
     def memory_kinds(self) -> tuple[str, ...]:
         return _MEMORY_KINDS

@@ -12,30 +12,43 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shardwise.ir import Equation, Var
+from shardwise.ir import Equation, Op, Var, literal
 
 
-def strided_partition(region: Any, eqn: Equation) -> None:
-    """Partition a strided slice into the two slices, where possible."""
+def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
+    """Partition a strided slice into the two slices, where possible: of the operand that `pad` makes a multiple of parts and strides."""
     (x,), (out,), params = eqn.inputs, eqn.outputs, eqn.params
     shape, size = x.aval.shape, out.aval.shape
     strides: tuple[int, ...] = params["strides"] or (1,) * len(shape)
+    if not any(k > 1 for k in strides) or not x.aval.size:
+        return region.usual(eqn)
     layout = region.layout(x)
-    ways = [math.prod(region.sizes_of(axes)) for axes in layout or ()]
-    uneven = [
-        d for d, n in enumerate(ways) if n > 1 and strides[d] > 1 and size[d] % n and shape[d] % (strides[d] * n) == 0
-    ]
+    axes = [region.view(x).axes(d) for d in range(len(shape))] if layout is None else list(layout)
+    ways = [math.prod(region.sizes_of(a)) for a in axes]
+    uneven = [d for d, n in enumerate(ways) if n > 1 and strides[d] > 1 and size[d] % n and size[d] >= n]
     if not uneven:
         return region.usual(eqn)
+    more = [-n % (strides[d] * ways[d]) if d in uneven else 0 for d, n in enumerate(shape)]
+    if any(more):
+        shape = tuple([n + m for n, m in zip(shape, more, strict=True)])
+        padded = Var(x.aval.update(shape=shape))
+        region = region.placing({padded: tuple(axes)})
+        config = {"padding_config": tuple((0, m, 0) for m in more)}
+        region.usual(Equation(pad, (x, literal(0, x.aval.dtype)), (padded,), config, eqn.source))
+        x = padded
     starts, limits, steps = list(params["start_indices"]), list(params["limit_indices"]), list(strides)
-    whole_starts, whole_steps, whole_shape = [0] * len(shape), [1] * len(shape), list(shape)
-    for d in uneven:
-        first, whole_starts[d] = divmod(starts[d], steps[d])
-        whole_steps[d], whole_shape[d] = steps[d], shape[d] // steps[d]
-        starts[d], limits[d], steps[d] = first, first + size[d], 1
+    whole_starts, whole_limits, whole_steps, whole_shape = [0] * len(shape), list(shape), [1] * len(shape), list(shape)
+    for d, step in enumerate(strides):
+        if d in uneven:
+            first, whole_starts[d] = divmod(starts[d], step)
+            whole_steps[d], whole_shape[d] = step, shape[d] // step
+            starts[d], limits[d], steps[d] = first, first + size[d], 1
+        elif step > 1:
+            whole_starts[d], whole_limits[d], whole_steps[d], whole_shape[d] = starts[d], limits[d], step, size[d]
+            starts[d], limits[d], steps[d] = 0, size[d], 1
     whole = Var(x.aval.update(shape=tuple(whole_shape)))
-    region = region.placing({whole: layout})
-    region.generic(Equation(eqn.op, (x,), (whole,), _cut(whole_starts, shape, whole_steps), eqn.source))
+    region = region.placing({whole: tuple(axes)})
+    region.generic(Equation(eqn.op, (x,), (whole,), _cut(whole_starts, whole_limits, whole_steps), eqn.source))
     region.usual(Equation(eqn.op, (whole,), (out,), _cut(starts, limits, steps), eqn.source))
 
 
