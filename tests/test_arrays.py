@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -174,3 +176,25 @@ def test_a_pickle_of_64_bits_is_narrowed_where_those_are_off():
         written = pickle.dumps(jnp.arange(3.0))
         assert pickle.loads(written).dtype == np.float64
     assert pickle.loads(written).dtype == np.float32
+
+
+def test_shards_do_not_keep_an_array_from_being_freed(mesh):
+    x = sw.device_put(jnp.arange(8.0), NamedSharding(mesh, P("x"))) + 1
+    shards = x.addressable_shards
+    assert [s.data.tolist() for s in x.addressable_shards[::2]] == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]
+    seen = weakref.ref(x)
+    gc.disable()
+    try:
+        del x
+        assert seen() is None
+    finally:
+        gc.enable()
+    assert shards[2].data.tolist() == [3.0, 4.0]
+
+
+def test_shards_of_a_deleted_array_have_no_data(mesh):
+    x = sw.device_put(jnp.arange(8.0), NamedSharding(mesh, P("x"))) + 1
+    first = x.addressable_shards[0]
+    x.delete()
+    with pytest.raises(RuntimeError, match=r"deleted with shape=float32\[8\]"):
+        _ = first.data

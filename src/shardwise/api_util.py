@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.base.wrapped_functions import Store

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import result_type
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.lax import adaptive as lax

@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo, issubdtype
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax

@@ -16,10 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ContextDecorator, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.protobuf import block, number, numbers, text
 from shardwise.base.wrapping import wraps

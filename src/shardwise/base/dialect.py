@@ -10,7 +10,7 @@ places that `tests/base/test_dialect.py` lists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, TypeVar, dataclass_transform
 
 from shardwise.base.errors import (
@@ -22,6 +22,7 @@ from shardwise.base.errors import (
     ShardingValueErrorSeed,
 )
 from shardwise.base.lattice import NARROW, STANDARD
+from shardwise.base.lazy_dataclasses import dataclass
 
 T = TypeVar("T")
 ErrorClass = type[Exception]

@@ -11,7 +11,6 @@ bound in a lattice whose nodes are the dtypes and, between the kinds, the weak s
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import warnings
 from collections.abc import Hashable
@@ -56,6 +55,7 @@ from shardwise.base.element_types import uint16 as uint16
 from shardwise.base.element_types import uint32 as uint32
 from shardwise.base.element_types import uint64 as uint64
 from shardwise.base.lattice import STANDARD, STRICT, join
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tracebacks import user_stacklevel
 
 _x64 = config.setting("jax_enable_x64").get
@@ -199,7 +199,7 @@ def _kind(dtype: DType) -> str:
     return "f" if dtype in CATEGORIES["real floating"] else dtype.kind
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Operand:
     """The properties of an argument on which promotion depends. Interned, so that caches compare by identity."""
 

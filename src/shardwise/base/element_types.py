@@ -5,12 +5,13 @@ Tables intern them: all spellings of a type give one `np.dtype` object.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeGuard
 
 import ml_dtypes
 import numpy as np
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 # ------------------------------------------------------------------------------------------------------------
 # Types that NumPy does not know
@@ -24,7 +25,7 @@ class prng_key(extended):
     """Abstract scalar type of typed PRNG keys; only for `issubdtype`."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class KeyDtype:
     """Element type of a typed PRNG key array: a key of so many uint32 words, stored as ONE element of NumPy's.
 

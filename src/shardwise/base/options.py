@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.dialect import ALIASES, DIALECTS, SEED
 from shardwise.base.inert_options import NO_EFFECT as NO_EFFECT
 from shardwise.base.inert_options import ONE_VALUE as ONE_VALUE
+from shardwise.base.lazy_dataclasses import dataclass
 
 _TRUE = {"y", "yes", "t", "true", "on", "1"}
 _FALSE = {"n", "no", "f", "false", "off", "0"}

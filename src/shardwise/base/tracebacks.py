@@ -179,9 +179,19 @@ def is_users_code(code: CodeType | None) -> bool:
 def user_frame() -> FrameType | None:
     """The innermost frame of user code, starting at the caller; None if all frames are ours."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None and (frame.f_code.co_filename.startswith(_OURS) or (EXCLUDED and not is_users(frame))):
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file not in _our_files:
+            if not file.startswith(_OURS):
+                if not EXCLUDED or is_users(frame):
+                    break
+            else:
+                _our_files.add(file)
         frame = frame.f_back
     return frame
+
+
+_our_files: set[str] = set()  # those met; to look here is quicker
 
 
 def user_stacklevel() -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import optree
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.treedef import NAMESPACE, IsLeaf, PyTreeDef, registration, tree_flatten, treedef_of
 
 

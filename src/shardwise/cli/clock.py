@@ -15,9 +15,11 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from types import CodeType, FrameType
 from typing import Any
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 _COMPILING = "/jax/core/compile/"  # how the events of tracing and compiling begin
 _MAKERS = ("jit", "pjit", "pmap")

@@ -13,10 +13,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from shardwise.base.config import BEFORE, TODAY
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.cli.era_names import ONLY_BEFORE, ONLY_TODAY
 
 _ERA: dict[str, str] = {**dict.fromkeys(ONLY_BEFORE, BEFORE), **dict.fromkeys(ONLY_TODAY, TODAY)}

@@ -14,7 +14,6 @@ import os
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Literal
@@ -22,6 +21,7 @@ from typing import Literal
 from shardwise import alias
 from shardwise.base import config
 from shardwise.base.dialect import ALIASES, DIALECTS
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.cli import eras, notebook
 from shardwise.runtime.processes import launched_rank
 

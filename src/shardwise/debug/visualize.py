@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from rich.padding import Padding

@@ -19,7 +19,7 @@ from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.planned import check_room, recorder
-from shardwise.engine.shards import Shard, local_places, shard_places
+from shardwise.engine.shards import Held, Shard, local_places, shard_places
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
@@ -150,14 +150,16 @@ class ArrayImpl(Array):
         if not self._sig.spans:
             return self.addressable_shards
         own = {shard.device: shard for shard in self.addressable_shards}
-        return [own.get(place.device) or Shard(self, place) for place in shard_places(self._sig)]
+        held = Held(self)
+        return [own.get(place.device) or Shard(held, place) for place in shard_places(self._sig)]
 
     @property
     def addressable_shards(self) -> list[Shard]:
         """One Shard per device of this process, in the sharding's device order."""
         self._check_alive()
         if self._shards is None:
-            self._shards = [Shard(self, place) for place in local_places(self._sig)]
+            held = Held(self)
+            self._shards = [Shard(held, place) for place in local_places(self._sig)]
         return list(self._shards)
 
     def addressable_data(self, index: int) -> ArrayImpl:
@@ -179,6 +181,8 @@ class ArrayImpl(Array):
 
     def delete(self) -> None:
         """Release the buffers; any later use of the data raises RuntimeError. Idempotent."""
+        if self._shards:
+            self._shards[0].forget(self._deleted_error)
         self._block = self._dense = self._npy = self._shards = None
 
     def block_until_ready(self) -> ArrayImpl:

@@ -8,10 +8,10 @@ In: a partitioned program and its results' signatures. Out: the same interface a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.dtypes import physical
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.lowered import LoweredProgram
 from shardwise.engine.planned import Recorder, recorder

@@ -14,10 +14,10 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear, recent
 from shardwise.base.config import context_token
-from shardwise.base.dtypes import is_key_dtype
+from shardwise.base.dtypes import canonicalize, is_key_dtype, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_array, host_values, new_array, nothing
+from shardwise.engine.array import ArrayImpl, host_array, new_array, nothing, unguarded
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_explicit_move
@@ -30,6 +30,7 @@ from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind
 from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.copies import copied
+from shardwise.runtime.handout import is_constant
 from shardwise.runtime.processes import checksum, number_of, the_world
 from shardwise.sharding import (
     Device,
@@ -46,6 +47,9 @@ from shardwise.sharding.formats import Format, Layout
 from shardwise.sharding.ownership import spans_processes
 from shardwise.sharding.spaces import Space
 from shardwise.sharding.tiling import indivisible_text
+
+_MOVES = config.setting("jax_transfer_guard_device_to_device")
+_blank = ArrayImpl.__new__
 
 
 def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
@@ -121,16 +125,16 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     Array([2, 3], dtype=int32)
     """
     leaves, tree = tree_flatten(x)
-    targets, sources = _per_leaf(device, x, len(leaves), "device"), _per_leaf(src, x, len(leaves), "source")
+    targets = _per_leaf(device, x, len(leaves), "device")
+    if src is None and may_alias is None and type(donate) is bool and is_eager():
+        placed = _placed(leaves, targets)
+        if placed is not None:
+            return tree_unflatten(tree, placed)
+    sources = _per_leaf(src, x, len(leaves), "source")
     flags = [_flags(f, x, tree) for f in (donate, may_alias)]
     if any(d and a for d, a in zip(*flags, strict=True)):
         raise ValueError("may_alias and donate cannot be True at the same time.")
     resolved, origins = _resolved(targets), _resolved(sources)
-    plain = {*map(type, leaves)} == {np.ndarray} and not {Format, Space} & {*map(type, targets)}
-    if plain and is_eager() and all(a is None or a for a in flags[1]):
-        placed = [_placed_host_array(v, t) for v, t in zip(leaves, resolved, strict=True)]
-        if None not in placed:
-            return tree_unflatten(tree, placed)
     values = [_leaf(v) for v in leaves]
     resolved = [
         _in_space(v, given) if isinstance(given, Space) else target
@@ -173,21 +177,66 @@ def _resolved(targets: Sequence[Any]) -> list[Sharding | None]:
     return [known[id(t)] for t in targets]
 
 
-def _placed_host_array(value: np.ndarray[Any, Any], target: Sharding | None) -> ArrayImpl | None:
-    """A host array on a target of this process's devices, if its type has been checked before; None for other values."""
-    if target is None or spans_processes(target.device_list):
+def _placed(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | None:
+    """Host arrays, and arrays of this process, on targets of its devices; None where there is another leaf, or more to do."""
+    if _MOVES.get() is not None or not unguarded():
         return None
-    check_attached(target)
-    dense = host_values(value, explicit=True)
-    return ArrayImpl(_placed_signature(context_token(), dense.shape, dense.dtype, target), dense=dense)
+    token = context_token()
+    placed: list[Any] = []
+    given = target = None
+    for x, wanted in zip(leaves, targets, strict=True):
+        if target is None or wanted is not given:
+            target = as_target(wanted) if isinstance(wanted, (Sharding, Device)) else None
+            if target is None or spans_processes(target.device_list):
+                return None
+            check_attached(target)
+            given = wanted
+        kind = type(x)
+        if kind is np.ndarray:
+            sig, dtype = _placed_signature(token, x.shape, x.dtype, target)
+            dense = x if dtype is x.dtype and is_constant(x) else copied(x, dtype)
+        elif kind is ArrayImpl and not x._sig.spans:
+            sig = _moved_signature(token, x._sig, target)
+            if sig is None:
+                x._check_alive()
+                placed.append(x)
+                continue
+            dense = x.dense
+        else:
+            return None
+        made = _blank(ArrayImpl)
+        made._sig, made._dense, made._origin = sig, dense, 0
+        made._block = made._npy = made._shards = None
+        placed.append(made)
+    return placed
 
 
 @recent(4096)
-def _placed_signature(token: object, shape: tuple[int, ...], dtype: Any, target: Sharding) -> Signature:
-    """The signature of a host array on `target`."""
+def _placed_signature(
+    token: object, shape: tuple[int, ...], dtype: Any, target: Sharding
+) -> tuple[Signature, np.dtype[Any]]:
+    """The signature of a host array on `target`, and the dtype of its values there."""
     del token  # part of the key: errors depend on the settings
-    check_placeable(target, ShapedArray(shape, dtype), "device_put args")
-    return signature(array_type(shape, dtype, False, target), target, True)
+    kept = canonicalize(dtype)
+    check_placeable(target, ShapedArray(shape, kept), "device_put args")
+    return signature(array_type(shape, kept, False, target), target, True), physical(kept)
+
+
+@recent(4096)
+def _moved_signature(token: object, own: Signature, target: Sharding) -> Signature | None:
+    """The signature of this process's arrays of signature `own` on `target`; None if they are there."""
+    del token
+    check_placeable(target, own.aval, "device_put args")
+    return None if _is_there(own, target) else _signature_at(own, target)
+
+
+def _is_there(own: Signature, target: Sharding) -> bool:
+    return own.sharding == target and own.committed and len(own.devices) > 1
+
+
+def _signature_at(own: Signature, target: Sharding) -> Signature:
+    aval = array_type(own.aval.shape, own.aval.dtype, own.aval.weak_type, target)
+    return signature(aval, target, True, own.order if own.sharding == target else None)
 
 
 def _per_leaf(spec: Any, x: Any, leaves: int, what: str) -> list[Any]:
@@ -231,7 +280,7 @@ def _put_leaf(x: Any, target: Sharding | None, copy: bool, order: tuple[int, ...
         return in_order(placed, order)
     if target is None:
         return value._copied() if copy else value
-    if value.sharding == target and value.committed and not copy and len(value._sig.devices) > 1:
+    if not copy and _is_there(value._sig, target):
         return value
     dense = copied(value.dense) if copy else value.dense
     return place(value, target, dense)
@@ -299,10 +348,7 @@ def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
     check_attached(target)
     if value._sig.spans or spans_processes(target.device_list):
         return _put_across(value, target)
-    aval = array_type(value.shape, value.dtype, value.weak_type, target)
-    same_place = value.sharding == target
-    sig = signature(aval, target, True, value._sig.order if same_place else None)
-    return ArrayImpl(sig, dense=value.dense if dense is None else dense)
+    return ArrayImpl(_signature_at(value._sig, target), dense=value.dense if dense is None else dense)
 
 
 def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:

@@ -5,10 +5,12 @@ Comes in: `bind` calls outside of any trace. Goes out: Arrays on the operands' d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
+from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl, from_literal
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
@@ -26,6 +28,7 @@ from shardwise.ir import (
     infer_types,
     install_eager,
     note_params,
+    trace_program,
     tracing,
     unexpected_tracer,
 )
@@ -55,8 +58,15 @@ class EagerTrace(Trace):
         if op.eager is not None and not any(isinstance(a, Tracer) for a in args):
             return op.eager(*args, **params)
         try:
-            if len(args) == 1 and type(args[0]) is ArrayImpl:
+            count = len(args)
+            if count == 1 and type(args[0]) is ArrayImpl:
                 operands = (args[0]._sig,)
+            elif count == 2:  # spelled out, as most calls have one or two
+                x, y = args
+                operands = (
+                    x._sig if type(x) is ArrayImpl else x.aval if type(x) is Literal else x,
+                    y._sig if type(y) is ArrayImpl else y.aval if type(y) is Literal else y,
+                )
             else:
                 operands = [a._sig if type(a) is ArrayImpl else a.aval if type(a) is Literal else a for a in args]
             if not params:
@@ -110,6 +120,23 @@ class EagerTrace(Trace):
         executable = compile_program(program, sigs, [None] * len(outputs), names=_operand_names(len(sigs)))
         guard_moves(op.name, args, executable.grid.devices)
         return executable
+
+
+def composed(fun: Callable[..., Array], static: Hashable, *args: ArrayImpl | Literal) -> ArrayImpl:
+    """`fun(static, *args)`: several ops on concrete values, run as one program, which is made once per `static` and types.
+
+    `fun` applies ops without effects and gives one result; it is the same object at each call.
+    """
+    key = (fun, context_token(), static, *[a._sig if type(a) is ArrayImpl else a.aval for a in args])
+    executable = _known(key)
+    if executable is None:
+        sigs = [literal_signature(a) if isinstance(a, Literal) else a._sig for a in args]
+        names = _operand_names(len(args))
+        program, _ = trace_program(lambda *xs: [fun(static, *xs)], [s.aval for s in sigs], name_of(fun), names)
+        executable = compile_program(program, sigs, [None], names=names)
+        guard_moves(program.name, args, executable.grid.devices)
+        _cache[key] = executable
+    return executable.call(args)[0]
 
 
 def _operand_names(n: int) -> list[str]:

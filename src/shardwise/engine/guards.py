@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base import config
 from shardwise.base.contexts import check_thread_guard
 from shardwise.base.errors import JaxRuntimeError, KeyReuseError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature
 from shardwise.ir import Program, source_text

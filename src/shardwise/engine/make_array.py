@@ -267,14 +267,16 @@ def make_array_from_callback(
             )
         return nothing(signature(array_type(shape, canonicalize(dtype), False, sharding), sharding, True))
     replicated, planned = sharding.is_fully_replicated, _is_planned(sharding)
+    spans = spans_processes(sharding.device_list)
     if replicated:
-        indices = [tuple(slice(None) for _ in shape)]
+        indices: list[Any] = [tuple(slice(None) for _ in shape)]
     else:
-        indices = list(sharding.addressable_devices_indices_map(shape).values())
+        here = sharding.addressable_devices_indices_map if spans else sharding.devices_indices_map
+        indices = list(here(shape).values())
     if planned:
         indices = indices[:1]
     checked = _PartCheck(shape, sharding, dtype, api)
-    if replicated or planned or spans_processes(sharding.device_list):
+    if replicated or planned or spans:
         parts = [checked.values(data_callback(index)) for index in indices]
         sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
         if replicated:
@@ -284,8 +286,11 @@ def make_array_from_callback(
     sig = signature(array_type(shape, checked.dtype, False, sharding), sharding, True)
     dense = np.empty(shape, physical(checked.dtype))  # each shard is written once, directly into its place
     dense[indices[0]] = first
+    free, known, expected = unguarded(), checked.dtype, sharding.shard_shape(shape)
     for index in indices[1:]:
-        dense[index] = checked.values(data_callback(index), copy=False)
+        part = data_callback(index)
+        as_expected = free and type(part) is np.ndarray and part.dtype is known and part.shape == expected
+        dense[index] = part if as_expected else checked.values(part)
     return ArrayImpl(sig, dense=dense)
 
 
@@ -299,16 +304,8 @@ class _PartCheck:
         self._shard_shape = sharding.shard_shape(shape)
         self.dtype: Any = None  # of all results, set by the first
 
-    def values(self, x: Any, copy: bool = True) -> np.ndarray[Any, Any]:
-        """The values of a result; without `copy` they may share memory that the callback writes to again."""
-        if (
-            not copy
-            and type(x) is np.ndarray
-            and x.dtype is self.dtype
-            and x.shape == self._shard_shape
-            and unguarded()
-        ):
-            return x
+    def values(self, x: Any) -> np.ndarray[Any, Any]:
+        """The values of a result, in memory that the callback does not write to again."""
         found, part = _callback_result(x)
         if self.dtype is None:
             self.dtype = found if self._given is None else canonicalize(self._given)

@@ -5,7 +5,7 @@ Comes in: an Array. Goes out: one Shard per device, whose `data` is a single-dev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +13,40 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ShapedArray
+from shardwise.runtime.blocks import Ndarray
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.ownership import local_index
 from shardwise.sharding.tiling import Index, replica_ids
 
 if TYPE_CHECKING:
     from shardwise.engine.array import ArrayImpl
+
+
+class Held:
+    """What the shards of an array read: not the array, which keeps them, so that both are freed without the collector."""
+
+    __slots__ = ("_dense", "_error", "block", "kind", "sig")
+
+    def __init__(self, array: ArrayImpl) -> None:
+        self.kind = type(array)
+        self.sig, self.block, self._dense = array._sig, array._block, array._dense
+        self._error: Callable[[], Exception] | None = None  # makes what is raised once the array is deleted
+
+    @property
+    def dense(self) -> Ndarray:
+        """The array's value, as its own `dense`."""
+        dense = self._dense
+        if dense is None:
+            if self.block is None:
+                assert self._error is not None
+                raise self._error()
+            dense = self._dense = self.sig.form.to_dense(self.block)
+        return dense
+
+    def forget(self, error: Callable[[], Exception]) -> None:
+        """Let go of the memory: the array is deleted."""
+        self.block = self._dense = None
+        self._error = error
 
 
 class ShardPlace:
@@ -41,11 +69,11 @@ class ShardPlace:
         # elements of the block.
         self._cut: tuple[tuple[int, ...], tuple[Any, ...], tuple[int, ...] | None] = (), (), None
 
-    def data(self, array: ArrayImpl) -> ArrayImpl:
-        """The part of `array`: a view, not a copy. RuntimeError if the array was deleted."""
-        block = array._block
+    def data(self, held: Held) -> ArrayImpl:
+        """The part of an array: a view, not a copy. RuntimeError if the array was deleted."""
+        block = held.block
         if block is None or not self.at:
-            part = array.dense[(*self._own_index(), ...)]
+            part = held.dense[(*self._own_index(), ...)]
         else:
             shape, cut, repeated = self._cut
             if block.shape != shape:
@@ -58,7 +86,7 @@ class ShardPlace:
         sig = self._sig
         if sig is None:
             sig = self._sig = self._signature(part.shape)
-        kind = type(array)
+        kind = held.kind
         made = kind.__new__(kind)
         made._sig, made._dense = sig, part
         made._block = made._npy = made._shards = None
@@ -131,10 +159,10 @@ def _replica_ids(indices: Iterable[Any]) -> list[int]:
 class Shard:
     """One device's part of an array."""
 
-    __slots__ = ("_array", "_data", "_place")
+    __slots__ = ("_data", "_held", "_place")
 
-    def __init__(self, array: ArrayImpl, place: ShardPlace) -> None:
-        self._array = array
+    def __init__(self, held: Held, place: ShardPlace) -> None:
+        self._held = held
         self._place = place
         self._data: ArrayImpl | None = None
 
@@ -158,8 +186,12 @@ class Shard:
         """The part as a single-device array: a view, not a copy. None if another process holds it."""
         data = self._data
         if data is None and self._place.local:
-            data = self._data = self._place.data(self._array)
+            data = self._data = self._place.data(self._held)
         return data
+
+    def forget(self, error: Callable[[], Exception]) -> None:
+        """Let go of the array's memory, for all of its shards: it is deleted."""
+        self._held.forget(error)
 
     def __repr__(self) -> str:
         return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import (
     PyTreeDef,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise import random
 from shardwise.base.dtypes import issubdtype, prng_key
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import register_dataclass
 from shardwise.ir import Array
@@ -31,7 +31,7 @@ def _shape(size: Size, *parameters: Any) -> tuple[int, ...]:
     return (operator.index(size),)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StatefulPRNG:
     """A generator that counts what was drawn: a key, and a `Ref` with the number of the next draw. `stateful_rng` makes one.
 

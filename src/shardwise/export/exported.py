@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any, Final, NoReturn
 
 from shardwise.base.caches import Bounded
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import (
     PyTreeDef,
     equality_errors,
@@ -74,7 +75,7 @@ class DisabledSafetyCheck:
         return self.description
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Exported:
     """A function traced for given types, which goes into bytes.
 

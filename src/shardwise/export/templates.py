@@ -10,12 +10,13 @@ import enum
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import Interned
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.export.dims import SymbolicDim, evaluated
 from shardwise.export.samples import Samples
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var

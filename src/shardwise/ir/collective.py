@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.boxes import Box
 
 if TYPE_CHECKING:

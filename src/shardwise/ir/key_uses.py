@@ -7,12 +7,13 @@ are used twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shardwise.base.dtypes import KeyDtype
+from shardwise.base.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from shardwise.ir.program import Equation, Program

@@ -7,9 +7,10 @@ in its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.program import Atom, Equation, Program
 
 if TYPE_CHECKING:

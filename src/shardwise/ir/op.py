@@ -7,9 +7,9 @@ Goes out: an `Op` whose fields every pass reads; passes name only ops that they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.boxes import Box
 from shardwise.ir.collective import Collective
 from shardwise.ir.indexed import Indexed

@@ -12,10 +12,11 @@ import functools
 import inspect
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shardwise.base.config import Setting
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import keystr, register_pytree_node, tree_leaves, tree_leaves_with_path, tree_map
 from shardwise.ir.program import Program
 from shardwise.ir.showing import SHOWING

@@ -5,8 +5,10 @@ In: an equation. Out: its programs, how often they run, and the operands of each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from shardwise.ir.program import Equation, Program

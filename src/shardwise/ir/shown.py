@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from shardwise.ir.program import Equation

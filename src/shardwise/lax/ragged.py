@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array
 from shardwise.ops.elementwise import bitwise_and, ge, lt, mul, sub
 from shardwise.ops.elementwise.casts import convert_element_type

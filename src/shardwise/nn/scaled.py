@@ -5,13 +5,13 @@ In: blocks of 8- or 4-bit floats and their scales. Out: products, accumulated in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import shardwise.numpy as jnp
 from shardwise.base.dtypes import as_dtype, check_requested
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 

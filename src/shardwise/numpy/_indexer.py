@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype, lattice_result_type
 from shardwise.base.errors import NonConcreteBooleanIndexError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, Literal, Tracer, as_literal
 from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode

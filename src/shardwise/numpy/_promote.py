@@ -49,6 +49,7 @@ _INTEGERS = frozenset(d for d in _NUMBERS if isdtype(d, "integral"))
 _FLOATING = _NUMBERS - _INTEGERS
 _COMPLEX = frozenset(d for d in _FLOATING if isdtype(d, "complex floating"))
 _REAL_FLOATING = _FLOATING - _COMPLEX
+_REAL = _NUMBERS - _COMPLEX
 
 
 _INT_LIMIT = 2**31
@@ -73,6 +74,13 @@ def number(x: int | float, t: ShapedArray) -> Literal | None:
     if kind is int and not -_INT_LIMIT <= x < _INT_LIMIT:  # too wide for a Python int's default dtype
         return None
     return _remembered(key, literal(x, t.dtype, t.weak_type))
+
+
+def plain_number(x: Any, beside: Array) -> Literal | None:
+    """A Python number as a constant beside an array of real numbers that it does not promote; None for what is none, or does."""
+    t = beside.aval
+    plain = (x.__class__ is float or x.__class__ is int) and t.dtype in _REAL
+    return number(x, t) if plain else None
 
 
 def _of_other_width(dtype: np.dtype[Any]) -> bool:

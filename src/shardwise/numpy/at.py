@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,16 @@ from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
 from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed, about
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
+from shardwise.engine.eager import composed
 from shardwise.ir import Array, Literal, ShapedArray, bind, is_eager
 from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, Window, layout, parse, settled
 from shardwise.numpy._promote import array as checked_array
-from shardwise.numpy._promote import broadcast_to_shape, canonical_axis
+from shardwise.numpy._promote import broadcast_to_shape, canonical_axis, plain_number
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.array_views import index_key
 from shardwise.numpy.binary import divide, power
@@ -181,9 +182,12 @@ def update_index(
         key = index_key(index)
         place = None if key is None else _window_place(x._sig.aval.shape, key, parsed)
         if place is not None:
-            values = _operand_value(values, x)
-            if _is_plain_scalar(x, values):
-                return _put(x, values, *place)
+            scalar = plain_number(values, x) if x._sig.aval.mesh is None else None
+            if scalar is None:
+                values = _operand_value(values, x)
+                scalar = values if _is_plain_scalar(x, values) else None
+            if scalar is not None:
+                return _put(x, scalar, *place)
     items = _settled(x, index, parsed, wrap_negative_indices)
     y = _operand_value(values, x)
     options = dict(mode=parsed, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
@@ -228,12 +232,16 @@ def _is_plain_scalar(x: ArrayImpl, y: Any) -> bool:
 
 
 def _put(x: ArrayImpl, y: Any, starts: tuple[Literal, ...], sizes: tuple[int, ...]) -> Array:
-    """`x` with a scalar in all of a window: two ops, as types and place are known."""
-    aval = x._sig.aval
-    scalar = convert(y, aval.dtype, False)
+    """`x` with a scalar in all of a window, as types and place are known."""
+    scalar: Any = convert(y, x._sig.aval.dtype, y.aval.weak_type)
+    return composed(_window_filled, sizes, x, scalar, *starts)
+
+
+def _window_filled(sizes: tuple[int, ...], x: Array, scalar: Any, *starts: Any) -> Array:
+    """`x` with `scalar` in all of a window."""
     update = bind(broadcast_in_dim_p, scalar, shape=sizes, broadcast_dimensions=(), out_sharding=None)
     out = bind(dynamic_update_slice_p, x, update, *starts, wrap=(False,) * len(starts), operand_axes=None)
-    return out if out.weak_type == aval.weak_type else as_array(convert(out, aval.dtype, aval.weak_type))
+    return as_array(convert(out, x.dtype, x.weak_type))
 
 
 @recent(1024)

@@ -11,7 +11,9 @@ from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import about
 from shardwise.base.renamed import renamed
-from shardwise.ir import Array, Literal, Op, Tracer, bind
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.eager import composed
+from shardwise.ir import Array, Literal, Op, Tracer, bind, is_eager
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
@@ -20,6 +22,7 @@ from shardwise.numpy._promote import (
     is_complex,
     is_inexact,
     is_integer,
+    plain_number,
     promote,
     promote_numeric,
     promote_shapes,
@@ -368,6 +371,10 @@ def clip(
     max = a_max if max is None else max
     if arr is None:
         raise ValueError("No input was provided to the clip function.")
+    if type(arr) is ArrayImpl and is_eager():
+        low, high = plain_number(min, arr), plain_number(max, arr)
+        if low is not None and high is not None:
+            return composed(_clipped, None, arr, low, high)
     x = value("clip", arr)
     # Python numbers stay as they are: next to an array they need no promotion.
     low = min if min is None or min.__class__ in (int, float) else value("clip", min, 1)
@@ -382,6 +389,10 @@ def clip(
     if high is not None:
         x = minimum(high, x)
     return as_array(x)
+
+
+def _clipped(_: None, x: Array, low: Literal, high: Literal) -> Array:
+    return bind(two.min_p, high, bind(two.max_p, low, x))
 
 
 __all__ = [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import register_pytree_node
 from shardwise.ir import Array, Tracer
 from shardwise.ops.elementwise.binary import add

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import check_requested, lattice_result_type
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, convert, no_out

@@ -7,11 +7,12 @@ between devices. Dims are resolved one by one; along each, one exchange brings a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Literal, ShapedArray, literal
 from shardwise.ops.devices.halo_exchange import Piece
 from shardwise.ops.elementwise.binary import and_p

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.config import context_token
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ProgramMap, Var, literal
 from shardwise.ir.op import Op
 from shardwise.ir.program import Source

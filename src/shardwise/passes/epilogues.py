@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shardwise.base import config
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Program, Var, map_equations, map_programs
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs

@@ -6,9 +6,10 @@ Comes in: the equations of a program, in order. Goes out: for each the first one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Var, exact_items
 
 

@@ -10,7 +10,7 @@ as its dims are open, its axes free and its factors large enough.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.caches import recent
@@ -118,27 +118,44 @@ def _levels(
             return early, usual
         return (EVERYTHING, PASS_THROUGH) if expands else (usual, usual)
 
-    levels: list[tuple[Movement, ...]] = [()]
-    for level in LEVELS:
-        moves: list[Movement] = []
-        for f, kind in enumerate(rule.kinds):
-            forward, backward = (n <= level for n in start(kind))
-            if f in rule.blocked or not (forward or backward):
-                continue
-            ins = tuple(
-                (t, slot_of[t][f])
-                for t in range(n_in)
-                if f in slot_of[t] and (t not in stretched or level >= PASS_THROUGH)
-            )
-            outs = tuple((t, slot_of[t][f]) for t in range(n_in, len(slot_of)) if f in slot_of[t])
-            if len(ins) + len(outs) < 2:
-                continue
-            speaking = tuple(p for p in ins if p[0] not in stretched or level >= EVERYTHING)
-            sources = (*(speaking if forward else ()), *(outs if backward else ()))
-            others = (*(() if forward else ins), *(() if backward else outs))
-            moves.append((f, sources, others, (*outs, *ins)))
-        levels.append(tuple(moves))
-    return tuple(levels)
+    levels: list[list[Movement]] = [[] for _ in range(len(LEVELS) + 1)]
+    for f, kind in enumerate(rule.kinds):
+        if f in rule.blocked:
+            continue
+        begins = start(kind)
+        ins = tuple([(t, slot_of[t][f]) for t in range(n_in) if f in slot_of[t]])
+        outs = tuple([(t, slot_of[t][f]) for t in range(n_in, len(slot_of)) if f in slot_of[t]])
+        known, made = None, None
+        for level in LEVELS:
+            allowed = begins[0] <= level, begins[1] <= level, level >= PASS_THROUGH, level >= EVERYTHING
+            if allowed != known:
+                known, made = allowed, _movement(f, ins, outs, stretched, *allowed)
+            if made is not None:
+                levels[level].append(made)
+    return tuple(map(tuple, levels))
+
+
+def _movement(
+    f: int,
+    ins: tuple[Place, ...],
+    outs: tuple[Place, ...],
+    stretched: Collection[int],
+    forward: bool,
+    backward: bool,
+    reached: bool,
+    heard: bool,
+) -> Movement | None:
+    """How a factor moves where layouts go `forward` and `backward`, and stretched operands are `reached` and `heard`; None: not at all."""
+    if not (forward or backward):
+        return None
+    if stretched and not reached:
+        ins = tuple([p for p in ins if p[0] not in stretched])
+    if len(ins) + len(outs) < 2:
+        return None
+    speaking = tuple([p for p in ins if p[0] not in stretched]) if stretched and not heard else ins
+    sources = (*(speaking if forward else ()), *(outs if backward else ()))
+    others = (*(() if forward else ins), *(() if backward else outs))
+    return f, sources, others, (*outs, *ins)
 
 
 def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:

@@ -12,11 +12,11 @@ out: its operands with the starts in these frames.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Op, ShapedArray, Var, literal
 from shardwise.ir.indexed import Indexed
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrapped
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.framed_starts import looked_up_dims, with_shifted_starts

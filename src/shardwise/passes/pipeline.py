@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from importlib import import_module
 
 from shardwise.base import config
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Program, Var, subprograms, verify
 from shardwise.passes import grid_params
 from shardwise.passes.fold_reductions import fold_reductions

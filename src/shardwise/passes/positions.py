@@ -14,8 +14,9 @@ Comes in: the equations of a program, and the layouts that propagation chose. Go
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Var
 from shardwise.passes.grid import DimAxes
 from shardwise.sharding.rule import Kind

@@ -14,12 +14,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from shardwise.base import config
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
 from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, Flow, equation_flow, extend
 from shardwise.passes.grid import DimAxes, Grid

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.passes.grid import Axes, DimAxes

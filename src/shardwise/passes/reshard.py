@@ -17,9 +17,9 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Op
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice

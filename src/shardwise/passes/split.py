@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 from shardwise.base.caches import recent
 from shardwise.base.config import Token
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, ExactParams, Need, Program, ShapedArray
 from shardwise.ir.op import Op, Types
 from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_choices, with_idle_axes

@@ -12,10 +12,11 @@ Comes in: an equation and the region that it is partitioned in. Goes out: its lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from shardwise.base.config import context_token
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Need, Op, ShapedArray, Source, Var, calls_user
 from shardwise.ir.program import NOWHERE
 from shardwise.passes.grid import DimAxes

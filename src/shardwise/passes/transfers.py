@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Collective, Equation, Loop, Need, Op, Program, Source, region_of, subprograms, unwrapped
 from shardwise.ir.op import Params
 from shardwise.ops.devices.all_to_all import all_to_all_op

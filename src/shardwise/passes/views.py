@@ -7,8 +7,9 @@ laid out. A slice of a concatenation of slices is one view; devices exchange onl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Box, Equation, Literal, exact
 from shardwise.passes.grid import Axes, DimAxes
 

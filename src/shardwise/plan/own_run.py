@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import FrameType
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import observed
 from shardwise.engine.executable import Executable

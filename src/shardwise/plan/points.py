@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.plan.step import Layout, Step, reason
 
 

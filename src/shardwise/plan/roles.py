@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.data_free import DataFree
 from shardwise.ir import Var
 from shardwise.ops.devices.layout import DimAxes, spec_axes

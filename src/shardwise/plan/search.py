@@ -11,11 +11,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.data_free import DataFree
 from shardwise.plan.alternatives import distance, others, shapes, whole_layouts, with_dims
 from shardwise.plan.api import executable_of

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import Op, calls_user, source_text

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.machine import Machine
 
 

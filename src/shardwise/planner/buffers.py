@@ -6,9 +6,9 @@ In: spans of values and the groups that make them. Out: `Buffer`s, and the `Memo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from shardwise.base.dtypes import short_name
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Loop, ShapedArray, Var, region_of
 from shardwise.planner.result import Buffer
 from shardwise.planner.span import Span

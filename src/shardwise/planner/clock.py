@@ -11,9 +11,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
 from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_of, stays_near

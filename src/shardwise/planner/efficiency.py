@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.flops import Product, Work
 from shardwise.planner.machine import Chip
 from shardwise.planner.work import NO_LOOKUPS, Lookups

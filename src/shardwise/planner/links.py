@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.axes import MeshPlacement, Segment, place_axes
 from shardwise.planner.machine import Level, Machine
 

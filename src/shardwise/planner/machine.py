@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, overload
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Branches, Loop, ShapedArray, Var, region_of
 from shardwise.planner.buffers import (
     HostMemory,

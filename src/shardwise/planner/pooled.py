@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Branches, Loop, Program, ShapedArray, Var, region_of
 from shardwise.planner.buffers import Memory, argument_buffers, in_use, kind_of, largest, value_buffers
 from shardwise.planner.result import Buffer

@@ -9,8 +9,9 @@ into all their consumers. Values whose computation takes longer than writing and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Var
 from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target

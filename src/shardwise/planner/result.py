@@ -6,10 +6,11 @@ Bytes and seconds are those of one device. Every device runs the same program, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from shardwise.base.html import text_html
+from shardwise.base.lazy_dataclasses import dataclass
 
 Line = tuple[str, int]  # a file of the user's, and a line in it
 

@@ -9,8 +9,9 @@ matmul.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Var, unwrapped
 from shardwise.planner.recompute import Chosen
 from shardwise.planner.roles import Role, role_of

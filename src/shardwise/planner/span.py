@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Var
 
 

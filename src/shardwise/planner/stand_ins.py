@@ -6,9 +6,9 @@ In: a machine, or only a platform and how many devices there are. Out: a `Planne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.links import crowding_on
 from shardwise.planner.machine import Machine, Place, Places
 from shardwise.planner.machines import find_kind

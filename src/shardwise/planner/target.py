@@ -5,8 +5,9 @@ In: a platform's name. Out: a `Target`, whose fields the passes of the planner r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.machine import Chip
 
 MIB = 2**20

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
 from shardwise.planner.roles import Role, role_of, role_of_op
 from shardwise.planner.target import Target

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.records import record
 from shardwise.ir import Atom, Equation, Program, Var
 from shardwise.passes import DimAxes

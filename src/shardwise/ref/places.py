@@ -6,12 +6,12 @@ the op that says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, Op, ShapedArray, ShownTrace, bind, current_trace, tracing
 from shardwise.numpy.reference_index import (
     cast_to,

@@ -11,6 +11,7 @@ Comes in: the dense global value. Goes out: a strided view of it; the way back i
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,43 @@ def expanded(block: Ndarray, dim: int, n: int) -> Ndarray:
     if block.shape[dim] == n:
         return block
     return np.broadcast_to(block, (*block.shape[:dim], n, *block.shape[dim + 1 :]))
+
+
+# NumPy's `moveaxis` and `expand_dims` check and sort at each call, which takes microseconds: of few dims an order is found once.
+
+
+@recent(4096)
+def _order(ndim: int, sources: Shape, targets: Shape) -> Shape:
+    sources, targets = tuple([d % ndim for d in sources]), tuple([d % ndim for d in targets])
+    order = [d for d in range(ndim) if d not in sources]
+    for target, source in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, source)
+    return tuple(order)
+
+
+@recent(4096)
+def _with_ones(dims: Shape) -> tuple[Any, ...]:
+    return (*[None if d in dims else slice(None) for d in range(max(dims) + 1)], ...)
+
+
+def with_dim_at(x: Ndarray, source: int, target: int) -> Ndarray:
+    """`x` with its dim `source` at the place `target` (a view); negative numbers count from the end."""
+    return x if source == target else x.transpose(_order(x.ndim, (source,), (target,)))
+
+
+def in_front(x: Ndarray, dims: Shape) -> Ndarray:
+    """`x` with `dims` as its first ones, in their order (a view)."""
+    places = tuple(range(len(dims)))
+    return x if dims == places else x.transpose(_order(x.ndim, dims, places))
+
+
+def from_front(x: Ndarray, dims: Shape) -> Ndarray:
+    """`x` with its first dims at the places `dims` (a view)."""
+    places = tuple(range(len(dims)))
+    return x if dims == places else x.transpose(_order(x.ndim, places, dims))
+
+
+def with_ones(x: Ndarray, dims: Iterable[int]) -> Ndarray:
+    """`x` with new dims of size 1, whose places in the result are `dims` (a view)."""
+    places = tuple(dims)
+    return x[_with_ones(places)] if places else x

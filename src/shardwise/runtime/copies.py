@@ -27,7 +27,7 @@ def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
 
 def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     """A C-contiguous copy of `x`, cast to `dtype`."""
-    dtype = x.dtype if dtype is None else np.dtype(dtype)
+    dtype = x.dtype if dtype is None else dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
     if is_hollow(x):
         return hollow(x.shape, dtype)
     if x.size * dtype.itemsize < costs.POOLED_FROM or x.dtype.hasobject:

@@ -65,6 +65,11 @@ SMALL_GATHERED: Final = 8
 SMALL_OUTLINED: Final = 10
 # Boxes of elements that move alike, of which a collective's result is put together: each is a loop of its own in the text.
 SMALL_BOXES: Final = 64
+# Boxes of a value that elementwise loops read where they lie, rather than from where it is put together: 100 steps that pass 64 floats on
+# each of 64 devices on to the next one and multiply them take a third of the time so.
+SMALL_PUT_OFF: Final = 4
+# Loops over the cells of such values, each a loop of its own in the text.
+SMALL_CELLS: Final = 9
 # Elements of a piece of a large loop that goes through all rounds piece by piece: two of them lie in the first-level cache.
 LOOP_PIECE: Final = 1 << 12
 # Elements of an entry from which another dim is cut, too.

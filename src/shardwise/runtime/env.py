@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.sharding.ownership import Ownership
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.dtypes import short_name
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.op import Op
 from shardwise.ir.program import Source
 from shardwise.runtime.blocks import Ndarray

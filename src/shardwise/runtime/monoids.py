@@ -7,13 +7,13 @@ that a kernel, a pass or a link between processes needs: identity, merge, repeti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import finfo, iinfo, isdtype
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.small_integers import by_bytes, is_below_byte, reduced_by_bytes
 from shardwise.ir.op import Fold
 from shardwise.runtime import extrema, folds

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import physical
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms, unwrapped
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env

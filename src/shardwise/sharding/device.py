@@ -10,11 +10,11 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.lazy_dataclasses import dataclass
 
 PLATFORM = "cpu"
 memory_stats_source: Callable[[Device], dict[str, Any] | None] | None = None  # the engine installs it

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from shardwise.base import config
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.sharding.sharding import Sharding
 
 

@@ -9,12 +9,12 @@ each process keeps all of every array, and computes what one process of all devi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.sharding.device import Device
 from shardwise.sharding.tiling import Index, Shape
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, device_list
 from shardwise.sharding.backend import local_devices as all_local_devices

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 
 Shape = tuple[int, ...]
 DimFactors = tuple[int, ...]  # the factors of one dim, major first; () for a dim of size 1

@@ -10,6 +10,7 @@ import pytest
 
 from shardwise.ir import ShapedArray
 from shardwise.ops.devices import all_reduce as module
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
 
@@ -99,3 +100,14 @@ def test_others_are_reduced_at_once(groups: Groups, devices: int, elements: int)
     out = reducer(Env(("x",), (devices,)), "sum", (elements,), np.float32)(x)
     assert not groups
     np.testing.assert_array_equal(out, x.sum(0, keepdims=True))
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("turned", [False, True])
+def test_parts_of_large_blocks_give_the_same_bits(kind: str, dtype: Any, turned: bool) -> None:
+    x = drawn(kind, dtype, 5, 3, 70001)
+    x = np.moveaxis(x, 1, 2) if turned else x
+    assert x.nbytes >= costs.COPY_SHARED
+    out = reducer(Env(("x",), (5,)), kind, x.shape[1:], dtype)(x)
+    np.testing.assert_array_equal(out, MONOIDS[kind].merge.reduce(x, 0, dtype=x.dtype, keepdims=True), strict=True)

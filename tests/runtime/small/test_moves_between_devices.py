@@ -22,6 +22,13 @@ from shardwise.sharding import PartitionSpec as P
 pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
 GRID = sw.make_mesh((4, 2), ("x", "y"))
 RING = [(i, (i + 1) % 4) for i in range(4)]
+
+
+def _read_twice(moved, c):
+    """Element by element, in a loop of its own, and as a whole."""
+    return (moved + c) * jnp.where(moved > c, c, moved) % 8 + jnp.flip(moved, 1)
+
+
 MOVES = {
     "ring": lambda c: lax.ppermute(c, "x", RING),
     "shift": lambda c: lax.ppermute(c, "x", RING[:3]) + lax.ppermute(c, "y", [(1, 0)]),
@@ -36,6 +43,12 @@ MOVES = {
     "to all": lambda c: lax.all_to_all(jnp.stack([c, c + 1, c * 2, c], 1), "x", 1, 2)[:, :, 3],
     "to all tiled": lambda c: lax.all_to_all(jnp.concatenate([c, c], 1), "y", 1, 0, tiled=True)[: c.shape[0]],
     "the same": lambda c: c + lax.ppermute(jnp.float32(3.0), "x", RING[:2]).astype(c.dtype),
+    "two rings": lambda c: lax.ppermute(c, "x", RING) * 2 + lax.ppermute(c, "x", [(b, a) for a, b in RING]) * c % 8,
+    "read twice": lambda c: _read_twice(lax.ppermute(c, "x", RING[:2]), c),
+    "rows": lambda c: _read_twice(
+        jnp.concatenate([c[1:], c[:1]]), jnp.pad(c[:-1], ((1, 0), (0, 0)), constant_values=3)
+    ),
+    "summed": lambda c: (lax.ppermute(c, "x", RING) * c).sum(0, keepdims=True) % 8 + lax.ppermute(c, "y", [(0, 1)]),
     "halo": lambda c: jnp.concatenate(
         [lax.ppermute(c[-1:], "x", RING[:3]), c, lax.ppermute(c[:1], "x", [(b, a) for a, b in RING])]
     )[1:-1],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import canonicalize
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from shardwise.experimental.pallas.grid import at_position, unravel
 from shardwise.experimental.pallas.mapping import INDEX, mapping_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_flatten
 from shardwise.experimental.pallas.memory import SEMAPHORE_DTYPE, MemoryRef, Space
 from shardwise.ir import Array, ShapedArray

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_structure
 from shardwise.experimental.pallas.grid import at_position
 from shardwise.experimental.pallas.memory import uninitialized

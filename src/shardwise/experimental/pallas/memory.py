@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import canonicalize
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, ShapedArray
 from shardwise.ref import AbstractRef
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array
 
 

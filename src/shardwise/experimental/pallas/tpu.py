@@ -8,13 +8,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.refused import refusing
 from shardwise.experimental.pallas.access import load as _load

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise import numpy as jnp
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.refused import refusing
 from shardwise.experimental.pallas.access import atomic_add as atomic_add

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import ShapedArray
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import result_type
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import (
     PyTreeDef,
     equality_errors,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, eagerly, is_eager

@@ -43,7 +43,7 @@ from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.shapes import stack
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.loop import loop_of
 
@@ -159,7 +159,7 @@ class _Stack:
         """All steps, the step being the first dim behind the leading dims."""
         if self.steps is None:
             return np.empty((1,) * lead + aval.shape, physical(aval.dtype))
-        return np.moveaxis(self.steps, 0, lead)
+        return with_dim_at(self.steps, 0, lead)
 
 
 def _rows_like(block: Ndarray, length: int) -> Ndarray:
@@ -195,7 +195,7 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
         carry: Sequence[Ndarray]
         consts, carry, xs = _parts(blocks, params)
         blocks.clear()
-        rows = [np.moveaxis(x, lead, 0) for x in xs]
+        rows = [with_dim_at(x, lead, 0) for x in xs]
         stacks = [_Stack(length) for _ in y_types]
         for i in order:
             given = [*consts, *carry, *[r[i] for r in rows]]

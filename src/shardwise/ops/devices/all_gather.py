@@ -28,7 +28,7 @@ from shardwise.ops.devices.lines import (
 )
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_dim_at, with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 
@@ -68,7 +68,7 @@ def _kernel(
     lead = env.lead - len(dims)
 
     def fold(part: Ndarray) -> Ndarray:
-        moved = np.moveaxis(part, 0, lead + dim)
+        moved = with_dim_at(part, 0, lead + dim)
         if not tiled:
             return moved
         shape = moved.shape
@@ -77,7 +77,7 @@ def _kernel(
 
     if groups is not None:
         return unjoined(env, grouped(front, groups, fold), axes, dims)
-    return np.expand_dims(fold(front), tuple(sorted(dims)))
+    return with_ones(fold(front), dims)
 
 
 def _transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> list[Any]:
@@ -136,10 +136,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         front, dims = front_of(env, settled(x), axes)
         rest = front.shape[1:]
         out = pool.empty((*rest[:at], line.n, *rest[at:]), front.dtype)
-        fill_front(line, front, np.moveaxis(out, at, 0), tag)
+        fill_front(line, front, with_dim_at(out, at, 0), tag)
         if tiled:
             out = out.reshape(*rest[:at], line.n * rest[at], *rest[at + 1 :])
-        return np.expand_dims(out, tuple(sorted(dims)))
+        return with_ones(out, dims)
 
     sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
     return sending(run, sent, line.ranks)

@@ -27,7 +27,7 @@ from shardwise.ops.devices.lines import (
 )
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
@@ -62,9 +62,9 @@ def _swapped(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) ->
         shape = front.shape
         front = front.reshape(*shape[:at], n, shape[at] // n, *shape[at + 1 :])
     # now (source, lead..., destination at `at`, ...): the destination becomes the front, the source joins concat
-    front = np.moveaxis(front, at, 0)  # (destination, source, lead..., rest)
+    front = with_dim_at(front, at, 0)  # (destination, source, lead..., rest)
     to = 1 + lead + concat
-    front = np.moveaxis(front, 1, to)
+    front = with_dim_at(front, 1, to)
     if tiled:
         shape = front.shape
         front = front.reshape(*shape[:to], shape[to] * shape[to + 1], *shape[to + 2 :])
@@ -166,10 +166,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         if tiled:
             shape = front.shape
             front = front.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
-        sent = np.moveaxis(front, at, 0)  # (destination, own source, loops..., rest)
+        sent = with_dim_at(front, at, 0)  # (destination, own source, loops..., rest)
         rest = sent.shape[2:]
         out = pool.empty((m, *rest[:to], line.n, *rest[to:]), sent.dtype)
-        got = np.moveaxis(out, 1 + to, 1)  # (own destination, source, loops..., rest)
+        got = with_dim_at(out, 1 + to, 1)  # (own destination, source, loops..., rest)
         sends = [(k, sent[line.slices[k]]) for k in others]
         takes = [(k, me - (me > k), got[:, line.slices[k]]) for k in others]
         got[:, line.slices[me]] = sent[line.slices[me]]

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.blocks import with_dim_at
+
 Block = np.ndarray[Any, Any]
 
 FIRST = 128  # samples per run in the first round, for all cuts together
@@ -52,11 +54,11 @@ def _narrowed(
 ) -> tuple[Block, Block]:
     """The new windows [run, row, cut], from samples [run, row, cut, place] taken every `step` elements of the old windows."""
     count, rows, cuts, most = valid.shape
-    together = lambda x: np.moveaxis(x, 0, 2).reshape(rows, cuts, count * most)  # noqa: E731
+    together = lambda x: with_dim_at(x, 0, 2).reshape(rows, cuts, count * most)  # noqa: E731
     order = np.lexsort([*[together(k) for k in samples[::-1]], ~together(valid)])
     place = np.empty_like(order)
     np.put_along_axis(place, order, np.arange(count * most), 2)
-    place = np.where(valid, np.moveaxis(place.reshape(rows, cuts, count, most), 2, 0), count * most)
+    place = np.where(valid, with_dim_at(place.reshape(rows, cuts, count, most), 2, 0), count * most)
 
     def sorted_along(x: Block) -> Block:
         return np.take_along_axis(together(np.broadcast_to(x, valid.shape)), order, 2)

@@ -14,7 +14,7 @@ from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.lines import Kernel, block_bytes, front_of, line_of, sending, settling, tag_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import do
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
@@ -54,7 +54,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         takes = [pool.empty((int(k == owner), *front.shape[1:]), front.dtype) for k in range(len(line.ranks))]
         own = front[at : at + 1] if line.me == owner else front[:0]
         the_world().link(line.ranks).all_gather(own, takes, tag)
-        return np.expand_dims(takes[owner][0], tuple(sorted(dims)))
+        return with_ones(takes[owner][0], dims)
 
     sent = block_bytes(env, in_types[0], axes) * (len(line.ranks) - 1) if line.me == owner else 0
     return sending(run, sent, line.ranks)

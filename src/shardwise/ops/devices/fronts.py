@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardwise.runtime.blocks import Ndarray, expanded
+from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front, with_ones
 from shardwise.runtime.env import Env
 
 Groups = tuple[tuple[int, ...], ...]
@@ -18,23 +18,26 @@ def joined(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, in
 
     Returns the block, n, and the merged leading dims.
     """
-    dims = tuple(env.dim(a) for a in axes)
+    dims = tuple([env.dim(a) for a in axes])
     for axis, d in zip(axes, dims, strict=True):
         block = expanded(block, d, env.size(axis))
-    moved = np.moveaxis(block, dims, range(len(dims)))
-    n = math.prod(moved.shape[: len(dims)])
-    return moved.reshape(n, *moved.shape[len(dims) :]), n, dims
+    first = in_front(block, dims)
+    if len(dims) == 1:
+        return first, first.shape[0], dims
+    n = math.prod(first.shape[: len(dims)])
+    return first.reshape(n, *first.shape[len(dims) :]), n, dims
 
 
 def unjoined(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, ...]) -> Ndarray:
     """Inverse of `joined`: split the front dim into the leading dims of `axes`."""
-    sizes = tuple(env.size(a) for a in axes)
-    return np.moveaxis(front.reshape(sizes + front.shape[1:]), range(len(dims)), dims)
+    if len(dims) != 1:
+        front = front.reshape(*[env.size(a) for a in axes], *front.shape[1:])
+    return from_front(front, dims)
 
 
 def invariant(front: Ndarray, dims: tuple[int, ...]) -> Ndarray:
     """A value without the front dim, as a block with extent 1 in each of `dims`."""
-    return np.expand_dims(front, tuple(sorted(dims)))
+    return with_ones(front, dims)
 
 
 def grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray]) -> Ndarray:

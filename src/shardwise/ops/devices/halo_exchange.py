@@ -38,7 +38,7 @@ from shardwise.ops.devices.lines import (
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime import copies
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
@@ -107,7 +107,7 @@ def _kernel(
         if parts:
             front, n, dims = joined(env, x, axes)
             at = env.lead - len(dims) + dim
-            whole = np.moveaxis(front, 0, at)
+            whole = with_dim_at(front, 0, at)
             wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
         else:
             wholes.append(_alike(env, x, axes))
@@ -242,7 +242,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         rows, loops = [], []
         for s, x in enumerate(blocks[:-1]):
             front, _ = front_of(env, settled[s](x), axes)
-            moved = np.moveaxis(np.moveaxis(front, at, 0), 1, 0)  # (part, position in it, loops..., rest)
+            moved = with_dim_at(with_dim_at(front, at, 0), 1, 0)  # (part, position in it, loops..., rest)
             rows.append(moved.reshape(-1, *moved.shape[2:]) if split[s] else moved)
             loops.append(moved.shape[2:])
         filling, dims = front_of(env, settled[-1](blocks[-1]), axes)
@@ -261,7 +261,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
                 into[...] = rows[source][row : row + count]
             else:
                 into[...] = rows[source][j, row : row + count]
-        front = np.moveaxis(np.moveaxis(out, 0, 1), 0, at)
+        front = with_dim_at(with_dim_at(out, 0, 1), 0, at)
         return back_from(env, front, axes, dims) if step else invariant(front[0], dims)
 
     sent = 0
@@ -315,16 +315,16 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     for i, (*sources, fill) in enumerate(operands):
         shape = list(sources[0].shape)
         shape[dim] = width
-        window = np.moveaxis(np.empty(shape, sources[0].dtype), dim, 0)
+        window = with_dim_at(np.empty(shape, sources[0].dtype), dim, 0)
         window[...] = fill
         for source, first, place, length in params["pieces"]:
             parts = [values[source] for values in operands] if params["split"][source] else [sources[source]]
-            whole = np.moveaxis(np.concatenate(parts, dim), dim, 0)
+            whole = with_dim_at(np.concatenate(parts, dim), dim, 0)
             for k in range(width):
                 at = step * i + start + k - place
                 if 0 <= at < length:
                     window[k] = whole[first + at]
-        results.append(np.moveaxis(window, 0, dim))
+        results.append(with_dim_at(window, 0, dim))
     return results
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ir import ShapedArray
 from shardwise.ir.op import Params, Types
-from shardwise.runtime.blocks import Ndarray, expanded
+from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import number_of, the_world
@@ -98,18 +98,21 @@ def whole_env(env: Env, axes: tuple[str, ...]) -> Env:
 
 def front_of(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, tuple[int, ...]]:
     """This process's entries along `axes` in one front dim, and the merged leading dims."""
-    dims = tuple(env.dim(a) for a in axes)
+    dims = tuple([env.dim(a) for a in axes])
     for a, d in zip(axes, dims, strict=True):
         block = expanded(block, d, env.extent(a))
-    moved = np.moveaxis(block, dims, range(len(dims)))
-    n = math.prod(moved.shape[: len(dims)])
-    return moved.reshape(n, *moved.shape[len(dims) :]), dims
+    first = in_front(block, dims)
+    if len(dims) == 1:
+        return first, dims
+    n = math.prod(first.shape[: len(dims)])
+    return first.reshape(n, *first.shape[len(dims) :]), dims
 
 
 def back_from(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, ...]) -> Ndarray:
     """Inverse of `front_of`."""
-    sizes = tuple(env.extent(a) for a in axes)
-    return np.moveaxis(front.reshape(sizes + front.shape[1:]), range(len(dims)), dims)
+    if len(dims) != 1:
+        front = front.reshape(*[env.extent(a) for a in axes], *front.shape[1:])
+    return from_front(front, dims)
 
 
 def varying_axes(aval: ShapedArray) -> frozenset[str]:

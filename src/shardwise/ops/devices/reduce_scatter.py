@@ -28,7 +28,7 @@ from shardwise.ops.devices.lines import (
 )
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import do, full_in_front, later
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.monoids import MONOIDS
@@ -76,7 +76,7 @@ def _kernel(
         shape = total.shape
         if tiled:
             total = total.reshape(*shape[:at], parts, shape[at] // parts, *shape[at + 1 :])
-        return np.moveaxis(total, at, 0)
+        return with_dim_at(total, at, 0)
 
     if groups is None:
         return unjoined(env, part_major(monoid.over(front, 0), n), axes, dims)
@@ -123,7 +123,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         if tiled:
             shape = total.shape
             total = total.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
-        parts = np.moveaxis(total, at, 0)
+        parts = with_dim_at(total, at, 0)
         out = pool.empty((len(line.mine), *parts.shape[1:]), parts.dtype)
         the_world().link(line.ranks).reduce_scatter([parts[s] for s in line.slices], out, kind, tag)
         return back_from(env, out, axes, dims)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.all_reduce import all_reduce
-from shardwise.runtime.blocks import expanded
+from shardwise.runtime.blocks import expanded, with_ones
 from shardwise.runtime.env import Env
 
 Block = np.ndarray[Any, Any]
@@ -58,7 +58,7 @@ def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | 
         group = [*(env.dim(a) for a in axes), env.lead + d]
         order += group
         shape.append(math.prod(x.shape[i] for i in group))
-    return Joined(np.expand_dims(x.transpose(order).reshape(shape), tuple(sorted(gone))), begins)
+    return Joined(with_ones(x.transpose(order).reshape(shape), tuple(gone)), begins)
 
 
 def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:
@@ -80,7 +80,7 @@ def moved_in(env: Env, x: Block, axes: Axes) -> Block:
     """`x` with the leading dims of `axes` turned into the first dims of the shard; extents of 1 remain in their place."""
     dims = [env.dim(a) for a in axes]
     moved = np.moveaxis(x, dims, range(env.lead - len(dims), env.lead))
-    return np.expand_dims(moved, tuple(sorted(dims)))
+    return with_ones(moved, dims)
 
 
 def combined(env: Env, x: Block, axes: Axes, kind: str) -> Block:

@@ -28,7 +28,7 @@ from shardwise.ops.devices.each import Operands, first_operands
 from shardwise.ops.devices.fronts import joined, unjoined
 from shardwise.ops.devices.lines import Kernel, line_of
 from shardwise.ops.devices.rules import same_dims
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import thread_count
 
@@ -49,10 +49,10 @@ def _transformed(x: Ndarray, at: int, inverse: bool) -> Ndarray:
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> Ndarray:
     front, n, dims = joined(env, x, axes)
     at = env.lead - len(axes) + dim
-    whole = np.moveaxis(front, 0, at)
+    whole = with_dim_at(front, 0, at)
     shape = whole.shape
     out = _transformed(whole.reshape(*shape[:at], n * shape[at + 1], *shape[at + 2 :]), at, inverse)
-    return unjoined(env, np.moveaxis(out.reshape(shape), at, 0), axes, dims)
+    return unjoined(env, with_dim_at(out.reshape(shape), at, 0), axes, dims)
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -74,10 +74,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     turn = np.exp((1j if inverse else -1j) * np.pi * turns).astype(x.dtype)
 
     def run(x: Ndarray) -> Ndarray:
-        x = swaps[0](np.moveaxis(x, env.lead + dim, -1)[..., None, :])
+        x = swaps[0](with_dim_at(x, env.lead + dim, -1)[..., None, :])
         x = swaps[1](_transformed(x, -2, inverse) * turn)
         x = swaps[2](_transformed(x, -1, inverse).swapaxes(-1, -2))
-        return np.moveaxis(x.reshape(*x.shape[:-2], length), -1, env.lead + dim)
+        return with_dim_at(x.reshape(*x.shape[:-2], length), -1, env.lead + dim)
 
     return run
 

@@ -30,7 +30,7 @@ from shardwise.ops.devices.lines import (
 )
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.order import comparable, sorted_rows
-from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.blocks import Ndarray, with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
@@ -65,13 +65,13 @@ def _kernel(
     wholes, dims = [], ()
     for x in operands:
         front, n, dims = joined(env, x, axes)
-        whole = np.moveaxis(front, 0, at)
+        whole = with_dim_at(front, 0, at)
         wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
     results = []
     for out in _permute_operands(wholes, at) if places else sorted_rows(wholes, at, lead, is_stable, num_keys):
         n = math.prod(sizes)
         parts = out.reshape(*out.shape[:at], n, out.shape[at] // n, *out.shape[at + 1 :])
-        results.append(unjoined(env, np.moveaxis(parts, at, 0), axes, dims))
+        results.append(unjoined(env, with_dim_at(parts, at, 0), axes, dims))
     return tuple(results)
 
 
@@ -195,14 +195,14 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
 
     def as_runs(front: Ndarray) -> Ndarray:
         """[device, ..., position, ...] as [run, row, position]."""
-        last = np.moveaxis(front, at, -1)
+        last = with_dim_at(front, at, -1)
         grouped = last.reshape(-1, runs.width, *last.shape[1:])
-        return np.moveaxis(grouped, 1, -2).reshape(len(grouped), -1, runs.width * last.shape[-1])
+        return with_dim_at(grouped, 1, -2).reshape(len(grouped), -1, runs.width * last.shape[-1])
 
     def as_front(x: Ndarray, shape: tuple[int, ...]) -> Ndarray:
         others = (*shape[1:at], *shape[at + 1 :])
-        grouped = np.moveaxis(x.reshape(len(x), *others, runs.width, shape[at]), -2, 1)
-        return np.moveaxis(grouped.reshape(shape[0], *others, shape[at]), -1, at)
+        grouped = with_dim_at(x.reshape(len(x), *others, runs.width, shape[at]), -2, 1)
+        return with_dim_at(grouped.reshape(shape[0], *others, shape[at]), -1, at)
 
     sent = sum(block_bytes(env, t, axes) * len(line.mine) * (line.n - len(line.mine)) // line.n for t in in_types)
     return sending(run, sent, line.ranks)

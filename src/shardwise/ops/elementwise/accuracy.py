@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 _ULPS = 4  # error bound of every elementary function here, in units of the last place
 

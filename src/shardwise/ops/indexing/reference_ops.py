@@ -7,9 +7,9 @@ none of these: there a reference is its array. `eval_jaxpr` runs them by the met
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Op, ReferenceType, ShapedArray, Shown, define_op
 from shardwise.ir.references import written_with_tangent
 from shardwise.ops.rules.convert import as_array, as_value

@@ -57,7 +57,11 @@ class UpdateKernel:
         for axis in itertools.chain(*self._split):
             loops[env.dim(axis)] = env.extent(axis)
         self._loops = tuple(loops)  # loop dims of the result
-        self._lead = lead
+        self._lead, self._ones = lead, (1,) * lead
+        self._found: tuple[list[int], list[list[_Place]]] = (
+            [],
+            [],
+        )  # the places last found, and the starts of the dims that are split
 
     def __call__(self, *blocks: Block) -> Block:
         return self._updated(blocks, False)
@@ -90,12 +94,18 @@ class UpdateKernel:
         loops = operand.shape[:lead]
         found: list[list[_Place]] | None = None
         if self._parts:
-            found = [p.places(blocks[2 + p.dim].item()) for p in self._parts]
+            starts = [blocks[2 + p.dim].item() for p in self._parts]
+            known, found = self._found
+            if starts != known:
+                found = [p.places(at) for p, at in zip(self._parts, starts, strict=True)]
+                self._found = starts, found
             if math.prod(map(len, found)) > _MOST_PARTS:
                 return self._at_places(blocks, owned)
             if loops != self._loops:
                 loops = np.broadcast_shapes(loops, self._loops)
-        if update.shape[:lead] != loops:  # np.broadcast_shapes takes as long as the rest
+        if (
+            update.shape[:lead] != loops and update.shape[:lead] != self._ones
+        ):  # np.broadcast_shapes takes as long as the rest
             loops = np.broadcast_shapes(loops, update.shape[:lead])
         alike = loops == operand.shape[:lead]
         if owned and alike:

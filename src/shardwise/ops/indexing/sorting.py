@@ -30,6 +30,7 @@ from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.in_rows import in_rows
 from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.ops.shapes.iota import broadcasted_iota
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, own_factors
 
@@ -188,11 +189,11 @@ def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]
 
 
 def _greatest(x: Block, at: int, k: int) -> tuple[Block, Block]:
-    rows = np.moveaxis(x, at, -1)
+    rows = with_dim_at(x, at, -1)
     n = rows.shape[-1]
     if row_selection.selects(rows, k):
         values, places = row_selection.greatest(np.ascontiguousarray(rows), k, threads=1)
-        return np.moveaxis(values, -1, at), np.moveaxis(places, -1, at)
+        return with_dim_at(values, -1, at), with_dim_at(places, -1, at)
     ranks = descending_ranks(rows)
     if ranks.dtype.itemsize <= 4 and n < 1 << 31:
         # Rank and position in one integer: ties go to the lowest index, and no two elements are equal.
@@ -205,7 +206,7 @@ def _greatest(x: Block, at: int, k: int) -> tuple[Block, Block]:
     else:
         order = ranks.argsort(axis=-1, kind="stable")[..., :k]
     values = np.take_along_axis(rows, order, -1)
-    return np.moveaxis(values, -1, at), np.moveaxis(order.astype(np.int32), -1, at)
+    return with_dim_at(values, -1, at), with_dim_at(order.astype(np.int32), -1, at)
 
 
 def _top_k_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int) -> tuple[Any, Any]:

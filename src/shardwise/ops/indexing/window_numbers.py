@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from shardwise.base.dtypes import isdtype
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import ShapedArray
 
 

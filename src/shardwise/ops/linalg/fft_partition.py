@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, literal
 from shardwise.ops.devices.split_fft import split_fft
 from shardwise.ops.shapes.pieces import pad_p, slice_p

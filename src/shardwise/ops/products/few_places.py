@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.machine import helpers
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
@@ -69,4 +70,4 @@ def few_places(x: NDArray, w: NDArray, nb: int, counts: Ints, strides: Ints, dil
     tasks = iter([(i, place) for place in np.ndindex(*batch) for i in range(len(segments))])
     helpers.run(lambda: [add(*task) for task in tasks], threads if library() is not None else 1)
     total = np.add.reduce(sums, axis=0).reshape(*batch, *sizes, features)
-    return np.moveaxis(total, nb + space, nb) if deep else total
+    return with_dim_at(total, nb + space, nb) if deep else total

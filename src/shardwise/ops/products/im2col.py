@@ -7,7 +7,7 @@ output features, one that varies in both is a batch of convolutions, as feature 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ops.elementwise.casts import cast
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
 from shardwise.ops.products.direct_conv import direct
 from shardwise.ops.products.few_places import few_places
 from shardwise.ops.products.gemm import compute_dtype, exact_dtype, wrapped
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.machine import helpers, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import matmul, threads_for
@@ -86,7 +88,7 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dt
         out = (
             np.expand_dims(out, -2)
             if features_last
-            else _move_dim(out, -1, nb + 1)[(slice(None),) * (nb + 1) + (None,)]
+            else with_dim_at(out, -1, nb + 1)[(slice(None),) * (nb + 1) + (None,)]
         )
     else:
         x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
@@ -129,22 +131,14 @@ def _with_group(x: NDArray, front: int, dim: int, groups: int) -> NDArray:
     """Split the groups off `dim` and move them to `front`."""
     if groups == 1:
         return x[(slice(None),) * front + (None,)]
-    return _move_dim(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
-
-
-def _move_dim(x: NDArray, source: int, target: int) -> NDArray:
-    """NumPy's `moveaxis` for one dim counted from the front (-1 is the last), at a fifth of its cost."""
-    order = list(range(x.ndim))
-    dim = order.pop(source)
-    order.insert(target if target >= 0 else x.ndim, dim)
-    return x.transpose(order)
+    return with_dim_at(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
 
 
 def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, dtype: np.dtype[Any]) -> NDArray:
     """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
     space = len(window.strides)
     if features_last:
-        x = _move_dim(x, nb + nl + 1, -1)
+        x = with_dim_at(x, nb + nl + 1, -1)
     first = x.ndim - space - (1 if features_last else 0)
     x = spread_out(x, first, window.pads, window.lhs_dilation, 0, dtype)
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
@@ -256,11 +250,11 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1).reshape(
             *batch, groups, depth, features
         )
-        target = _move_dim(out, out.ndim - 2, nb)  # batch, group, N, counts, O
+        target = with_dim_at(out, out.ndim - 2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts
         view = as_strided(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
         weights = w.reshape(*batch, groups, 1, features, depth)
-        target = _move_dim(out, nb + 1, nb)  # batch, group, N, O, counts
+        target = with_dim_at(out, nb + 1, nb)  # batch, group, N, O, counts
     each = prod(batch) * groups * depth * prod(counts)  # elements per sample
     threads = threads_for(each * n * features) if x.dtype.kind in "fc" else 1
     if threads > 1 and library() is None:
@@ -335,7 +329,7 @@ def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bo
             here = view[(*[slice(None)] * (nb + 1), i, Ellipsis, *tap)]  # batch, group, counts
             factor = w[(*[slice(None)] * (nb + 2), 0, *tap)]  # batch, group, O
             if features_last:
-                here = _move_dim(here, nb, -1)[..., None]
+                here = with_dim_at(here, nb, -1)[..., None]
                 factor = factor.reshape(*factor.shape[:nb], *(1,) * space, *factor.shape[nb:])
             else:
                 here = np.expand_dims(here, nb + 1)

@@ -6,7 +6,6 @@ The ciphers are written with elementwise ops, so `vmap`, devices and fused loops
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shardwise.base.dtypes import KEY_DTYPES, KeyDtype
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ops.elementwise import binary
 from shardwise.ops.elementwise.casts import convert
@@ -98,7 +98,7 @@ def _threefry_4x32(key: Words, counter: Words) -> Words:
     return x
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Generator:
     """One cipher: how many words its counter has, which of a result's words make 64 bits, and how a seed makes a key."""
 

@@ -15,6 +15,7 @@ from shardwise.ops.random.counted_bits import BITS
 from shardwise.ops.random.threefry_halves import Draws
 from shardwise.ops.random.wide_keys import ROUNDS
 from shardwise.ops.rules.operands import Block
+from shardwise.runtime.blocks import with_dim_at
 
 _UINT32 = np.dtype(np.uint32)
 
@@ -25,7 +26,7 @@ def wide_draws(tag: str, halves: Draws) -> Draws:
     def split_halves(keys: Block, shape: int | Sequence[int] = 2) -> Block:
         count = shape if isinstance(shape, int) else math.prod(shape)
         pairs = threefry.key_from_words(_words(keys).reshape(*keys.shape, 2, 2))
-        made = threefry.key_words(np.moveaxis(halves.split(pairs, count), -1, -2))
+        made = threefry.key_words(with_dim_at(halves.split(pairs, count), -1, -2))
         return _keys(made.reshape(*keys.shape, count, 4))
 
     def split_bits(keys: Block, shape: int | Sequence[int] = 2) -> Block:

@@ -25,6 +25,7 @@ from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import own_factors
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.copies import copied
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -131,9 +132,9 @@ def _by_numpy(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
         return _by_numpy(ufunc, x[turn], dim, False)[turn]
     n = x.shape[dim]
     if n and x.size // n >= _WIDE and abs(x.strides[dim]) != x.itemsize:
-        rows = np.moveaxis(x, dim, 0)
+        rows = with_dim_at(x, dim, 0)
         out = np.empty_like(x)
-        into = np.moveaxis(out, dim, 0)
+        into = with_dim_at(out, dim, 0)
         into[0] = rows[0]
         for i in range(1, n):
             ufunc(into[i - 1], rows[i], out=into[i])

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.blocks import with_dim_at
+
 Block = np.ndarray[Any, Any]
 
 _WIDE = 256  # elements per row; from here on comparing whole rows is faster
@@ -16,7 +18,7 @@ def extremum_positions(x: Block, dim: int, largest: bool) -> Block:
     n = x.shape[dim]
     if x.size // n < _WIDE or abs(x.strides[dim]) == x.itemsize or x.dtype.kind not in "iuf":
         return (np.argmax if largest else np.argmin)(x, axis=dim)
-    rows = np.moveaxis(x, dim, 0)
+    rows = with_dim_at(x, dim, 0)
     beats, keep = (np.greater, np.maximum) if largest else (np.less, np.minimum)
     best = rows[0].copy(order="K")
     where = np.zeros_like(best, dtype=np.intp)

@@ -29,7 +29,7 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
                     "cannot set a shape: mark the argument static."
                 ),
             ) from error
-    if any(n < 0 for n in sizes):
+    if sizes and min(sizes) < 0:
         raise TypeError(f"{name} must have every element be nonnegative, got {sizes} as sizes of dims.")
     return sizes
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Var, literal
 from shardwise.ir.op import Params
 from shardwise.ops.shapes.pieces import pad_p, slice_p

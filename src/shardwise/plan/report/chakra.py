@@ -15,10 +15,11 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from shardwise.base import protobuf
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner import Plan, Schedule, Task
 
 VERSION = "0.0.4"

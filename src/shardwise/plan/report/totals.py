@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner import Buffer, Line, Plan, Schedule, Task, Traffic
 
 _SEVERAL = "several types"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops import MASKED, OVERLAP, STREAMED, WHOLE, Function, Roles, Steps, Stored, Unit, dtype_name
 from shardwise.runtime.machine import Lane, itemsize

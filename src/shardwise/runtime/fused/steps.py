@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
 from shardwise.runtime.fused.joined import JoinedWriter

@@ -7,8 +7,9 @@ computes (`Pass`). The nest has what follows from that: in which steps values ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Fold, Literal
 from shardwise.runtime.loops.layout import Roles
 from shardwise.runtime.loops.nest import OVERLAP, Access, Ahead, Key, Leaf, Nest, Reduction, Saved, Values

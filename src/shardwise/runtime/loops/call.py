@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray

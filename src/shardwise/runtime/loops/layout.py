@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.memory import pool

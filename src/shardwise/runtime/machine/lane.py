@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 TYPES = {
     "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.machine.lane import Lane
 from shardwise.runtime.machine.lanes import Lanes
 

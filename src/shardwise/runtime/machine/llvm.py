@@ -11,11 +11,11 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from shardwise.base import config
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
 

@@ -7,10 +7,10 @@ the origin of what it computes and, where the program has collectives between pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Program, rounds_of, source_text, subprograms
 from shardwise.ir.digest import ProgramDigest
 from shardwise.runtime.blocks import Ndarray

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True)

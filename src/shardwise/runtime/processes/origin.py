@@ -12,7 +12,8 @@ and how many such arrays the process has made, because nobody else has seen the 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 MASK = (1 << 62) - 1
 RECENT = 48  # calls that an error looks back on

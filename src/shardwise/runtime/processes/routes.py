@@ -7,9 +7,9 @@ process. Both ways to lay an array out anew over processes follow one: `relayout
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.processes.link import Link, Ndarray
 
 

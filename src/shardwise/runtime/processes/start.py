@@ -16,9 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 _GONE = 2.0  # seconds that a process must have been gone before the others end
 _SEGMENT = 1_100_000  # bytes of shared memory that MPI takes for each process of a machine as it starts

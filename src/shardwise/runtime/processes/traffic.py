@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 
 @dataclass

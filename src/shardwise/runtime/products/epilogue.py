@@ -11,10 +11,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 
 Shape = tuple[int, ...]

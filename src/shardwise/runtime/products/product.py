@@ -14,12 +14,12 @@ import ctypes
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call

@@ -10,8 +10,8 @@ Rows and columns must fill the registers once (`fits`): the last ones are comput
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Writer, module
 from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Writer, module
 from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm

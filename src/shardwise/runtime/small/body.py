@@ -24,6 +24,7 @@ from shardwise.runtime.small.forms import form_of
 from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
 from shardwise.runtime.small.leads import axes_reduced
 from shardwise.runtime.small.loops import reduced, store
+from shardwise.runtime.small.moves import cells, in_cell, stored
 
 
 class Body:
@@ -53,6 +54,8 @@ class Body:
         self.axes: Shape = ()  # over which they are reduced
         self.wanted: dict[Var, Value] = dict(places or {})
         self.rooms: dict[Atom, Value] = {}  # windows in which updates are computed
+        # Values that are read otherwise than element by element.
+        self.whole = {a for e in program.equations if not _by_element(e) for a in e.inputs} | {*program.outputs}
 
     def run(self, wanted: Sequence[Value | None] = ()) -> list[Value]:
         """The outputs' values; those for which memory is given are there."""
@@ -80,7 +83,17 @@ class Body:
         """The value of an atom; a literal is one element."""
         if isinstance(atom, Literal):
             return self.code.known(atom.value, dtype_name(atom.aval), (1,) * self.code.lead)
-        return self.values[atom]
+        value = self.values[atom]
+        return self._put_together(atom, value) if value.boxes else value
+
+    def _put_together(self, var: Var, value: Value) -> Value:
+        """A value that is in boxes, in memory from now on."""
+        into = self._memory(var, value.shape)
+        stored(self.code, value, into)
+        self.values[var] = into
+        self.code.hold(into)
+        self.code.release(value)
+        return into
 
     def is_stable(self, atom: Atom) -> bool:
         """Whether the value is there before the loop around."""
@@ -108,7 +121,11 @@ class Body:
             results = [reduced(self.code, eqn, self.code.settled(operands[0]))]
         else:
             assert form is not None
-            results = form.write(self, eqn, operands, [self.wanted.get(v) for v in eqn.outputs])
+            wanted = [self.wanted.get(v) for v in eqn.outputs]
+            code = self.code
+            code.puts_off = eqn.op.region is None and wanted == [None] and eqn.outputs[0] not in self.whole
+            results = form.write(self, eqn, operands, wanted)
+            code.puts_off = False
         for var, value in zip(eqn.outputs, results, strict=True):
             self._define(var, value)
         self._used(eqn)
@@ -164,13 +181,13 @@ class Body:
         if any(a in self.gathering for a in eqn.inputs):
             self._flush()
         rank = code.lead + out.aval.ndim
-        shapes = [self.shape if a in self.waiting else code.aligned(self.value(a), rank).shape for a in eqn.inputs]
+        shapes = [self.shape if a in self.waiting else self._shape(a, rank) for a in eqn.inputs]
         shape = np.broadcast_shapes((1,) * code.lead + out.aval.shape, *shapes)
         joins = self._joins(shape)
         if any(a in self.waiting for a in eqn.inputs) and not joins:
             self._flush()
             joins = False
-        if not joins and all(self.value(a).even for a in eqn.inputs):
+        if not joins and all(a not in self.waiting and self._raw(a).even for a in eqn.inputs):
             self._in_register(eqn, (1,) * rank, shape)
         elif not joins and math.prod(shape) <= costs.REGISTER_ELEMENTS:
             self._in_register(eqn, shape, shape)
@@ -182,6 +199,15 @@ class Body:
             return
         self._used(eqn)
         code.tidy()
+
+    def _raw(self, atom: Atom) -> Value:
+        """The value of an atom, perhaps in boxes."""
+        return self.value(atom) if isinstance(atom, Literal) else self.values[atom]
+
+    def _shape(self, atom: Atom, rank: int) -> Shape:
+        value = self._raw(atom)
+        same = value.boxes and len(value.shape) == rank
+        return value.shape if same else self.code.aligned(self.value(atom), rank).shape
 
     def _in_register(self, eqn: Equation, inner: Shape, shape: Shape) -> None:
         code, (out,) = self.code, eqn.outputs
@@ -203,6 +229,7 @@ class Body:
         self.waiting, self.gathering = {}, {}
         members = [*group.values(), *gathering.values()]
         operands = list(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in group))
+        self._limit_cells(operands, shape, bool(gathering))
         inside: dict[Var, int] = {}
         for e in members:
             for a in e.inputs:
@@ -216,12 +243,30 @@ class Body:
             Gathered(reduction_of(e, e.inputs[0]), along_all(made[v], shape, axes)) for v, e in gathering.items()
         ]
         leaf = leaf_of(code, group.values(), lambda e: e.inputs)
-        write_group(code, Group(shape, {v: self.values[v] for v in operands}, leaf, results, axes, gathered))
+        values = {v: self.values[v] for v in operands}
+        if not any(v.boxes for v in values.values()):
+            write_group(code, Group(shape, values, leaf, results, axes, gathered))
+        else:
+            values = {v: x if x.boxes or x.even else code.in_memory(x) for v, x in values.items()}
+            for start, size in cells([v for v in values.values() if v.boxes], shape):
+                here, there = (
+                    {v: in_cell(code, x, start, size) for v, x in some.items()} for some in (values, results)
+                )
+                write_group(code, Group(size, here, leaf, there))
         for var, value in (results | made).items():
             self._define(var, code.settled(value))
         for e in members:
             self._used(e)
         code.tidy()
+
+    def _limit_cells(self, operands: Sequence[Var], shape: Shape, gathers: bool) -> None:
+        """Put together what the loop of a group cannot read in boxes, or not without many cells."""
+        boxed = sorted([v for v in operands if self.values[v].boxes], key=lambda v: len(self.values[v].boxes))
+        for v in boxed if gathers else [v for v in boxed if self.values[v].shape != shape]:
+            self.value(v)
+        boxed = [v for v in boxed if self.values[v].boxes]
+        while boxed and len(cells([self.values[v] for v in boxed], shape)) > costs.SMALL_CELLS:
+            self.value(boxed.pop())
 
     def _memory(self, var: Var, shape: Shape) -> Value:
         """Where a result of that shape goes: the memory where it is wanted, or a buffer."""
@@ -247,6 +292,11 @@ class Body:
         value = self.values.pop(var, None)
         if value is not None:
             self.code.release(value)
+
+
+def _by_element(eqn: Equation) -> bool:
+    """Whether an equation computes element by element."""
+    return eqn.op.emit is not None and form_of(eqn.op) is None
 
 
 def _one(code: Code, value: Value) -> Lane:

@@ -5,12 +5,13 @@ Comes in: per element of the result the number of its source (`numbered`). Goes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.small.code import Shape
 
 _SOURCE = 40  # bits for the number of an element in its source
@@ -63,7 +64,7 @@ def _cuts(part: Numbers, d: int) -> list[int]:
     """The positions along dim `d` before which the spacing is another than that of most, or another source begins."""
     if part.shape[d] == 1:
         return []
-    rows = np.moveaxis(part, d, 0).reshape(part.shape[d], -1)
+    rows = with_dim_at(part, d, 0).reshape(part.shape[d], -1)
     apart = np.diff(rows, axis=0)
     values, counts = np.unique(apart[:, 0], return_counts=True)
     usual = values[counts.argmax()]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Op, exact_items
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -37,11 +38,11 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A value: one of `lane`, `constant` and `place` is set.
+    """A value: one of `lane`, `constant`, `place` and `boxes` is set.
 
     `lane` holds all elements, or one (`width` 1) that all are equal to; a `constant` has the value's shape, or one element.
     `place` is the address of the first element, `steps` the bytes between neighbours along each dim. Of memory that is `updated`,
-    equations to come write over windows.
+    equations to come write over windows. What is put together of `boxes`, later ones over earlier ones, is nowhere yet.
     """
 
     shape: Shape
@@ -53,6 +54,7 @@ class Value:
     steps: Shape = ()
     owners: tuple[Buffer, ...] = ()
     updated: bool = False
+    boxes: tuple[Box, ...] = ()
 
     @property
     def size(self) -> int:
@@ -70,6 +72,15 @@ class Value:
         return itemsize(self.dtype)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """A part of a value, from `start` on: what `value`, broadcast to that shape, is."""
+
+    start: Shape
+    shape: Shape
+    value: Value
+
+
 def lane_kind(value: Value) -> str:
     """The LLVM type of a small value in a register."""
     return f"<{value.size} x {TYPES[value.dtype]}>"
@@ -83,6 +94,7 @@ class Code(Writer):
         self.env, self.lead = env, env.lead
         self.arena = 0  # bytes of scratch memory
         self.polls = False
+        self.puts_off = False  # whether the value that is put together now may stay in its boxes
         self.met: dict[Any, int] = {}  # how often the program has an op
         self._functions: dict[Any, str] = {}
         self._free: dict[int, list[int]] = {}

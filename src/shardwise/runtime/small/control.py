@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Branches, Equation, Loop, Program, Var, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.loops import (
     Key,
     Leaf,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Loop, Program, ShapedArray, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs

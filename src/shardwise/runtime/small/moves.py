@@ -6,9 +6,11 @@ array with the operand's strides it shows whether the result is a view.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ from shardwise.ir import Equation, Literal
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
+from shardwise.runtime.small.code import Box, Code, Shape, Unwritable, Value
 from shardwise.runtime.small.loops import dense, store
 
 if TYPE_CHECKING:
@@ -125,6 +127,9 @@ def joined(
 ) -> Value:
     """A value of that shape whose parts, as `places` cut them out, are `parts`; later ones lie over earlier ones."""
     if math.prod(shape) > costs.REGISTER_ELEMENTS:
+        boxes = _boxes(shape, parts, places) if code.puts_off else None
+        if boxes is not None:
+            return Value(shape, dtype, boxes=boxes, owners=tuple([o for p in parts for o in p.owners]))
         into = code.buffer(shape, dtype) if into is None or into.shape != shape else into
         for part, cut in zip(parts, places, strict=True):
             (target,) = _in_place(into, cut) or [None]
@@ -166,6 +171,64 @@ def joined(
         for place in at:
             held[place] = 1
     return code.of_lane(Lane(out, dtype), shape, dtype, n)
+
+
+def _boxes(shape: Shape, parts: Sequence[Value], places: Sequence[Kernel]) -> tuple[Box, ...] | None:
+    """The parts as boxes; None if there are many, if they are no boxes of whole rows, which vectors go along, or may change before they
+    are read.
+    """
+    if len(parts) > costs.SMALL_PUT_OFF or any(p.updated for p in parts):
+        return None
+    memory, inner = np.empty(shape, np.uint8), max(d for d, n in enumerate(shape) if n > 1)
+    found = list[Box]()
+    for part, cut in zip(parts, places, strict=True):
+        taken = cut(memory)
+        if taken.ndim != memory.ndim or taken.shape[inner] != shape[inner]:
+            return None
+        if any(n > 1 and s != t for n, s, t in zip(taken.shape, taken.strides, memory.strides, strict=True)):
+            return None
+        first, start = taken.ctypes.data - memory.ctypes.data, list[int]()
+        for step in memory.strides:
+            at, first = divmod(first, step)
+            start.append(at)
+        found.append(Box(tuple(start), taken.shape, part))
+    return tuple(found)
+
+
+def stored(code: Code, value: Value, into: Value) -> None:
+    """Put a value together from its boxes, there."""
+    for box in value.boxes:
+        store(code, box.value, cut_out(code, into, box.start, box.shape))
+
+
+def cut_out(code: Code, value: Value, start: Shape, shape: Shape) -> Value:
+    """The box of a value, broadcast to the rank of `shape`, that begins at `start`."""
+    value = code.aligned(value, len(shape))
+    if value.even:
+        return value
+    value = code.in_memory(value)
+    sizes = tuple([1 if m == 1 else n for m, n in zip(value.shape, shape, strict=True)])
+    first = sum([a * s for a, s, m in zip(start, value.steps, value.shape, strict=True) if m != 1])
+    return replace(value, shape=sizes, place=code.moved(value.place, "1", first) if first else value.place)
+
+
+def cells(values: Sequence[Value], shape: Shape) -> list[tuple[Shape, Shape]]:
+    """Where each of some values of one shape that are put together is of one box: starts and shapes, which make up the whole."""
+    edges = [
+        sorted({0, n} | {at for v in values for b in v.boxes for at in (b.start[d], b.start[d] + b.shape[d])})
+        for d, n in enumerate(shape)
+    ]
+    rows = [list(pairwise(e)) for e in edges]
+    return [(tuple([a for a, _ in c]), tuple([b - a for a, b in c])) for c in itertools.product(*rows)]
+
+
+def in_cell(code: Code, value: Value, start: Shape, shape: Shape) -> Value:
+    """A value in a cell."""
+    for box in reversed(value.boxes):
+        inside = [a - b for a, b in zip(start, box.start, strict=True)]
+        if all(0 <= a < n for a, n in zip(inside, box.shape, strict=True)):
+            return cut_out(code, box.value, tuple(inside), shape)
+    return cut_out(code, value, start, shape)
 
 
 def concatenated(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:

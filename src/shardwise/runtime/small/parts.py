@@ -10,11 +10,11 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Loop, Program, region_of, subprograms
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray

@@ -10,12 +10,12 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import physical
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Program, ShapedArray, define_op
 from shardwise.ir.op import Types
 from shardwise.runtime.blocks import Ndarray

@@ -7,10 +7,10 @@ the others. If elements of a vmap choose different branches, all branches run an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, Var, bind, eval_program, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params

@@ -7,9 +7,9 @@ bodies. Results that another body or step expects are `forced`: they exist even 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import (
     Array,
     Literal,

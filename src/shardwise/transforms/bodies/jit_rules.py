@@ -6,11 +6,11 @@ So the gradient of a jitted function runs compiled, and a function that is calle
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.caches import recent
 from shardwise.base.config import Token, context_token
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import (
     Program,
     ProgramTrace,

@@ -7,9 +7,9 @@ transpose runs the steps in the opposite order. Values that no step changes are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, bind, eval_program, live_equations, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params

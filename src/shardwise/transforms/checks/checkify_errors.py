@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.base.treeclass import register_pytree_node_class
 from shardwise.ir import Array, Program, ShapedArray, Var, bind, define_op, literal

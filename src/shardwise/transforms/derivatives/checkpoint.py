@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, cast
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.config import Setting
+from shardwise.base.lazy_dataclasses import dataclass
 
 Policy = Callable[..., Any]
 

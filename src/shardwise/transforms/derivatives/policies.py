@@ -6,9 +6,9 @@ In: a program and a policy. Out: `Said`, the program that gives the kept values 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Program, ProgramTrace, Replay, Var, bind, trace_program
 from shardwise.ops.devices.barrier import name_p
 from shardwise.transforms.bodies.jit_rules import remembered

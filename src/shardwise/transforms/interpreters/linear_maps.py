@@ -6,13 +6,13 @@ In: a `Linearized` and the trees of arguments and results. Out: a `Partial`, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import float0
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, eval_program
 from shardwise.ir.references import Reference

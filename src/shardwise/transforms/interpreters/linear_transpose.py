@@ -7,12 +7,12 @@ so that it passes through jit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import issubdtype
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import Partial, PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, trace_program

@@ -7,9 +7,9 @@ executed under it, splits by itself into the forward computation and a linear pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import (
     Equation,
     Literal,

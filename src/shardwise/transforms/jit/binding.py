@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shardwise.base.errors import about
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_flatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Literal, Tracer

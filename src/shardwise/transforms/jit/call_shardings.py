@@ -6,9 +6,9 @@ In: options, and a call taken apart. Out: per leaf a `Sharding`, a `Layout` or a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_unflatten
 from shardwise.engine.signature import Signature
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import PyTreeDef, tree_unflatten
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.ir import ShapedArray

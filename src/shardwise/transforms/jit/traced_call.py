@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import PyTreeDef, keystr, tree_flatten_with_path, tree_unflatten
 from shardwise.ir import Program
 

@@ -10,13 +10,14 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from shardwise.base import config
 from shardwise.base.config import context_token
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.base.wrapping import name_of

@@ -6,12 +6,13 @@ In: a function of blocks, a mesh, specs. The body is traced to a per-device Prog
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from shardwise.base import config
 from shardwise.base.config import TODAY
 from shardwise.base.dialect import ShardMap as Rules
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import (

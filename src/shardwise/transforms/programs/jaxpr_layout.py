@@ -6,7 +6,8 @@ A group is written on one line if it fits in the rest of the line; otherwise eac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from shardwise.base.lazy_dataclasses import dataclass
 
 WIDTH = 80
 

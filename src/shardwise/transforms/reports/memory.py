@@ -6,8 +6,8 @@ In: an executable. Out: sizes by what they are for, and the peak, per device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.executable import Executable
 from shardwise.planner import HERE, Memory, Places, Target, device_program_of, for_chip, groups, memory_of, target_of

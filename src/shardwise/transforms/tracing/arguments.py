@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import keystr, tree_flatten_with_path
 
 Nums = tuple[int, ...]

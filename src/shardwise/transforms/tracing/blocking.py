@@ -21,7 +21,7 @@ def block_until_ready(x: Any) -> Any:
     if type(x) is ArrayImpl:
         return x.block_until_ready()
     for leaf in tree_leaves(x):
-        if type(leaf) is ArrayImpl and leaf._block is not None:  # not deleted, and nothing to wait for
+        if type(leaf) is ArrayImpl and (leaf._block is not None or leaf._dense is not None):  # nothing to wait for
             continue
         wait = getattr(leaf, "block_until_ready", None)
         if wait is not None:

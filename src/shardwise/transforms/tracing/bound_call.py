@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import PyTreeDef, flatten_spec, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Literal, literal
