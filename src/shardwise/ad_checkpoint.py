@@ -8,8 +8,7 @@ from typing import Any
 
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
-from shardwise.ir import Program, recording_trace, source_text, tracing
-from shardwise.ir.trace import ProgramTracer
+from shardwise.ir import Program, ProgramTracer, recording_trace, source_text, tracing
 from shardwise.ops.devices.barrier import checkpoint_name as checkpoint_name
 from shardwise.ops.devices.barrier import name_p, offload_p
 from shardwise.ops.rules.convert import as_array

@@ -19,17 +19,9 @@ from shardwise.base.config import Setting
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import keystr, register_pytree_node, tree_leaves, tree_leaves_with_path, tree_map
 from shardwise.ir.program import Program
+from shardwise.ir.recording import ProgramTrace, ShownTrace, recording_trace, trace_program
 from shardwise.ir.showing import SHOWING
-from shardwise.ir.trace import (
-    ProgramTrace,
-    ShownTrace,
-    Trace,
-    current_trace,
-    eager_trace,
-    recording_trace,
-    trace_program,
-    tracing,
-)
+from shardwise.ir.trace import Trace, current_trace, eager_trace, tracing
 from shardwise.ir.types import ReferenceType, ShapedArray
 from shardwise.ir.value import Array
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.ir import Array, Literal, ShapedArray, Tracer
-from shardwise.ir.trace import ProgramTracer
+from shardwise.ir import Array, Literal, ProgramTracer, ShapedArray, Tracer
 from shardwise.numpy.dynamic_index import Slice
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.reference_ops import At, Operand, Range

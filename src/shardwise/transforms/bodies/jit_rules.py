@@ -14,6 +14,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import (
     Program,
     ProgramTrace,
+    ProgramTracer,
     ShapedArray,
     Tracer,
     UndefinedPrimal,
@@ -25,7 +26,6 @@ from shardwise.ir import (
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.references import Reference, trace_with_state
-from shardwise.ir.trace import ProgramTracer
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program

@@ -18,6 +18,7 @@ from shardwise.ir import (
     Literal,
     Program,
     ProgramTrace,
+    ProgramTracer,
     ShapedArray,
     Tracer,
     bind,
@@ -28,7 +29,6 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.op import Op
-from shardwise.ir.trace import ProgramTracer
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.sharding import Mesh
 from shardwise.transforms.manual.shard_map_marks import Marks

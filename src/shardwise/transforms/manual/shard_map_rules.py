@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.ir import (
     Program,
     ProgramTrace,
+    ProgramTracer,
     ShapedArray,
     UndefinedPrimal,
     bind,
@@ -23,7 +24,6 @@ from shardwise.ir import (
 )
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
-from shardwise.ir.trace import ProgramTracer
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.rules.derivative import do
 from shardwise.sharding import AbstractMesh, Mesh
