@@ -32,11 +32,11 @@ from shardwise.base.overrides import transfer_guard_device_to_host as transfer_g
 from shardwise.base.overrides import transfer_guard_host_to_device as transfer_guard_host_to_device
 from shardwise.engine import eager as _eager  # noqa: F401  # pyright: ignore[reportUnusedImport]  # installs the executor of single ops
 from shardwise.engine import operators_on_demand as _operators_on_demand
-from shardwise.engine.array import live_arrays as live_arrays
 from shardwise.engine.device_put import device_get as device_get
 from shardwise.engine.device_put import device_put as device_put
 from shardwise.engine.inspection import ShapeDtypeStruct as ShapeDtypeStruct
 from shardwise.engine.inspection import typeof as typeof
+from shardwise.engine.live import live_arrays as live_arrays
 from shardwise.engine.make_array import make_array_from_callback as make_array_from_callback
 from shardwise.engine.make_array import make_array_from_process_local_data as make_array_from_process_local_data
 from shardwise.engine.make_array import make_array_from_single_device_arrays as make_array_from_single_device_arrays

@@ -24,7 +24,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.listing import listing as _listing
 from shardwise.base.protobuf import block, number, numbers, text
 from shardwise.base.wrapping import wraps
-from shardwise.engine.array import live_arrays
+from shardwise.engine.live import live_arrays
 from shardwise.sharding import devices, process_count, process_index
 from shardwise.transforms.reports import ProfileData, ProfileEvent, ProfilePlane, Timeline, running_timeline, xspace_of
 from shardwise.version import __version__
