@@ -13,7 +13,7 @@ from shardwise.ir.program import Source
 
 
 class NameStack(NamedTuple):
-    """Names of `named_scope`s, the outermost first."""
+    """Names of open scopes (`named_scope`), the outermost first."""
 
     stack: tuple[str, ...] = ()
 
