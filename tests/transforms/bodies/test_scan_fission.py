@@ -28,6 +28,12 @@ def sums(carry, x):
     return (total + x, count + 1, product + x.T @ (x * x)), total.sum()
 
 
+def products_of_later_values(carry, x):
+    state, product = carry
+    state = jnp.tanh(state @ W + x)
+    return (state, product + (state * 2).T @ jnp.sin(state)), None
+
+
 def steady(carry, x):
     return carry + jnp.cos(W).sum(), (W, x[0], carry)
 
@@ -49,6 +55,7 @@ CASES = {
     "recurrent": (recurrent, H, XS),
     "largest": (lambda c, x: (jnp.maximum(c, x), jnp.minimum(c, x)), H, XS),
     "sums": (sums, (np.zeros((3, 4), np.float32), np.int32(0), np.zeros((4, 4), np.float32)), XS),
+    "products of later values": (products_of_later_values, (H, np.zeros((4, 4), np.float32)), XS),
     "steady": (steady, np.float32(1), XS),
     "gathered": (gathered, H, COUNTS),
     "nested": (nested, H, XS),

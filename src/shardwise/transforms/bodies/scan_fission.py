@@ -194,7 +194,8 @@ class _Run:
         self._at_once(first, [v for e in first for v in e.outputs], values)
         finals = self._loop(init, values)
         later = [e for e in cut.after if e not in products.values()]
-        wanted = [v for v in (*cut.ys, *cut.sums.values()) if isinstance(v, Var) and v not in products]
+        factors = [a for e in products.values() for a in e.inputs]
+        wanted = [v for v in (*cut.ys, *cut.sums.values(), *factors) if isinstance(v, Var) and v not in products]
         self._at_once(later, [v for v in wanted if v not in values], values)
         for i, v in cut.sums.items():
             total = self._product(products[v], values) if v in products else self._sum(*values[v])
