@@ -52,7 +52,7 @@ def main() -> None:
     spec.loader.exec_module(viewing)
     viewing.number_devices(order == "interleaved")
     world = the_world()
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(HERE.parents[1]), "--tb", "short"]
+    options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(HERE.parents[1]), "--tb", "short"]
     with viewing.one_view():
         done = pytest.main([*options, *files], plugins=[Together(world, Path(f"{told}.{world.rank}"))])
     sys.exit(int(done) if done not in (0, 1) else 0)  # failures are told; what ends with an error ends the job

@@ -429,6 +429,7 @@ def difference(ours: Any, theirs: Any) -> str | None:
     for k, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"type {k}: {a.aval} / {b.aval}"
+        # Roundings add up over the steps of a program, whose values grow.
         if not np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True):
             return f"value {k}: {np.asarray(a)} / {np.asarray(b)}"
     return None
