@@ -39,6 +39,8 @@ def case(family: str, **fields: Any) -> Callable[[Prepare], Prepare]:
     """Register a case under the name of its function."""
 
     def register(prepare: Prepare) -> Prepare:
+        if prepare.__name__ in CASES:
+            raise ValueError(f"two cases are called {prepare.__name__!r}: rename this one of {family!r}")
         CASES[prepare.__name__] = Case(prepare.__name__, family, prepare, **fields)
         return prepare
 

@@ -223,23 +223,6 @@ def newton_fractal(jax, jnp, np):
     return lambda: f(z)
 
 
-@case(FAMILY, devices=(1, 8))
-def metropolis(jax, jnp, np):
-    """200 steps of Metropolis of 1024 chains, which draw their numbers from keys, a `scan`."""
-
-    def walk(key, x):
-        def step(x, key):
-            propose, accept = jax.random.split(key)
-            y = x + 0.5 * jax.random.normal(propose, x.shape)
-            better = jnp.log(jax.random.uniform(accept, x.shape)) < (x**2 - y**2) / 2
-            return jnp.where(better, y, x), None
-
-        return jax.lax.scan(step, x, jax.random.split(key, 200))[0]
-
-    f, key, x = jax.jit(walk), jax.random.key(0), rows(jax, np, normal(np, 1024))
-    return lambda: f(key, x)
-
-
 @case(FAMILY, devices=(1,))
 def shortest_paths(jax, jnp, np):
     """Floyd and Warshall's shortest paths between 200 points, a `fori_loop`."""

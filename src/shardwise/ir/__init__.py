@@ -37,6 +37,7 @@ from shardwise.ir.program import kept_equations as kept_equations
 from shardwise.ir.program import live_equations as live_equations
 from shardwise.ir.program import map_equations as map_equations
 from shardwise.ir.program import map_programs as map_programs
+from shardwise.ir.program import overwritten as overwritten
 from shardwise.ir.program import source_text as source_text
 from shardwise.ir.program import subprograms as subprograms
 from shardwise.ir.recording import ProgramTrace as ProgramTrace

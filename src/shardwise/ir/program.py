@@ -271,6 +271,13 @@ def is_update(eqn: Equation) -> bool:
     return eqn.op.updates or (isinstance(inner, Op) and inner.updates and bool(eqn.params["mapped"][0]))
 
 
+def overwritten(eqn: Equation) -> list[Var]:
+    """The operands over which an equation's kernel may write a result, where nobody else sees them."""
+    over = eqn.op.writes_over
+    places = over(eqn.params) if over is not None else (0,) if is_update(eqn) else ()
+    return [x for x in (eqn.inputs[i] for i in places) if isinstance(x, Var)]
+
+
 def live_equations(program: Program) -> Program:
     """`program` without equations whose results nobody uses and which have no effects."""
     needed: set[Atom] = set(program.outputs)

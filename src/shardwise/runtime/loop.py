@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
-from shardwise.ir import Equation, Literal, Program, Var, calls_user, is_update
+from shardwise.ir import Equation, Literal, Program, Var, calls_user, overwritten
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Writer
@@ -39,7 +39,7 @@ def readers_first(program: Program) -> Program:
     if any(map(calls_user, program.equations)):  # in the order in which they stand
         return program
     equations, inputs = list(program.equations), set(program.inputs)
-    for update in [e for e in program.equations if is_update(e) and e.inputs[0] in inputs]:
+    for update in [e for e in program.equations if not inputs.isdisjoint(overwritten(e))]:
         at = equations.index(update)
         waiting = set(update.outputs)
         later, others = [update], []
@@ -49,7 +49,7 @@ def readers_first(program: Program) -> Program:
                 later.append(eqn)
             else:
                 others.append(eqn)
-        if any(update.inputs[0] in e.inputs for e in others):
+        if any(x in e.inputs for x in overwritten(update) for e in others):
             equations[at:] = [*others, *later]
     if equations == list(program.equations):
         return program

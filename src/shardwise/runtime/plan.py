@@ -18,7 +18,7 @@ import numpy as np
 from numpy._core import umath as _umath
 
 from shardwise.base.tracebacks import PLACES
-from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, is_update
+from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
@@ -101,8 +101,9 @@ class Writer:
             x = eqn.inputs[0] if eqn.inputs else None
             if eqn.op.view or eqn.op.extracts == "window":
                 views.setdefault(x, []).extend(eqn.outputs)
-            elif isinstance(x, Var) and is_update(eqn) and x not in self.kept and self.last_use.get(x) == i:
-                search(x, x.aval.size, i)
+            for over in overwritten(eqn):
+                if over not in self.kept and self.last_use.get(over) == i:
+                    search(over, over.aval.size, i)
         return found
 
     def constant(self, value: Any, hint: str) -> str:

@@ -439,10 +439,24 @@ def _small_type(*types: ShapedArray, program: Program, patient: bool) -> tuple[S
 
 
 def _small_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> SmallKernel:
-    program, devices = params["program"], math.prod(env.axis_sizes)
+    updating = _operands_updated(params["program"], math.prod(env.axis_sizes))
+    return (UpdatingKernel if updating else SmallKernel)(env, params["program"], params["patient"])
+
+
+def _operands_updated(program: Program, devices: int) -> tuple[int, ...]:
+    """The positions of operands that are so large, on so many devices, that results which update windows of them lie there."""
     large = [v for v in program.outputs if isinstance(v, Var) and devices * _nbytes(v.aval.shape, v) >= _LARGE]
-    updating = any(updates(program, [x], [v])[0] for v in large for x in program.inputs if x.aval.shape == v.aval.shape)
-    return (UpdatingKernel if updating else SmallKernel)(env, program, params["patient"])
+    return tuple(
+        i
+        for i, x in enumerate(program.inputs)
+        if any(x.aval.shape == v.aval.shape and updates(program, [x], [v])[0] for v in large)
+    )
 
 
-small = define_op("small", type_rule=_small_type, compile=_small_compile, multiple_results=True)
+def _small_writes_over(params: Params) -> tuple[int, ...]:
+    return _operands_updated(params["program"], 1)
+
+
+small = define_op(
+    "small", type_rule=_small_type, compile=_small_compile, multiple_results=True, writes_over=_small_writes_over
+)
