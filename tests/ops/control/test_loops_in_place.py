@@ -265,3 +265,24 @@ def test_one_value_may_begin_several_carries():
     np.testing.assert_allclose(first[0], 7 * np.sin(1), rtol=1e-6)
     np.testing.assert_allclose(first[1:], np.sin(x[1:]), rtol=2e-6, atol=1e-6)
     np.testing.assert_allclose(third, np.where(x < 3, 0, np.cos(x)), rtol=2e-6, atol=1e-6)
+
+
+def test_rows_that_are_kept_are_copied_and_not_their_array():
+    w = jnp.asarray(np.random.default_rng(0).random((1024, 1024), np.float32) * 1e-3)  # too large for a small program
+
+    def step(cache, i):
+        old = cache[i + 1]
+        return cache.at[i + 1].set(jnp.tanh(cache[i] @ w) + old), old
+
+    f = jax.jit(lambda cache: lax.scan(step, cache, jnp.arange(16)), donate_argnums=0)
+    cache, _ = f(jnp.ones((300, 1024), jnp.float32))
+    want = np.array(cache)
+    kept = want[1:17].copy()
+    for i in range(16):
+        want[i + 1] += np.tanh(want[i] @ np.asarray(w))
+    gc.collect()
+    made = pool.stats()["num_allocs"]
+    cache, rows = f(cache)
+    assert pool.stats()["num_allocs"] - made <= 1
+    np.testing.assert_allclose(cache, want, rtol=1e-5)
+    np.testing.assert_array_equal(rows, kept)
