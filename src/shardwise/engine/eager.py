@@ -82,9 +82,7 @@ class EagerTrace(Trace):
             operands = ()
         if executable is None:
             traces = [a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed]
-            if (
-                traces
-            ):  # within ensure_compile_time_eval: ops on tracers are still traced, by the innermost of their traces
+            if traces:  # within ensure_compile_time_eval the innermost trace of the operands still records
                 trace = max(traces, key=lambda trace: trace.number)
                 with tracing(trace):
                     return trace.process(op, args, params)

@@ -1,29 +1,5 @@
-"""Of `jaxlib.xla_extension`, as JAX 0.5 calls `jaxlib._jax`: the classes that are ours, too."""
+"""Of `jaxlib.xla_extension`, as JAX 0.5 calls `jaxlib._jax`: the classes of `jaxlib.xla_client` that are ours, and two more."""
 
-from shardwise._src.lib._jax import Array as Array
-from shardwise._src.lib._jax import ArrayImpl as ArrayImpl
-from shardwise._src.lib._jax import Client as Client
-from shardwise._src.lib._jax import Device as Device
-from shardwise._src.lib._jax import GSPMDSharding as GSPMDSharding
-from shardwise._src.lib._jax import JaxRuntimeError as XlaRuntimeError
-from shardwise._src.lib._jax import Memory as Memory
-from shardwise._src.lib._jax import NamedSharding as NamedSharding
 from shardwise._src.lib._jax import PjitFunction as PjitFunction
-from shardwise._src.lib._jax import Sharding as Sharding
-from shardwise._src.lib._jax import SingleDeviceSharding as SingleDeviceSharding
+from shardwise._src.lib.xla_client import *  # noqa: F403
 from shardwise.sharding import PmapSharding as PmapSharding
-
-__all__ = [
-    "Array",
-    "ArrayImpl",
-    "Client",
-    "Device",
-    "GSPMDSharding",
-    "Memory",
-    "NamedSharding",
-    "PjitFunction",
-    "PmapSharding",
-    "Sharding",
-    "SingleDeviceSharding",
-    "XlaRuntimeError",
-]
