@@ -189,3 +189,39 @@ def test_large_values_stay_in_the_loop(monkeypatch):
     f = lambda c, x: (c + 1, jnp.exp(x[:, :, None] * jnp.ones(5)).sum(axis=-1))  # noqa: E731
     (scan,) = [e for e in equations(monkeypatch, lambda xs: lax.scan(f, np.float32(0), xs), XS) if e.op.name == "scan"]
     assert "exp" in [e.op.name for e in scan.params["body"].equations]
+
+
+MAKE = [  # what a random body makes of two earlier values
+    lambda a, b: a * b * 0.5,
+    lambda a, b: a @ b * 0.3,
+    lambda a, b: a.T @ b,
+    lambda a, b: jnp.sin(a) + b.sum(0) * 0.1,
+    lambda a, b: jnp.asarray(W) @ a,
+]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_bodies_are_their_steps(seed):
+    """Carries that are replaced and carries that are added to, of values made in any order."""
+    rng = np.random.default_rng(seed)
+    adds = rng.random(rng.integers(1, 4)) < 0.6
+    made = rng.integers(2, 9)
+    plan = [(rng.integers(len(MAKE)), *rng.integers(0, len(adds) + 1 + k, 2)) for k in range(made)]
+    outs, ys = rng.integers(0, len(adds) + 1 + made, len(adds)), rng.integers(0, len(adds) + 1 + made, 2)
+
+    def step(carry, x):
+        values = [*carry, x]
+        for k, a, b in plan:
+            values.append(MAKE[k](values[a], values[b]))
+        new = [c + values[o] if add else jnp.tanh(values[o]) for c, o, add in zip(carry, outs, adds, strict=True)]
+        return tuple(new), [values[y] for y in ys]
+
+    carry = tuple(rng.normal(size=(4, 4)).astype(np.float32) * 0.3 for _ in adds)
+    xs = rng.normal(size=(5, 4, 4)).astype(np.float32) * 0.3
+    last, stacked = sw.jit(lambda carry, xs: lax.scan(step, carry, xs))(carry, xs)
+    want: list[list[np.ndarray]] = []
+    for x in xs:
+        carry, row = step(carry, x)
+        want.append([np.asarray(y) for y in row])
+    for got, expected in zip([*last, *stacked], [*carry, *map(np.stack, zip(*want, strict=True))], strict=True):
+        assert_normwise(np.asarray(got), np.asarray(expected), 1e-5)
