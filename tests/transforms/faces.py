@@ -240,17 +240,17 @@ def missed() -> set[str]:
     """The ops with a derivative that no line meets."""
     import shardwise
     from shardwise.experimental import enable_x64
-    from shardwise.ir import trace
+    from shardwise.ir import recording
     from shardwise.ir.op import all_ops
     from tests.transforms.face_cases import LINES
 
-    names, met, inferred = namespace(shardwise), set(), trace.infer_types
+    names, met, inferred = namespace(shardwise), set(), recording.infer_types
 
     def noted(op: Any, *args: Any, **kwargs: Any) -> Any:
         met.add(op.name)
         return inferred(op, *args, **kwargs)
 
-    trace.infer_types = noted
+    recording.infer_types = noted
     for line in [line for lines in LINES.values() for line in lines]:
         single = "f64" not in line.marks
         with contextlib.suppress(Exception), enable_x64(not single):  # some lines are there for their errors
