@@ -1,7 +1,7 @@
 """Machine code that was made fast is replaced, where it is called often, by code that runs fast.
 
-Comes in: a draft (`MachineCode` behind switches), and what makes better code of the same module. A thread of low priority looks at the
-drafts' counts, more and more rarely, and ends when no draft is left. Most kernels of short programs are never called so often.
+Comes in: a draft (`MachineCode` behind switches), and what makes better code of the same module. A thread looks at the drafts'
+counts, more and more rarely, and ends when no draft is left. Most kernels of short programs are never called so often.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Callable
 from weakref import ref
@@ -20,7 +19,6 @@ from shardwise.runtime.machine.threads import start_thread
 _SOONEST, _LATEST = 0.005, 0.3  # seconds between looks at the counts
 _SAVED = 40_000  # nanoseconds of LLVM for a line of a module, most of which a draft saves
 _FEWEST, _MOST = 2, 64  # calls of a draft: other calls of a program may share it; and the thread has little to look at
-_NICE = 10  # the program's own threads go first
 
 Improve = Callable[[], Code | None]
 
@@ -67,9 +65,6 @@ class Drafts:
         return self._end.is_set()
 
     def _work(self) -> None:
-        if sys.platform == "linux":  # where that is a thread's own
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._end.wait(self._pause):
             with self._lock:
                 self._pause = min(2 * self._pause, _LATEST)
