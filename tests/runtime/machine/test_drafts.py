@@ -6,6 +6,7 @@ import ctypes
 import math
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -56,7 +57,7 @@ def draft_of(code: llvm.Compiled) -> MachineCode:
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path):
+def _own_folder(tmp_path: Path):
     with config.override("shardwise_cache_dir", str(tmp_path)):
         yield
 
@@ -82,7 +83,7 @@ def test_a_call_with_more_to_do_has_the_best_code_at_once():
     assert calls_that_pay(SUM, 1e9) == 0
 
 
-def test_drafts_are_kept_on_disk_and_so_is_what_replaces_them(monkeypatch):
+def test_drafts_are_kept_on_disk_and_so_is_what_replaces_them(monkeypatch: pytest.MonkeyPatch):
     code = made(2.0)
     text = SUM.format(scale=2.0)
     del code

@@ -59,12 +59,22 @@ def _minor(version: str) -> int | None:
     return int(minor) if major == "0" and minor.isdecimal() else None
 
 
+def _opened(path: str) -> int | None:
+    """A handle of the library, opened while other threads of Python run; None where only ctypes can open it, which holds them up."""
+    try:
+        opened = ctypes.CDLL(None).dlopen
+    except AttributeError:  # in a library of its own
+        return None
+    opened.restype, opened.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+    return opened(os.fsencode(path), os.RTLD_NOW)
+
+
 class Direct:
     """The shared library, called directly. It has a context of its own, apart from what others in this process do with LLVM."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._library = ctypes.CDLL(path)
+        self._library = ctypes.CDLL(path, handle=_opened(path))
         number = self._function("GetVersionInfo", ctypes.c_uint)()
         self.version = tuple(number.to_bytes(4, "big").lstrip(b"\0"))
         self._function("InitializeNativeTarget", None)()

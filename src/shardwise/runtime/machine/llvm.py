@@ -21,6 +21,7 @@ from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.drafts import calls_that_pay, drafts
 from shardwise.runtime.machine.machine_code import Code, MachineCode
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
+from shardwise.runtime.machine.threads import start_thread
 
 _OUTSIDE = (  # functions of the C library that modules may call
     "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
@@ -141,6 +142,7 @@ _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _hosts: list[_Host | None] = []
+_preparing = False
 
 
 def _host() -> _Host | None:
@@ -151,6 +153,14 @@ def _host() -> _Host | None:
                 _hosts.append(_find_host())
     check_level()
     return _hosts[0]
+
+
+def prepare() -> None:
+    """Find in another thread, as a program is compiled, what there is to compile with: where no earlier process did, LLVM is loaded."""
+    global _preparing
+    if not (_hosts or _preparing):
+        _preparing = True
+        start_thread(_host, "shardwise-llvm")  # if it cannot be, who asks first finds it
 
 
 def _find_host() -> _Host | None:
