@@ -6,6 +6,7 @@ comes from disk and is loaded by `machine_code`; LLVM itself, a large library, i
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
 import math
@@ -141,6 +142,7 @@ class _Host:
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+atexit.register(_lock.acquire)  # for good: no other thread loads LLVM, or is at work in it, when its library ends
 _hosts: list[_Host | None] = []
 _preparing = False
 
