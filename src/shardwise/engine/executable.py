@@ -32,7 +32,9 @@ from shardwise.passes import (
     PartForm,
     scheduled,
 )
+from shardwise.runtime import costs
 from shardwise.runtime.blocks import BlockForm, Ndarray
+from shardwise.runtime.machine import llvm
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes import FEW, MASK, Announced, history
 from shardwise.runtime.stepped import SteppedPlan
@@ -283,8 +285,12 @@ install_kept(executables=lambda: [x for x in gc.get_objects() if type(x) is Exec
 
 
 def look_ahead(program: Program) -> None:
-    """Let the ops of a program, inner programs included, begin to load what their kernels will need (`Op.ahead`)."""
+    """Let the ops of a program, inner programs included, begin to load what their kernels will need (`Op.ahead`), and the compiler where
+    loops over large values are likely to be made.
+    """
     for eqn in program.equations:
+        if any(v.aval.size >= costs.FUSED_FEWEST for v in eqn.outputs):
+            llvm.prepare()
         if eqn.op.ahead is not None:
             eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
         for _, inner in subprograms(eqn.params):

@@ -97,6 +97,16 @@ POLL_EVERY: Final = 1 << 22
 # Additions of a loop that looks at signals at all: shorter ones end within tens of milliseconds.
 POLL_FROM: Final = 1 << 26
 
+# -- machine code ------------------------------------------------------------------------------------------------------
+
+# Nanoseconds that code which LLVM makes fast (`machine.llvm`) takes longer: for an addition of a group in one loop over memory (sin of
+# 2**18 elements 80 us, 3 * x + x * x of 2**22 nothing that can be measured), of a small program (50 steps of an RNN of 16 x 64 0.4 ms),
+# for an element that a loop only moves, and for a multiplication of a product (f32[512, 256] times [256, 256] 4 ms).
+DRAFT_FUSED: Final = 0.015
+DRAFT_SMALL: Final = 0.06
+DRAFT_MOVED: Final = 0.3
+DRAFT_PRODUCT: Final = 0.15
+
 # -- groups in one loop over memory (runtime.fused) --------------------------------------------------------------------
 
 # Elements on all devices from which a fused loop pays: at 4096, three equations take NumPy 3.6 us and a loop 4.6; at

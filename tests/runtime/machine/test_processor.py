@@ -126,7 +126,9 @@ def test_code_for_float16_rounds_each_step_where_the_processor_has_its_arithmeti
 
     texts = []
     compile_function = llvm.compile_function
-    monkeypatch.setattr(llvm, "compile_function", lambda name, ir: (texts.append(ir), compile_function(name, ir))[1])
+    monkeypatch.setattr(
+        llvm, "compile_function", lambda name, ir, *more: (texts.append(ir), compile_function(name, ir, *more))[1]
+    )
     x = jnp.ones((307, 311), np.float16)
     sw.jit(lambda x, y: x * y + y)(x, x)
     sw.jit(lambda: random.uniform(random.key(0), (307, 311), np.float16, 0.3, 4.7))()

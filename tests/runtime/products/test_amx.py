@@ -103,7 +103,9 @@ def tiles(request, monkeypatch):
         pytest.skip("no compiler")
     monkeypatch.setattr(amx, "granted", lambda: True)
     compile_kernel, memory = llvm.compile_kernel, TilesInMemory()
-    monkeypatch.setattr(llvm, "compile_kernel", lambda name, text: compile_kernel(name, memory.calls(text)))
+    monkeypatch.setattr(
+        llvm, "compile_kernel", lambda name, text, *more: compile_kernel(name, memory.calls(text), *more)
+    )
     amx._multiplier.cache_clear()
     request.addfinalizer(amx._multiplier.cache_clear)
     return memory
@@ -163,7 +165,7 @@ def test_machine_code(monkeypatch, instruction):
     if not llvm.available():
         pytest.skip("no compiler")
     texts: list[str] = []
-    monkeypatch.setattr(llvm, "compile_kernel", lambda name, text: texts.append(text))
+    monkeypatch.setattr(llvm, "compile_kernel", lambda name, text, *_: texts.append(text))
     amx._multiplier.__wrapped__(instruction)
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ SIZES = [(100, 97, 40), (300, 64, 128), (2000, 65, 100), (4000, 70, 20)]
 def _call(char, left, right, integer):
     number = ctypes.c_float if char == "f" else ctypes.c_double
     i, n, p = ctypes.c_int, integer, ctypes.c_void_p
-    address = shallow.function.__wrapped__(char, left, right, ctypes.sizeof(integer))
+    address = shallow.function(char, left, right, ctypes.sizeof(integer), math.inf)
     return ctypes.CFUNCTYPE(None, i, i, i, n, n, n, number, p, n, p, n, number, p, n)(address)
 
 

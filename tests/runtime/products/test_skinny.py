@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ RNG = np.random.default_rng(0)
 def _call(char, left, m, integer):
     number = ctypes.c_float if char == "f" else ctypes.c_double
     i, n, p = ctypes.c_int, integer, ctypes.c_void_p
-    address = skinny.function.__wrapped__(char, left, m, ctypes.sizeof(integer))
+    address = skinny.function(char, left, m, ctypes.sizeof(integer), math.inf)
     return ctypes.CFUNCTYPE(None, i, i, i, n, n, n, number, p, n, p, n, number, p, n)(address)
 
 
@@ -32,7 +33,6 @@ def test_every_layout(char, integer, left, other, monkeypatch):
     """On this processor and as on others, with fewer registers; depths that are no multiple of a piece, columns that fill no strip."""
     if other is not None:
         monkeypatch.setattr(skinny, "registers", lambda char: other)
-    monkeypatch.setattr(skinny, "_function", skinny._function.__wrapped__)
     held = skinny.registers(char)
     strip = held.lanes * held.across
     for m in (1, 2, 5, 6, 7, 13, 64):

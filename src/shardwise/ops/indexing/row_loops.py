@@ -14,6 +14,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.indexing.row_places import Form, Grid, Places, RowVectors, number_at, row_at
+from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call, Function, Loop, lanes_of
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, run_in_parts, thread_count
@@ -117,7 +118,7 @@ def _combiner(
     loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), _index(places, shape[0]))
     width = columns if threads == 1 else max(_COLUMNS, -(-columns // (2 * threads)))
     units = -(-columns // width)
-    return loop.call(units, (count, columns, width, *places.numbers), threads)
+    return loop.call(units, (count, columns, width, *places.numbers), threads, costs.DRAFT_MOVED * count * columns)
 
 
 def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
@@ -202,7 +203,8 @@ def _taker(
         loop = _gathering(raw.name, form, _index(places, size))
     else:
         loop = _taking(raw.name, form, _known(columns), run)
-    return loop.call(-(-count // chunk), (count, columns, chunk, *places.numbers), threads), fills
+    numbers = count, columns, chunk, *places.numbers
+    return loop.call(-(-count // chunk), numbers, threads, costs.DRAFT_MOVED * count * columns), fills
 
 
 def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:

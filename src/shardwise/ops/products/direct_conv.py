@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.runtime import costs
 from shardwise.runtime.loops import Function, Loop, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, target, thread_count
 
@@ -61,7 +62,8 @@ def direct(
         )
     threads = thread_count()
     parts = min(len(lines), max(1, _UNITS * threads // (len(x) * blocks)))
-    loop(len(x) * blocks * parts, (parts, -(-len(lines) // parts)), (x, kernel, out, offsets, lines), threads)
+    slower = costs.DRAFT_PRODUCT * out.size * prod(w.shape[1:])
+    loop(len(x) * blocks * parts, (parts, -(-len(lines) // parts)), (x, kernel, out, offsets, lines), threads, slower)
     return True
 
 

@@ -207,21 +207,24 @@ class Arrangement:
             many = threads if job["units"] > job["grain"] else 1
             return Call(kernel, [*(job[name] for name in HEAD), *tail], len(self.access) + 3, many)
 
-        writer = JoinedWriter if graph.joins else GroupWriter
+        def writer() -> GroupWriter:
+            return (JoinedWriter if graph.joins else GroupWriter)(graph, form, slower)
+
+        slower = costs.DRAFT_FUSED * units * work * (self._cost() + len(graph.program.equations))
         found = list[Call]()
         last = max([p for p in range(graph.passes) if graph.folds[p]], default=0)
         for p in range(graph.passes if split else 0):
             found.append(
                 call(
-                    writer(graph, form).part(p),
+                    writer().part(p),
                     units=units * pieces,
                     grain=max(1, costs.FUSED_CHUNK // (work // pieces)),
                 )
             )
             if graph.folds[p]:
-                found.append(call(writer(graph, form).finish(p, p == last), grain=max(1, units // 16)))
+                found.append(call(writer().finish(p, p == last), grain=max(1, units // 16)))
         if not split:
-            found.append(call(writer(graph, form).whole()))
+            found.append(call(writer().whole()))
         scratch = threads * slot * sum(map(len, graph.saved))
         vectors = 8 * width * units * 4 * sum(map(len, graph.folds)) if split else 0
         return Calls(found, scratch + vectors * (pieces + 1), (0, scratch, scratch + vectors * pieces))
@@ -232,11 +235,14 @@ class Arrangement:
         piece = -(-count // pieces // _LINE) * _LINE if pieces > 1 else count
         return pieces > 1, "inner", piece
 
+    def _cost(self) -> int:
+        """Additions for an element."""
+        return sum(e.op.emit.cost for e in self.graph.program.equations if e.op.emit is not None)
+
     def _threads(self, elements: int) -> int:
         """How many threads pay."""
-        cost = sum(e.op.emit.cost for e in self.graph.program.equations if e.op.emit is not None)
         if self.graph.space.whole:
-            pays = elements * cost >= costs.FUSED_COST_THREADED and elements > 2 * costs.FUSED_CHUNK
+            pays = elements * self._cost() >= costs.FUSED_COST_THREADED and elements > 2 * costs.FUSED_CHUNK
         else:
             pays = elements >= costs.FUSED_THREADED
         return thread_count() if pays else 1

@@ -42,10 +42,11 @@ _AHEAD, _ROWS_AHEAD = 2048, 8
 
 
 class GroupWriter(Frame):
-    """Writes one function."""
+    """Writes one function. `slower`: nanoseconds that its first call would take longer as a draft."""
 
-    def __init__(self, graph: Graph, form: Form) -> None:
+    def __init__(self, graph: Graph, form: Form, slower: float) -> None:
         super().__init__(graph, form)
+        self._slower = slower
         self.values: Values = {}  # by access number or Var: known in all that follows
         self.unit = form.unit()
         self.done: set[Equation] = set()
@@ -121,7 +122,7 @@ class GroupWriter(Frame):
 
     def _compiled(self, unit: Callable[[str], None]) -> Kernel:
         self.w.units("%units", unit, "%grain")
-        return self.w.compiled()
+        return self.w.compiled(self._slower)
 
     # -- rows ------------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,19 +99,33 @@ class Loop:
     ) -> None:
         w = Function(width, ("units", *numbers), arrays)
         w.units("%units", lambda unit: body(w, unit))
-        self._kernel = w.compiled()
+        self._function = w
+        self._kernel: Kernel | None = None
         self._arrays = len(arrays)
 
-    def call(self, units: int, numbers: Sequence[int], threads: int) -> Call:
-        """The call for the units below `units`, on the addresses of the arrays, which may be called again."""
-        return Call(self._kernel, (units, *numbers), self._arrays, min(units, threads))
+    def _compiled(self, slower: float) -> Kernel:
+        self._kernel = self._function.compiled(slower)
+        return self._kernel
+
+    def call(self, units: int, numbers: Sequence[int], threads: int, slower: float = math.inf) -> Call:
+        """The call for the units below `units`, on the addresses of the arrays, which may be called again. `slower`: nanoseconds that it
+        would take longer as a draft.
+        """
+        kernel = self._kernel or self._compiled(slower)
+        return Call(kernel, (units, *numbers), self._arrays, min(units, threads))
 
     def __call__(
-        self, units: int, numbers: Sequence[int], arrays: Sequence[np.ndarray[Any, Any]], threads: int | None = None
+        self,
+        units: int,
+        numbers: Sequence[int],
+        arrays: Sequence[np.ndarray[Any, Any]],
+        threads: int | None = None,
+        slower: float = math.inf,
     ) -> None:
         """Run it for the units below `units`; by as many threads as a call may use, if it is not said how many."""
         threads = min(units, thread_count() if threads is None else threads)
-        Call(self._kernel, (units, *numbers), len(arrays), threads)(*[address(a) for a in arrays])
+        kernel = self._kernel or self._compiled(slower)
+        Call(kernel, (units, *numbers), len(arrays), threads)(*[address(a) for a in arrays])
 
 
 @dataclass(frozen=True, slots=True)

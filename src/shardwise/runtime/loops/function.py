@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from shardwise.runtime.loops.write import Writer
@@ -52,9 +53,9 @@ class Function(Writer):
         signature = f"define void @{name}(ptr noalias %job, ptr noalias %pointers, ptr %counter)"
         return module(self, f"{signature} #0 {{\n{self.body()}\n  ret void\n}}")
 
-    def compiled(self) -> Kernel:
-        """The function in machine code."""
-        return llvm.compile_kernel("kernel", self.text())
+    def compiled(self, slower: float = math.inf) -> Kernel:
+        """The function in machine code; `slower`: nanoseconds that the first call would take longer as a draft."""
+        return llvm.compile_kernel("kernel", self.text(), slower)
 
 
 def module(w: Writer, definition: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 # Minor versions of llvmlite 0.x whose functions take the arguments that are passed below. LLVMPY_ContextCreate takes none from 0.45 on.
 _KNOWN = range(44, 51)
 
-_OPTIMIZED = 2  # LLVM's default level
+OPTIMIZED, DRAFT = 2, 0  # LLVM's levels: its default one, and the one that takes a quarter of the time
 
 
 class Generator(Protocol):
@@ -28,9 +28,13 @@ class Generator(Protocol):
     process_triple: str
     features: dict[str, bool]
 
-    def machine(self, features: str) -> tuple[str, Callable[[str], bytes]]:
+    def machine(self, features: str, level: int = OPTIMIZED) -> tuple[str, Callable[[str], bytes]]:
         """For a processor with these features the name of the target, and what makes object code of a module's text. That raises
         RuntimeError where LLVM refuses the text."""
+        ...
+
+    def another(self) -> Generator | None:
+        """One that another thread may use at the same time; None where there can be only one."""
         ...
 
 
@@ -55,11 +59,22 @@ def _minor(version: str) -> int | None:
     return int(minor) if major == "0" and minor.isdecimal() else None
 
 
+def _opened(path: str) -> int | None:
+    """A handle of the library, opened while other threads of Python run; None where only ctypes can open it, which holds them up."""
+    try:
+        opened = ctypes.CDLL(None).dlopen
+    except AttributeError:  # in a library of its own
+        return None
+    opened.restype, opened.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+    return opened(os.fsencode(path), os.RTLD_NOW)
+
+
 class Direct:
     """The shared library, called directly. It has a context of its own, apart from what others in this process do with LLVM."""
 
     def __init__(self, path: str) -> None:
-        self._library = ctypes.CDLL(path)
+        self._path = path
+        self._library = ctypes.CDLL(path, handle=_opened(path))
         number = self._function("GetVersionInfo", ctypes.c_uint)()
         self.version = tuple(number.to_bytes(4, "big").lstrip(b"\0"))
         self._function("InitializeNativeTarget", None)()
@@ -78,7 +93,10 @@ class Direct:
         self._free_buffer = self._function("DisposeMemoryBuffer", None, address)
         self._free_module = self._function("DisposeModule", None, address)
 
-    def machine(self, features: str) -> tuple[str, Callable[[str], bytes]]:
+    def another(self) -> Direct:
+        return Direct(self._path)
+
+    def machine(self, features: str, level: int = OPTIMIZED) -> tuple[str, Callable[[str], bytes]]:
         address, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
         triple = self._text("GetDefaultTargetTriple")
         find = self._function("GetTargetFromTriple", address, text, address)
@@ -87,7 +105,7 @@ class Direct:
         )
         target = self._asked(lambda said: find(triple.encode(), said))
         names = triple.encode(), self.processor.encode(), features.encode()
-        made = create(target, *names, _OPTIMIZED, b"default", b"jitdefault", 0, 1, b"") if target else None
+        made = create(target, *names, level, b"default", b"jitdefault", 0, 1, b"") if target else None
         if not made:
             raise RuntimeError(f"LLVM cannot make code for {triple}, processor {self.processor}")
         return triple, lambda ir: self._object_code(made, ir)
@@ -151,8 +169,11 @@ class Bound:
         self.process_triple = binding.get_process_triple()
         self.features = dict(binding.get_host_cpu_features())
 
-    def machine(self, features: str) -> tuple[str, Callable[[str], bytes]]:
-        made = self.target_machine(features)
+    def another(self) -> None:
+        return None  # all share llvmlite's context
+
+    def machine(self, features: str, level: int = OPTIMIZED) -> tuple[str, Callable[[str], bytes]]:
+        made = self.target_machine(features, level)
 
         def object_code(ir: str) -> bytes:
             module = self._binding.parse_assembly(ir)
@@ -161,10 +182,10 @@ class Bound:
 
         return made.triple, object_code
 
-    def target_machine(self, features: str) -> Any:
+    def target_machine(self, features: str, level: int = OPTIMIZED) -> Any:
         """llvmlite's object."""
         target = self._binding.Target.from_default_triple()
-        return target.create_target_machine(cpu=self.processor, features=features, opt=_OPTIMIZED, jit=True)
+        return target.create_target_machine(cpu=self.processor, features=features, opt=level, jit=True)
 
     def loaded(self, code: bytes, features: str, outside: dict[str, int]) -> Any:
         """Object code brought into memory by LLVM: an execution engine, which owns its target machine and must never be freed. Functions

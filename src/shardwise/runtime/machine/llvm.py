@@ -6,18 +6,23 @@ comes from disk and is loaded by `machine_code`; LLVM itself, a large library, i
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib.util
+import math
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.machine import generator, kernel_store, machine_code
+from shardwise.runtime.machine.drafts import calls_that_pay, drafts
+from shardwise.runtime.machine.machine_code import Code, MachineCode
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
+from shardwise.runtime.machine.threads import start_thread
 
 _OUTSIDE = (  # functions of the C library that modules may call
     "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
@@ -30,14 +35,6 @@ class Target:
 
     bytes: int
     wide: bool
-
-
-class Code(Protocol):
-    """Loaded machine code."""
-
-    def address_of(self, name: str) -> int:
-        """The address of one of its functions."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +60,28 @@ class _Compiler:
             raise RuntimeError("LLVM does not know this processor well enough")
         wide = features.get("avx512f", False) and features.get("avx512vl", False) and features.get("avx512dq", False)
         self.target = Target(64 if wide else 32 if features.get("avx2") else 16, wide)
+        self._made = made
         self._names = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
         triple, self.compiled = made.machine(self._names)  # `compiled`: the object code of a module's text
+        self.drafts = isinstance(made, generator.Direct)
         # With the text of a module, all on which its code depends.
         self.version = f"llvmlite {version}, LLVM {made.version}, {triple}, {made.processor}, {self._names}"
+        self._drafted: Callable[[str], bytes] | None = None
+        self._behind: Callable[[str], bytes] | None = None
         self._loader: generator.Bound | None = None
         self._engines: list[Any] = []
+
+    def drafted(self, ir: str) -> bytes:
+        """The same made fast: slower code, with the same results."""
+        if self._drafted is None:
+            _, self._drafted = self._made.machine(self._names, generator.DRAFT)
+        return self._drafted(ir)
+
+    def behind(self) -> Callable[[str], bytes] | None:
+        """What `compiled` does, for one other thread, which need not hold the lock when it calls that. None if only one can."""
+        if self._behind is None and (made := self._made.another()) is not None:
+            _, self._behind = made.machine(self._names)
+        return self._behind
 
     def loaded(self, code: bytes) -> Code:
         """Object code brought into memory by LLVM."""
@@ -129,7 +142,9 @@ class _Host:
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+atexit.register(_lock.acquire)  # for good: no other thread loads LLVM, or is at work in it, when its library ends
 _hosts: list[_Host | None] = []
+_preparing = False
 
 
 def _host() -> _Host | None:
@@ -140,6 +155,14 @@ def _host() -> _Host | None:
                 _hosts.append(_find_host())
     check_level()
     return _hosts[0]
+
+
+def prepare() -> None:
+    """Find in another thread, as a program is compiled, what there is to compile with: where no earlier process did, LLVM is loaded."""
+    global _preparing
+    if not (_hosts or _preparing):
+        _preparing = True
+        start_thread(_host, "shardwise-llvm")  # if it cannot be, who asks first finds it
 
 
 def _find_host() -> _Host | None:
@@ -206,29 +229,92 @@ def _need() -> _Host:
     return host
 
 
-def compile_function(name: str, ir: str) -> Compiled:
+def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text.
 
     What is not used by any function any more leaves the memory: keep the answer, or what its `called_as` gives.
+
+    Args:
+        name: the function.
+        ir: its module.
+        slower: nanoseconds that the first call would take longer as a draft: code that takes LLVM a quarter of the time, with the same
+            results. Where a draft pays, it does until it was called so often that it does not; then better code is made in the
+            background and takes its place. Not finite: the best code at once.
     """
     import hashlib  # as in kernel_store
 
     host = _need()
     key = hashlib.sha256(ir.encode()).digest()
     owner = _modules.get(key)
+    calls = calls_that_pay(ir, slower)
     if owner is None:
-        code = kernel_store.load(f"{host.version}\n{ir}")
-        if code is None:
-            with _lock:
-                code = host.compiler().compiled(ir)
-            kernel_store.save(f"{host.version}\n{ir}", code)
-        owner = _modules[key] = _loaded(host, code)
+        owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir)
+    elif not calls and isinstance(owner, MachineCode) and drafts.take(owner):
+        owner.give_way(_best(host, ir))
     return Compiled(owner.address_of(name), owner)
 
 
-def compile_kernel(name: str, ir: str) -> Callable[..., None]:
+def kept_function(name: str, ir: str) -> Compiled | None:
+    """The same, if nothing need be compiled for it."""
+    host = _need()
+    code = kernel_store.load(f"{host.version}\n{ir}")
+    return None if code is None else compile_function(name, ir)
+
+
+def _best(host: _Host, ir: str) -> Code:
+    origin = f"{host.version}\n{ir}"
+    code = kernel_store.load(origin)
+    if code is None:
+        with _lock:
+            code = host.compiler().compiled(ir)
+        kernel_store.save(origin, code)
+    return _loaded(host, code)
+
+
+def _draft(host: _Host, ir: str, calls: int) -> Code | None:
+    """A draft for so many calls, or what is kept and better; None where there can be no drafts."""
+    if not calls:
+        return None
+    code = kernel_store.load(f"{host.version}\n{ir}")
+    if code is not None:
+        return _loaded(host, code)
+    origin = f"draft for {host.version}\n{ir}"
+    code = kernel_store.load(origin)
+    if code is None:
+        with _lock:
+            compiler = host.compiler()
+            if not compiler.drafts:
+                return None
+            code = compiler.drafted(ir)
+        kernel_store.save(origin, code)
+    try:
+        made = machine_code.loaded(code, _address, calls)
+    except (machine_code.Unfamiliar, OSError):
+        return None
+    drafts.watch(made, lambda: _improved(host, ir))
+    return made
+
+
+def _improved(host: _Host, ir: str) -> Code | None:
+    """The best code, made by the thread that improves drafts; others compile meanwhile."""
+    origin = f"{host.version}\n{ir}"
+    code = kernel_store.load(origin)
+    if code is None:
+        with _lock:
+            compiled = host.compiler().behind()
+        if compiled is None:
+            return None
+        with drafts.working:
+            if drafts.ending:
+                return None
+            code = compiled(ir)
+        kernel_store.save(origin, code)
+    return _loaded(host, code)
+
+
+def compile_kernel(name: str, ir: str, slower: float = math.inf) -> Callable[..., None]:
     """The function ``name(job, pointers, counter)`` of a module, which is called without the GIL with three addresses."""
-    return compile_function(name, ir).called_as(_KERNEL)
+    return compile_function(name, ir, slower).called_as(_KERNEL)
 
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)

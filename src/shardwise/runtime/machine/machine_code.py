@@ -3,6 +3,9 @@
 Comes in: an object file as LLVM writes it for x86-64 Linux in its large code model, where each reference from section to section
 is an absolute address of 64 bits. Goes out: `MachineCode`, which knows the addresses of its functions. Whatever else such files can
 hold raises `Unfamiliar`; LLVM's own loader takes those.
+
+A draft is loaded behind switches: each of its functions is called through two instructions, which count the call and jump to the address
+in a switch. So better code takes over where its callers, and other threads, hold the first address.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import mmap
 import struct
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -23,23 +27,39 @@ _RELOCATABLE, _X86_64 = 1, 62
 _CONTENT, _SYMBOLS, _ADDENDS, _UNWINDING = 1, 2, 4, 0x70000001  # kinds of sections
 _WRITTEN, _LOADED, _RUN, _THREADS = 1, 2, 4, 0x400  # flags of sections
 _ABSOLUTE = 1  # the relocation: 64 bits, symbol plus addend
+_FUNCTION = 2  # a kind of symbol
 _NOWHERE, _RESERVED = 0, 0xFF00  # section numbers of symbols that are defined elsewhere, or are no places
 _READ, _EXECUTE = 1, 4  # of mprotect
+
+_JUMP = struct.Struct("<HiHi")  # count down, then jump: `dec dword [rip + i]`, `jmp qword [rip + i]`
+_COUNT_DOWN, _JUMP_TO = 0x0DFF, 0x25FF
+_SPACING = 16  # bytes from switch to switch, and from jump to jump: the address, then the calls that are left to count
+_COUNTED = 8
 
 
 class Unfamiliar(Exception):
     """An object file that holds something else than what is loaded here."""
 
 
+class Code(Protocol):
+    """Loaded machine code."""
+
+    def address_of(self, name: str) -> int:
+        """The address of one of its functions."""
+        ...
+
+
 class MachineCode:
     """Functions in memory, which goes when the object does; but as the interpreter ends, threads may still be in them."""
 
-    __slots__ = ("__weakref__", "addresses", "base", "length")
+    __slots__ = ("__weakref__", "_better", "_switches", "addresses", "base", "length")
 
     def __init__(self, base: int = 0, length: int = 0) -> None:
         self.addresses: dict[str, int] = {}
         self.base = base
         self.length = length
+        self._switches: dict[str, int] = {}  # addresses, by function
+        self._better: Code | None = None
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
         if self.base and not ending():
@@ -49,24 +69,57 @@ class MachineCode:
         """The address of a function; KeyError if there is none of that name."""
         return self.addresses[name]
 
+    def put_switches(self, jumps: int, switches: int, calls: int) -> None:
+        """Lead all functions over switches, whose jumps are written at `jumps`; they count down from `calls`."""
+        for i, (name, address) in enumerate(self.addresses.items()):
+            jump, switch = jumps + i * _SPACING, switches + i * _SPACING
+            count = switch + _COUNTED
+            # An offset is taken from the end of its instruction.
+            text = _JUMP.pack(_COUNT_DOWN, count - jump - _JUMP.size // 2, _JUMP_TO, switch - jump - _JUMP.size)
+            ctypes.memmove(jump, text, len(text))
+            ctypes.c_uint64.from_address(switch).value = address
+            ctypes.c_int32.from_address(count).value = calls
+            self.addresses[name], self._switches[name] = jump, switch
 
-def loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
-    """Bring the object file `code` into memory; `outside` gives the address of a function that it does not define.
+    def calls_left(self) -> int:
+        """How many calls of the function that was called most often are left to count; 0 or less: it was called as often as that."""
+        return min(ctypes.c_int32.from_address(s + _COUNTED).value for s in self._switches.values())
+
+    def give_way(self, better: Code) -> None:
+        """Have other code called in place of this, from the next call of each function on."""
+        self._better = better  # which lives as long as this
+        for name, switch in self._switches.items():
+            ctypes.c_uint64.from_address(switch).value = better.address_of(
+                name
+            )  # one store: others see the old or the new
+
+    @property
+    def replaced(self) -> bool:
+        """Whether other code is called in its place."""
+        return self._better is not None
+
+
+def loaded(code: bytes, outside: Callable[[str], int], counted: int | None = None) -> MachineCode:
+    """Bring the object file `code` into memory; `outside` gives the address of a function that it does not define. `counted`: behind
+    switches, which count so many calls.
 
     Unfamiliar if something in it is not loaded here, OSError if the system does not let memory be run.
     """
     try:
-        return _loaded(code, outside)
+        return _loaded(code, outside, counted)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise Unfamiliar(f"no whole object file: {error}") from None
 
 
-def _loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
+def _loaded(code: bytes, outside: Callable[[str], int], counted: int | None) -> MachineCode:
     mark, kind, machine, _, _, _, at, _, _, _, _, size, count, _ = _HEADER.unpack_from(code)
     if not mark.startswith(_LITTLE_64) or (kind, machine, size) != (_RELOCATABLE, _X86_64, _SECTION.size):
         raise Unfamiliar("not an object file for x86-64")
     sections = [_SECTION.unpack_from(code, at + i * size) for i in range(count)]
     starts, pages, length = _place_sections(sections)
+    if counted is not None:  # a page of jumps, and one of switches, which stays writable
+        pages.append((length, mmap.PAGESIZE, _READ | _EXECUTE))
+        length += 2 * mmap.PAGESIZE
     base = _memory(length)
     made = MachineCode(base, length)
     image = bytearray(length)
@@ -87,6 +140,10 @@ def _loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
             value = tables[section[6]][info >> 32] + addend
             struct.pack_into("<Q", image, starts[section[7]] + place, value)
     ctypes.memmove(base, bytes(image), length)
+    if counted is not None:
+        if len(addresses) * _SPACING > mmap.PAGESIZE:
+            raise Unfamiliar(f"{len(addresses)} functions behind switches")
+        made.put_switches(base + length - 2 * mmap.PAGESIZE, base + length - mmap.PAGESIZE, counted)
     for begin, nbytes, rights in pages:
         if nbytes and _library().mprotect(base + begin, nbytes, rights):
             raise OSError(ctypes.get_errno(), "the system does not let memory be run")
@@ -141,17 +198,17 @@ def _symbols(
     outside: Callable[[str], int],
     addresses: dict[str, int],
 ) -> list[int]:
-    """The values of a table's symbols; those with names that are defined here enter `addresses`."""
+    """The values of a table's symbols; functions that are defined here enter `addresses`."""
     texts = sections[table[6]]
     strings = _part(code, texts[4], texts[5])
     values = []
-    for name, _, _, where, value, _ in _SYMBOL.iter_unpack(_part(code, table[4], table[5])):
+    for name, kind, _, where, value, _ in _SYMBOL.iter_unpack(_part(code, table[4], table[5])):
         text = strings[name : strings.index(b"\0", name)].decode() if name else ""
         if where == _NOWHERE and text:
             values.append(outside(text))
         elif where in bases:
             values.append(bases[where] + value)
-            if text:
+            if text and kind & 0xF == _FUNCTION:
                 addresses[text] = values[-1]
         elif where == _NOWHERE or where >= _RESERVED or not sections[where][5] or sections[where][1] == _UNWINDING:
             values.append(0)  # the first one, the file's name, and what no code refers to

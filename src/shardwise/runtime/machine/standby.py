@@ -2,7 +2,7 @@
 
 To wake a thread takes longer than many kernels run, so after its work a helper watches a mailbox for a fifth of a millisecond before
 it sleeps. All of that is machine code and needs no interpreter: the caller of a kernel posts it, works on it itself, and
-waits for those who came. Where nothing can be compiled, `threads.helpers` do.
+waits for those who came. Where nothing can be compiled, and until that pays, `threads.helpers` do.
 
 A kernel is ``kernel(job, pointers, counter)``, and takes chunks of work from the counter until none is left, so one that no helper
 comes to is done by the caller. One kernel at a time is posted; another caller meanwhile works alone.
@@ -27,6 +27,7 @@ Kernel = Callable[..., None]
 
 _WATCH = 200e-6  # seconds that a helper watches the mailbox before it sleeps
 _TRIAL = 1000  # looks into the mailbox, whose time is taken to know how many fill that: a pause is 5 to 50 ns, as processors go
+_EARLY = 64  # calls of a process before machine code is made for them: that takes 8 ms, and to wake a thread 0.1 ms
 _STREAK = 8  # calls in a row, each sooner after the last one than a helper sleeps, from which one is woken for them
 _PATIENCE = 20000  # looks at helpers that are not done before the caller lets other threads run
 
@@ -162,6 +163,7 @@ class Standby:
     def __init__(self) -> None:
         self._code: tuple[Any, Any] | None = None  # serve, post
         self._looks = _TRIAL
+        self._calls = 0  # without machine code
         self._broken = False
         self.forget()
         if hasattr(os, "register_at_fork"):
@@ -198,7 +200,7 @@ class Standby:
             return
         code = self._code or self._compiled()
         if code is None:
-            helpers.run(lambda: kernel(job, pointers, counter), threads)
+            helpers.run(lambda: kernel(job, pointers, counter), threads if rouse else 1)
             return
         missing = threads - 1 - self._mail[_AWAKE]
         if missing > 0:
@@ -227,13 +229,22 @@ class Standby:
         for _ in range(min(missing, self._started) - self._queue.qsize()):
             self._queue.put(self._looks)
 
+    def _written(self) -> llvm.Compiled | None:
+        """Machine code; None in a process with few calls, for which it is not kept: those are helped as where there is none."""
+        self._calls += 1
+        if self._calls > _EARLY:
+            return llvm.compile_function("serve", _text())
+        return llvm.kept_function("serve", _text()) if self._calls == 1 else None
+
     def _compiled(self) -> tuple[Any, Any] | None:
         with self._lock:
             if self._code is None and not self._broken:
                 try:
-                    code = llvm.compile_function("serve", _text())
+                    code = self._written()
                 except RuntimeError:  # no compiler
                     self._broken = True
+                    return None
+                if code is None:
                     return None
                 void, word = ctypes.c_void_p, ctypes.c_int64
                 serve = code.called_as(ctypes.CFUNCTYPE(None, void, word))

@@ -297,7 +297,7 @@ class _Maker:
 def _function(mine: blas.Library, char: str, left: int, right: int, m: int, n: int, k: int) -> int:
     """The address of what multiplies such matrices best."""
     if shallow.fits(char, left, m, n, k):
-        return shallow.function(char, left, right, ctypes.sizeof(mine.integer))
+        return shallow.function(char, left, right, ctypes.sizeof(mine.integer), math.inf)  # once for each panel
     return address_of(mine.gemm[char])
 
 

@@ -112,7 +112,7 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
         tiles = form.tiles(pieces)
     else:
         sizes = (n, m) if form.swapped else (m, n)
-        tiles, ours = _tiles(char, form, sizes, pieces, ctypes.sizeof(mine.integer))
+        tiles, ours = _tiles(char, form, sizes, pieces, ctypes.sizeof(mine.integer), count * each)
         if ours is not None:
             function = ctypes.CFUNCTYPE(None, *function.argtypes)(ours)
     tasks = _tasks(first, second, out, batch, tiles)
@@ -120,15 +120,17 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     return _Listed(mine, char, line, function, form, tasks, threads, rouse)
 
 
-def _tiles(char: str, form: _Form, sizes: tuple[int, int], pieces: int, integer: int) -> tuple[list[_Task], int | None]:
+def _tiles(
+    char: str, form: _Form, sizes: tuple[int, int], pieces: int, integer: int, work: int
+) -> tuple[list[_Task], int | None]:
     """The tasks of a product of these `sizes`, and the address of our own function if that computes them best."""
     left, right, depth, _, _, step = form.fixed
     if skinny.fits(char, right, *sizes, depth, step):  # asked for the whole product: results do not depend on threads
         parts = -(-math.prod(sizes) * np.dtype(char).itemsize // costs.SKINNY_RESULT)
-        return form.tiles(max(pieces, parts)), skinny.function(char, left, sizes[0], integer)
+        return form.tiles(max(pieces, parts)), skinny.function(char, left, sizes[0], integer, work)
     tiles = form.tiles(pieces)
     if all(shallow.fits_cold(char, left, *task[3:], depth, step) for task in tiles):
-        return tiles, shallow.function(char, left, right, integer)
+        return tiles, shallow.function(char, left, right, integer, work)
     return tiles, None
 
 

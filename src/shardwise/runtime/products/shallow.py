@@ -62,18 +62,17 @@ def fits_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
     )
 
 
-@functools.cache
-def function(char: str, left: int, right: int, integer_size: int) -> int:
-    """The address of the function for operands that lie plain or transposed, as the library's flags say."""
+def function(char: str, left: int, right: int, integer_size: int, work: float) -> int:
+    """The address of the function for operands that lie plain or transposed, as the library's flags say; of a product of so much work."""
     text = _module(char, registers(char), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size)
-    compiled = llvm.compile_function("product", text)
-    _alive.append(compiled)
+    compiled = _alive[text] = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
     return compiled.address
 
 
-_alive: list[llvm.Compiled] = []
+_alive: dict[str, llvm.Compiled] = {}
 
 
+@functools.cache
 def _module(char: str, held: Registers, left: bool, right: bool, bits: int) -> str:
     """The function's module; integers of the library have so many bits."""
     w = _Writer(char, held)

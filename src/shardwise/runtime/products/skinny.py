@@ -48,26 +48,19 @@ def fits(char: str, right: int, m: int, n: int, k: int, step: int) -> bool:
     return large and 1 < m <= costs.SKINNY_MOST and n >= held.lanes * held.across and n % held.lanes == 0
 
 
-@functools.cache
-def function(char: str, left: int, m: int, integer_size: int) -> int:
-    """The address of the function for `m` rows that lie plain or transposed, as the library's flags say."""
+def function(char: str, left: int, m: int, integer_size: int, work: float) -> int:
+    """The address of the function for `m` rows that lie plain or transposed, as the library's flags say; of a product of so much work."""
     held = registers(char)
     tiles = -(-m // held.rows)
-    return _function(char, left, -(-m // tiles), integer_size)
-
-
-@functools.cache
-def _function(char: str, left: int, height: int, integer_size: int) -> int:
-    compiled = llvm.compile_function(
-        "product", _module(char, registers(char), left == blas.TRANSPOSED, height, 8 * integer_size)
-    )
-    _alive.append(compiled)
+    text = _module(char, held, left == blas.TRANSPOSED, -(-m // tiles), 8 * integer_size)
+    compiled = _alive[text] = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
     return compiled.address
 
 
-_alive: list[llvm.Compiled] = []
+_alive: dict[str, llvm.Compiled] = {}
 
 
+@functools.cache
 def _module(char: str, held: Registers, left: bool, height: int, bits: int) -> str:
     """The function's module; integers of the library have so many bits."""
     w = _Writer(char, held, left, height)

@@ -148,7 +148,7 @@ def task_walker(char: str, line: bool, integer_size: int) -> Kernel | None:
         w.multiply(function, flags, sizes, places, ("%a_step", "%b_step", "%out_step"), scalars)
 
     w.units("%tasks", multiply, "%chunk")
-    return w.compiled()
+    return w.compiled(slower=0)  # the products are computed elsewhere
 
 
 @functools.cache
@@ -206,4 +206,4 @@ def panel_walker(char: str, integer_size: int) -> Kernel:
         w.loop(w.entry(first, 0), w.entry(first, 1), record)
 
     w.units("%panels", panel)
-    return w.compiled()
+    return w.compiled(slower=0)

@@ -279,9 +279,11 @@ def compiled(
     outs = _result_shapes(program, leads, env)
     found = _updated(program, leads, outs)
     inputs = [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)]
-    long = in_parts or small_cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
+    cost, endless = small_cost(program), _endless(program)
+    long = in_parts or cost >= costs.SMALL_UNLOCKED or endless
     text, scratch = module(program, inputs, outs, env, found, strides, long)
-    function = llvm.compile_function("kernel", text).called_as(_CALL)
+    slower = math.inf if endless else costs.DRAFT_SMALL * cost * math.prod(env.axis_sizes)
+    function = llvm.compile_function("kernel", text, slower).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
     space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "fitting": _fitting,

@@ -1,0 +1,107 @@
+"""Drafts: their results are those of the best code, which replaces what is called often; and none is in the way of a fork."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from shardwise.base import config
+from shardwise.runtime.machine import generator, llvm
+from shardwise.runtime.machine.drafts import calls_that_pay, drafts
+from shardwise.runtime.machine.machine_code import MachineCode
+
+if not llvm.available() or not llvm._need().compiler().drafts:
+    pytest.skip("no drafts are made here", allow_module_level=True)
+
+# `sum` calls `term`; both can be asked for.
+SUM = """
+define double @term(i64 %i) noinline {{
+  %x = sitofp i64 %i to double
+  %y = fmul double %x, {scale:e}
+  ret double %y
+}}
+define double @sum(i64 %n) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %held = phi double [ 0.0, %entry ], [ %more, %loop ]
+  %x = call double @term(i64 %i)
+  %more = fadd double %held, %x
+  %next = add i64 %i, 1
+  %again = icmp ult i64 %next, %n
+  br i1 %again, label %loop, label %exit
+exit:
+  ret double %more
+}}
+"""
+PAYS = 30_000.0  # nanoseconds with which a draft of SUM pays for some calls
+
+
+def made(scale: float, slower: float = PAYS) -> llvm.Compiled:
+    return llvm.compile_function("sum", SUM.format(scale=scale), slower)
+
+
+def called(code: llvm.Compiled, name: str = "sum") -> float:
+    return code.called_as(ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64), name)(5)
+
+
+def draft_of(code: llvm.Compiled) -> MachineCode:
+    assert isinstance(code.owner, MachineCode)
+    return code.owner
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path):
+    with config.override("shardwise_cache_dir", str(tmp_path)):
+        yield
+
+
+def test_what_is_called_often_is_replaced_and_keeps_its_address():
+    code = made(0.25)
+    draft, address = draft_of(code), code.address
+    assert 1 < calls_that_pay(SUM, PAYS) == draft.calls_left()
+    assert called(code) == 2.5 == called(code)
+    assert not draft.replaced
+    end = time.monotonic() + 20
+    while not draft.replaced and time.monotonic() < end:
+        assert called(code) == 2.5 and called(code, "term") == 1.25
+    assert draft.replaced and code.address == address == made(0.25).address
+    assert called(code) == 2.5 and called(code, "term") == 1.25
+
+
+def test_a_call_with_more_to_do_has_the_best_code_at_once():
+    draft = draft_of(made(0.5))
+    best = made(0.5, math.inf)
+    assert best.owner is draft and draft.replaced and called(best) == 5.0
+    assert not draft_of(made(0.125, math.inf)).replaced  # no draft
+    assert calls_that_pay(SUM, 1e9) == 0
+
+
+def test_drafts_are_kept_on_disk_and_so_is_what_replaces_them(monkeypatch: pytest.MonkeyPatch):
+    code = made(2.0)
+    text = SUM.format(scale=2.0)
+    del code
+    monkeypatch.setattr(generator.Direct, "_object_code", lambda *_: pytest.fail("compiled again"))
+    assert called(made(2.0)) == 20.0
+    monkeypatch.undo()
+    llvm._best(llvm._need(), text)
+    assert not drafts.take(draft_of(made(2.0)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")  # JAX, if loaded, warns
+def test_a_child_forked_while_better_code_is_made_has_both_and_makes_its_own():
+    codes = [made(3.0 + i) for i in range(3)]
+    for code in codes:
+        [called(code) for _ in range(100)]
+    child = os.fork()
+    if not child:
+        right = [called(code) for code in codes] == [30.0, 40.0, 50.0] and called(made(6.0)) == 60.0
+        os._exit(0 if right and drafts._running else 1)
+    assert os.waitpid(child, 0)[1] == 0
