@@ -207,7 +207,5 @@ def _length_squared(w: Lanes, xs: Sequence[Lane]) -> tuple[Lane, Lane]:
     total = w.mul(wide[0], wide[0])
     for x in wide[1:]:
         total = w.fma(x, x, total)
-    usual = w.binary(
-        "and", w.compare("gt", total, w.like(1e-280, total)), w.compare("lt", total, w.like(1e280, total))
-    )
+    usual = w.binary("and", w.compare("gt", total, w.like(1e-280, total)), w.compare("lt", total, w.like(1e280, total)))
     return total, w.binary("xor", usual, w.constant(True, "bool"))

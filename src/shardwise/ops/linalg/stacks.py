@@ -28,14 +28,12 @@ def _stack(x: NDArray, most: int) -> NDArray | None:
     """`x` as one dense stack, if there are enough matrices and they are small."""
     if x.dtype.name not in ("float32", "float64") or prod(x.shape[:-2]) < costs.STACKED_FEWEST:
         return None
-    if not (0 < max(x.shape[-2:]) <= most and 0 < min(x.shape[-2:])) or not available():
+    if max(x.shape[-2:]) > most or min(x.shape[-2:]) == 0 or not available():
         return None
     return np.ascontiguousarray(x).reshape(-1, *x.shape[-2:])
 
 
-def _run(
-    loop: StackLoop, operands: Sequence[NDArray], cores: Sequence[tuple[Ints, Any]], count: int
-) -> list[NDArray]:
+def _run(loop: StackLoop, operands: Sequence[NDArray], cores: Sequence[tuple[Ints, Any]], count: int) -> list[NDArray]:
     outs = [pool.empty((count, *core), dtype) for core, dtype in cores]
     loop(count, operands, outs)
     return outs
@@ -117,9 +115,7 @@ def _lu_loop(m: int, n: int, dtype: str) -> StackLoop:
     return StackLoop(dtype, (m * n,), ((m * n, dtype), (min(m, n), "int32"), (m, "int32")), write, cost=n)
 
 
-def solve(
-    a: NDArray, b: NDArray, transposed: bool, general: Callable[[NDArray, NDArray], NDArray]
-) -> NDArray | None:
+def solve(a: NDArray, b: NDArray, transposed: bool, general: Callable[[NDArray, NDArray], NDArray]) -> NDArray | None:
     """x with a x = b, or that of the transpose of a; each matrix has right sides of its own, or all have the same."""
     loops, sides = a.shape[:-2], b.shape[:-2]
     shared = prod(sides) == 1
