@@ -202,10 +202,11 @@ def _largest(w: Lanes, xs: Sequence[Lane]) -> Lane:
 
 
 def _length_squared(w: Lanes, xs: Sequence[Lane]) -> tuple[Lane, Lane]:
-    """The sum of squares in float64, and where it is not finite or may have lost digits."""
+    """The sum of squares in float64, and where it is not finite, may have lost digits, or is so small that its root's reciprocal is not."""
     wide = [w.convert(x, "float64") for x in xs]
     total = w.mul(wide[0], wide[0])
     for x in wide[1:]:
         total = w.fma(x, x, total)
-    usual = w.binary("and", w.compare("gt", total, w.like(1e-280, total)), w.compare("lt", total, w.like(1e280, total)))
+    least, most = (1e-61, 1e75) if xs[0].dtype == "float32" else (1e-280, 1e280)
+    usual = w.binary("and", w.compare("gt", total, w.like(least, total)), w.compare("lt", total, w.like(most, total)))
     return total, w.binary("xor", usual, w.constant(True, "bool"))
