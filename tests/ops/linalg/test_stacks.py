@@ -44,6 +44,20 @@ FUNCTIONS = {
     "full qr": (lambda x: lapack.qr(x, True, False), lambda x: lapack._qr(x, x.shape[-2])),
     "solve": (lambda x: [lapack.solve(x, x[::-1], False)], lambda x: [lapack._general(x, x[::-1], False)]),
     "transposed": (lambda x: [lapack.solve(x, x[::-1], True)], lambda x: [lapack._general(x, x[::-1], True)]),
+    **{
+        f"lower={lower}, unit={unit}": (
+            lambda x, lower=lower, unit=unit: [lapack.triangular_solve(x, x[::-1], True, lower, False, False, unit)],
+            lambda x, lower=lower, unit=unit: [
+                np.concatenate(
+                    [
+                        lapack.triangular_solve(a, b, True, lower, False, False, unit)
+                        for a, b in zip(x[:, None], x[::-1, None], strict=True)
+                    ]
+                )
+            ],
+        )
+        for lower, unit in ((True, False), (False, True))
+    },
     "inv": (
         lambda x: [lapack.solve(x, np.eye(x.shape[-1], dtype=x.dtype)[None], False)],
         lambda x: [lapack._general(x, np.eye(x.shape[-1], dtype=x.dtype)[None], False)],
@@ -59,8 +73,10 @@ def test_as_for_any_matrices(name, dtype, m, n):
     if m != n and name not in ("lu", "qr", "full qr"):
         pytest.skip("of square matrices")
     x = matrices(dtype, m, n)
-    if name in ("solve", "transposed"):
+    if name in ("solve", "transposed") or "unit" in name:
         x[-11:] = 1  # right sides of those that fail
+    if "unit" in name:
+        x[11:] += 3 * np.eye(m, dtype=dtype)
     got = FUNCTIONS[name][0](x)
     agree(got, FUNCTIONS[name][1](x), dtype)
 

@@ -127,6 +127,17 @@ def solved(w: Lanes, a: Matrix, b: Matrix) -> Matrix:
     return x
 
 
+def substituted(w: Lanes, a: Matrix, b: Matrix, lower: bool, unit: bool) -> Matrix:
+    """x with a x = b for triangular a, whose diagonal is 1 if it is a `unit` one."""
+    n, x = len(a), [list(row) for row in b]
+    for i in range(n) if lower else reversed(range(n)):
+        for j in range(i) if lower else range(i + 1, n):
+            x[i] = [_less(w, p, a[i][j], q) for p, q in zip(x[i], x[j], strict=True)]
+        if not unit:
+            x[i] = [w.div(p, a[i][i]) for p in x[i]]
+    return x
+
+
 def cholesky(w: Lanes, a: Matrix) -> Matrix:
     """The lower factor, of which NaN in the lower triangle says that the matrix is not definite."""
     n, zero = len(a), w.like(0, a[0][0])

@@ -389,7 +389,10 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
     if not (n and k and prod(loops)):
         return np.empty((*loops, n, k), b.dtype)
     if prod(loops) > 2 * n:
-        return _substitute(a, b, lower, unit, loops)
+        from shardwise.ops.linalg import stacks  # start-up time
+
+        by_lanes = stacks.triangular_solve(a, b, lower, unit)
+        return _substitute(a, b, lower, unit, loops) if by_lanes is None else by_lanes
     trsm = blas_routine("trsm", a.dtype)
 
     def one(p: NDArray, q: NDArray) -> tuple[NDArray]:

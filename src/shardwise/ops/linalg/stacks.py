@@ -50,7 +50,7 @@ def _mended(outs: Sequence[NDArray], odd: NDArray, general: Callable[[NDArray], 
 
 def _not_finite(x: NDArray) -> NDArray:
     """Which matrices (numbers, vectors) of a stack have elements that are not finite."""
-    return ~np.isfinite(x).reshape(len(x), -1).all(axis=1)
+    return np.asarray(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
 
 
 # -- determinants ------------------------------------------------------------------------------------------------------------
@@ -117,17 +117,45 @@ def _lu_loop(m: int, n: int, dtype: str) -> StackLoop:
 
 def solve(a: NDArray, b: NDArray, transposed: bool, general: Callable[[NDArray, NDArray], NDArray]) -> NDArray | None:
     """x with a x = b, or that of the transpose of a; each matrix has right sides of its own, or all have the same."""
-    loops, sides = a.shape[:-2], b.shape[:-2]
-    shared = prod(sides) == 1
-    stack = _stack(a, costs.STACKED_LARGEST)
-    if stack is None or (not shared and sides != loops) or b.dtype != a.dtype or b.shape[-1] > costs.STACKED_LARGEST:
+    given = _systems(a, b)
+    if given is None:
+        return None
+    stack, right = given
+    n, k = right.shape[-2:]
+    loop = _solve_loop(n, k, a.dtype.name, len(right) == 1, transposed)
+    outs = _run(loop, given, [((n, k), a.dtype)], len(stack))
+    every = np.broadcast_to(right, (len(stack), n, k))
+    return _mended(outs, _not_finite(outs[0]), lambda at: (general(stack[at], every[at]),), a.shape[:-2])[0]
+
+
+def triangular_solve(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray | None:
+    """x with a x = b for triangular a; where that is singular, what substitution gives."""
+    given = _systems(a, b)
+    if given is None:
         return None
     n, k = b.shape[-2:]
-    right = np.ascontiguousarray(b).reshape(-1, n, k)
-    loop = _solve_loop(n, k, a.dtype.name, shared, transposed)
-    outs = _run(loop, (stack, right), [((n, k), a.dtype)], len(stack))
-    every = np.broadcast_to(right, (len(stack), n, k))
-    return _mended(outs, _not_finite(outs[0]), lambda at: (general(stack[at], every[at]),), loops)[0]
+    loop = _substitution_loop(n, k, a.dtype.name, len(given[1]) == 1, lower, unit)
+    (out,) = _run(loop, given, [((n, k), a.dtype)], len(given[0]))
+    return out.reshape(*a.shape[:-2], n, k)
+
+
+def _systems(a: NDArray, b: NDArray) -> tuple[NDArray, NDArray] | None:
+    """Matrices and right sides as stacks, the latter of one matrix if it is the same for all."""
+    loops, sides = a.shape[:-2], b.shape[:-2]
+    stack = _stack(a, costs.STACKED_LARGEST)
+    if stack is None or b.dtype != a.dtype or not 0 < b.shape[-1] <= costs.STACKED_LARGEST:
+        return None
+    if prod(sides) != 1 and sides != loops:
+        return None
+    return stack, np.ascontiguousarray(b).reshape(-1, *b.shape[-2:])
+
+
+@recent(32)
+def _substitution_loop(n: int, k: int, dtype: str, shared: bool, lower: bool, unit: bool) -> StackLoop:
+    def write(w: Lanes, a: list[Lane], b: list[Lane]) -> list[list[Lane]]:
+        return [as_elements(algorithms.substituted(w, as_matrix(a, n), as_matrix(b, k), lower, unit))]
+
+    return StackLoop(dtype, (n * n, n * k), ((n * k, dtype),), write, (False, shared))
 
 
 @recent(32)

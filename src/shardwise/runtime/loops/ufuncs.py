@@ -7,6 +7,7 @@ called, broadcasts and writes into `out` as NumPy's own ones do.
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -40,11 +41,9 @@ def ufunc_of_loop(
 
 
 def _maker() -> Any:
-    from numpy._core import _multiarray_umath as module
-
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    table = pointer(module._UFUNC_API, None)
+    table = pointer(importlib.import_module("numpy._core._multiarray_umath")._UFUNC_API, None)
     at = ctypes.c_void_p.from_address(table + _MAKE * ctypes.sizeof(ctypes.c_void_p)).value or 0
     kinds = *[ctypes.c_void_p] * 3, *[ctypes.c_int] * 4, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
     return ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(at)
