@@ -59,7 +59,8 @@ def _run(function, given, how):
         return np.concatenate(
             [np.asarray(run(**{name: x[i : i + size] for name, x in arrays.items()})) for i in starts]
         )
-    arrays = {name: x[: count - count % 4] for name, x in arrays.items()} if how != "large" else arrays
+    if how in ("mapped", "split"):
+        arrays = {name: x[: count - count % 4] for name, x in arrays.items()}
     if how == "mapped":
         rows = {name: x.reshape(4, -1) for name, x in arrays.items()}
         return np.asarray(shardwise.vmap(lambda row: function(**row))(rows)).reshape(-1)
