@@ -44,11 +44,8 @@ def _logistic(x: Block) -> Block:
     if _in_float32(x):
         wide = x.astype(np.float32)
         return (own_ufunc("logistic", ir.LOGISTIC, wide.dtype) or _logistic)(wide).astype(x.dtype)
-    out = np.empty_like(x)
-    np.negative(x, out=out)
-    np.exp(out, out=out)  # overflows to inf below -88: the result is 0 there
-    np.add(out, 1, out=out)
-    return np.reciprocal(out, out=out)
+    e = np.exp(-np.abs(x))  # which does not overflow
+    return np.where(x < 0, e, x.dtype.type(1)) / (e + 1)
 
 
 def _through_double(ufunc: np.ufunc) -> Callable[[Block], Block]:
