@@ -28,6 +28,7 @@ import movement
 import products_and_models
 import programs
 import small
+import small_matrices
 from registry import CASES, MOST, Case, families
 from separate import environment
 
@@ -37,6 +38,7 @@ START_SECONDS = 30  # until a process is up
 FAMILIES = (
     dispatch,
     small,
+    small_matrices,
     movement,
     in_place,
     loops,

@@ -11,7 +11,6 @@ from shardwise.ops.elementwise import complex_loops, complex_points
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name, operands", [("exp", 1), ("sqrt", 1), ("divide", 2)])
 def test_values(monkeypatch, name, operands):
-    monkeypatch.setattr(complex_loops, "FEWEST", 1)
     monkeypatch.setattr(complex_loops, "_CHUNK", 64)
     monkeypatch.setattr(complex_loops, "_SHARED", 1)
     monkeypatch.setattr(complex_loops, "thread_count", lambda: 3)

@@ -22,6 +22,7 @@ from shardwise.ops.rules.operands import (
     dtype_kind,
     elementwise_op,
     operands,
+    own_ufunc,
 )
 from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
@@ -315,7 +316,13 @@ def _pow(x: Block, y: Block) -> Block:
 
 
 def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
-    return _pow(*aligned(env, (x, y)))
+    return _pow_of(x.dtype, y.dtype)(*aligned(env, (x, y)))
+
+
+def _pow_of(x: Any, y: Any) -> Any:
+    if x == y and x.kind != "f":
+        return np.power
+    return own_ufunc("pow", ir.POW, x, y) or _pow
 
 
 pow_p = define_op(
@@ -325,7 +332,7 @@ pow_p = define_op(
     ufunc=_pow,
     emit=ir.POW,
     jvp=along("pow", (_pow_base, _pow_power)),
-    ufunc_of=lambda x, y: np.power if x == y and x.kind != "f" else _pow,
+    ufunc_of=_pow_of,
     transcendental=True,
 )
 

@@ -1,4 +1,4 @@
-"""Compiled functions of complex64 arrays, computed in float64. NumPy calls the C library for each element, which is slower.
+"""Functions of complex64 arrays in machine code, computed in float64. NumPy calls the C library for each element, which is slower.
 
 Results that are zero or not finite are recomputed by the functions of `complex_points`.
 """
@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.operands import Block
-from shardwise.runtime.loops import Function, Loop, lanes_of
-from shardwise.runtime.machine import Lane, Lanes, available, libm, thread_count
+from shardwise.runtime.loops import ufunc_of_loop
+from shardwise.runtime.machine import Lane, Lanes, libm, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
-FEWEST = 1 << 10  # elements; from here on a compiled loop is faster
-_CHUNK = 1 << 12  # elements per chunk of a thread
+_CHUNK = 1 << 14  # elements per chunk of a thread
 _SHARED = 1 << 15  # elements; from here on a second thread is faster
 
 Parts = tuple[Lane, Lane]
@@ -45,63 +43,48 @@ def _divided(w: Lanes, x: Parts, y: Parts) -> Parts:
     return ir.divided_parts(w, *x, *y)
 
 
-def _loop_of(write: Callable[..., Parts], count: int) -> Loop:
-    names = [f"x{i}" for i in range(count)]
+def _ufunc(name: str, write: Callable[..., Parts], count: int) -> Callable[[], np.ufunc | None]:
+    """`write`, of parts in float64, as a ufunc of complex64, made when it is first called for; None where nothing can be compiled."""
 
-    def body(w: Function, unit: str) -> None:
-        begin = w.integer("mul", unit, "%chunk")
-        end = w.least("%size", w.integer("add", begin, "%chunk"))
-        half, full = w.vector("float"), f"<{2 * w.width} x float>"
-        first, second = (", ".join(f"i32 {2 * i + k}" for i in range(w.width)) for k in (0, 1))
-        both = ", ".join(f"i32 {i // 2 + i % 2 * w.width}" for i in range(2 * w.width))
+    def emit(w: Lanes, *operands: Lane) -> Lane:
+        wide = [tuple(w.convert(part, "float64") for part in w.parts_of(x)) for x in operands]
+        return w.complex_of(*[w.convert(part, "float32") for part in write(w, *wide)])
 
-        def step(i: str, _: list[str]) -> None:
-            at = w.integer("mul", i, "2")
-            operands = []
-            for name in names:
-                raw = w.value(f"load {full}, ptr {w.element(f'%{name}', at, 'float32')}, align 1")
-                parts = [
-                    w.let(f"shufflevector {full} {raw}, {full} poison, <{w.width} x i32> <{take}>", "float32")
-                    for take in (first, second)
-                ]
-                operands.append(tuple(w.convert(p, "float64") for p in parts))
-            real, imag = (w.convert(p, "float32") for p in write(w, *operands))
-            out = w.value(f"shufflevector {half} {real.ref}, {half} {imag.ref}, <{2 * w.width} x i32> <{both}>")
-            w.line(f"store {full} {out}, ptr {w.element('%out', at, 'float32')}, align 1")
-
-        w.loop(begin, end, step, step=w.width)
-
-    return Loop(("size", "chunk"), (*names, "out"), lanes_of("float64"), body)
+    return lru_cache(maxsize=1)(lambda: ufunc_of_loop(name, emit, count, "complex64"))
 
 
-_exp_loop, _sqrt_loop, _div_loop = (
-    lru_cache(maxsize=1)(lambda write=write, count=count: _loop_of(write, count))
-    for write, count in ((_exp, 1), (_sqrt, 1), (_divided, 2))
-)
+_exp_loop, _sqrt_loop, _div_loop = _ufunc("exp", _exp, 1), _ufunc("sqrt", _sqrt, 1), _ufunc("divide", _divided, 2)
 
 
-def _computed(loop: Callable[[], Loop], ufunc: Any, blocks: tuple[Block, ...]) -> Block:
-    """`ufunc` of the blocks; by `loop` if they are large and dense in the same order of dims."""
+def _computed(made: Callable[[], np.ufunc | None], special: Callable[..., Block], blocks: tuple[Block, ...]) -> Block:
+    """The ufunc of complex64 blocks, and `special` where its results are zero or not finite; `special` for other types."""
+    loop = None if any(b.dtype != np.complex64 for b in blocks) else made()
+    if loop is None:
+        return special(*blocks)
+    out = _in_parts(loop, blocks)
+    if not (np.isfinite(out).all() and out.all()):  # zeros have signs
+        odd = ~np.isfinite(out) | (out == 0)
+        out[odd] = special(*[np.broadcast_to(b, out.shape)[odd] for b in blocks])
+    return out
+
+
+def _in_parts(loop: np.ufunc, blocks: tuple[Block, ...]) -> Block:
+    """The ufunc's result; that of large blocks by several threads, if they are dense in the same order of dims."""
     x = blocks[0]
-    alike = all(b.shape == x.shape and b.strides == x.strides and b.dtype == np.complex64 for b in blocks)
-    if not (alike and x.size >= FEWEST and x.dtype.isnative and available()):
-        return ufunc(*blocks)
+    if x.size < _SHARED or any(b.shape != x.shape or b.strides != x.strides for b in blocks):
+        return np.asarray(loop(*blocks))
     order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
-    flat = [b.transpose(order) for b in blocks]
-    if not flat[0].flags.c_contiguous:
-        return ufunc(*blocks)
+    if not x.transpose(order).flags.c_contiguous:
+        return loop(*blocks)
+    flat = [b.transpose(order).reshape(-1) for b in blocks]
     out = pool.empty(flat[0].shape, x.dtype)
-    vectors = lanes_of("float64")
-    whole = x.size - x.size % vectors  # NumPy computes the few elements after the last whole vector
-    given, result = [b.reshape(-1) for b in flat], out.reshape(-1)
-    threads = thread_count() if x.size >= _SHARED else 1
-    loop()(-(-whole // _CHUNK), (whole, _CHUNK), (*given, result), threads)
-    result[whole:] = ufunc(*[b[whole:] for b in given])
-    usual = np.isfinite(result) & (result != 0)  # zeros have signs
-    if not usual.all():
-        odd = np.flatnonzero(~usual)
-        result[odd] = ufunc(*[b[odd] for b in given])
-    return out.transpose(np.argsort(order))
+
+    def work(run: slice) -> None:
+        with np.errstate(all="ignore"):  # each thread has its own
+            loop(*[b[run] for b in flat], out=out[run])
+
+    run_in_parts(work, x.size, _CHUNK, thread_count())
+    return out.reshape([x.shape[d] for d in order]).transpose(np.argsort(order))
 
 
 def exp(x: Block) -> Block:

@@ -254,6 +254,9 @@ def _shift(instruction: str) -> Callable[[Lanes, Lane, Lane], Lane]:
 
 def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
     if which.type == "i1":
+        if cases[0].dtype == "complex64":  # arithmetic takes parts: it need not take apart what is chosen
+            parts = zip(w.parts_of(cases[-1]), w.parts_of(cases[0]), strict=True)
+            return w.complex_of(*[w.select(which, yes, no) for yes, no in parts])
         return w.select(which, cases[-1], cases[0])
     out = cases[0]
     for i, case in enumerate(cases[1:], 1):  # an index out of range selects the nearest case

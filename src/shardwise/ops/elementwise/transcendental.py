@@ -14,7 +14,7 @@ from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.accuracy import check_accuracy
 from shardwise.ops.elementwise.by_dtype import by_dtype
 from shardwise.ops.rules.derivative import along, do
-from shardwise.ops.rules.operands import Block, elementwise_op, operand
+from shardwise.ops.rules.operands import Block, elementwise_op, operand, own_ufunc
 
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "exp", "exp2", "expm1", "log", "log1p",
@@ -42,12 +42,10 @@ def _logistic(x: Block) -> Block:
     if x.dtype.kind == "c":
         return complex_points.divide(x.dtype.type(1), complex_loops.exp(-x) + 1)
     if _in_float32(x):
-        return _logistic(x.astype(np.float32)).astype(x.dtype)
-    out = np.empty_like(x)
-    np.negative(x, out=out)
-    np.exp(out, out=out)  # overflows to inf below -88: the result is 0 there
-    np.add(out, 1, out=out)
-    return np.reciprocal(out, out=out)
+        wide = x.astype(np.float32)
+        return (own_ufunc("logistic", ir.LOGISTIC, wide.dtype) or _logistic)(wide).astype(x.dtype)
+    e = np.exp(-np.abs(x))  # which does not overflow
+    return np.where(x < 0, e, x.dtype.type(1)) / (e + 1)
 
 
 def _through_double(ufunc: np.ufunc) -> Callable[[Block], Block]:
@@ -149,10 +147,16 @@ atanh_p = _transcendental(
     "atanh", np.arctanh, "fc", emit=ir.ATANH, push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x)))
 )
 sqrt_p = _transcendental(
-    "sqrt", _sqrt, "fc", ufunc_of=_sqrt_of, emit=ir.SQRT, push=lambda t, y, x: do.mul(t, do.div(0.5, y))
+    "sqrt",
+    _sqrt,
+    "fc",
+    ufunc_of=_sqrt_of,
+    emit=ir.SQRT,
+    rounds_alike=True,
+    push=lambda t, y, x: do.mul(t, do.div(0.5, y)),
 )
 rsqrt_p = _transcendental(
-    "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
+    "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, rounds_alike=True, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
 )
 cbrt_p = _transcendental(
     "cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y)))

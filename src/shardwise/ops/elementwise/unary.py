@@ -14,7 +14,7 @@ from shardwise.ops.elementwise import complex_loops, complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.by_dtype import by_dtype
 from shardwise.ops.rules.derivative import along, back, do
-from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, elementwise_op, operand
+from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, elementwise_op, operand, own_ufunc
 from shardwise.runtime.env import Env
 
 __all__ = [
@@ -90,7 +90,17 @@ def _used_bits(u: Block) -> Block:
 
 
 _square, _square_of = by_dtype(np.square, complex_points.square)
-_abs, _abs_of = by_dtype(np.absolute, complex_points.absolute)
+_, _numpys_abs_of = by_dtype(np.absolute, complex_points.absolute)
+
+
+def _abs_of(dtype: Any) -> Any:
+    """Of complex64, the modulus in float64, as in loops; NumPy's rounds otherwise."""
+    own = own_ufunc("abs", ir.ABS, dtype, result="float32") if dtype == np.complex64 else None
+    return own or _numpys_abs_of(dtype)
+
+
+def _abs(x: Block) -> Block:
+    return _abs_of(x.dtype)(x)
 
 
 # -- derivatives -----------------------------------------------------------------------------------------------------

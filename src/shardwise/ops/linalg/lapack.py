@@ -107,9 +107,9 @@ def _finite(x: NDArray) -> bool:
 
 def cholesky(x: NDArray) -> NDArray:
     """The lower factor; only the lower triangle is read. NaN there where the matrix is not definite."""
-    from shardwise.ops.linalg import blocked_cholesky, factor_loops  # start-up time: they build machine code
+    from shardwise.ops.linalg import blocked_cholesky, factor_loops, stacks  # start-up time: they build machine code
 
-    for by_loops in (factor_loops.cholesky, blocked_cholesky.cholesky):
+    for by_loops in (stacks.cholesky, factor_loops.cholesky, blocked_cholesky.cholesky):
         found = by_loops(x)
         if found is not None:
             return found
@@ -179,8 +179,14 @@ def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
     )
 
 
-def lu(x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+def lu(x: NDArray) -> tuple[NDArray, ...]:
     """The packed factors, pivots counted from 0, and the permutation of rows that they make."""
+    from shardwise.ops.linalg import stacks  # start-up time
+
+    return stacks.lu(x, _lu) or _lu(x)
+
+
+def _lu(x: NDArray) -> tuple[NDArray, ...]:
     m, n = x.shape[-2:]
     k = min(m, n)
     if not k:
@@ -217,10 +223,18 @@ def qr(x: NDArray, full: bool, pivoting: bool) -> tuple[NDArray, ...]:
         mode = "full" if full else "economic"
         call = lambda a: one(a, pivoting=True, mode=mode, check_finite=False)  # noqa: E731
         return tuple(each(call, (2,), (x,), [*dtypes, ((n,), np.dtype(np.int32))]))
+    from shardwise.ops.linalg import stacks  # start-up time
+
+    return stacks.qr(x, full, lambda some: _qr(some, rows)) or _qr(x, rows)
+
+
+def _qr(x: NDArray, rows: int) -> tuple[NDArray, ...]:
+    m, n = x.shape[-2:]
+    dtypes = [((m, rows), x.dtype), ((rows, n), x.dtype)]
     if x.dtype.itemsize == (8 if x.dtype.kind == "c" else 4) and prod(x.shape[:-2]) <= _FEW:
         return tuple(each(lambda a: _qr_one(a, rows), (2,), (x,), dtypes))
     with np.errstate(all="ignore"):
-        q, r = np.linalg.qr(x, mode="complete" if full else "reduced")
+        q, r = np.linalg.qr(x, mode="complete" if rows > min(m, n) else "reduced")
     return q.astype(x.dtype, copy=False), r.astype(x.dtype, copy=False)
 
 
@@ -304,7 +318,14 @@ def _folded(a: NDArray, b: NDArray, solve: Callable[[NDArray, NDArray], NDArray]
 
 def solve(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
     """x with a x = b, or with `transposed` that of the transpose of a; where a is singular, what its LU factors give."""
-    return _folded(a, b, lambda p, q: _general(p, q, transposed))
+    from shardwise.ops.linalg import stacks  # start-up time
+
+    def systems(p: NDArray, q: NDArray) -> NDArray:
+        general = lambda p, q: _general(p, q, transposed)  # noqa: E731
+        by_lanes = stacks.solve(p, q, transposed, general)
+        return general(p, q) if by_lanes is None else by_lanes
+
+    return _folded(a, b, systems)
 
 
 def _general(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
@@ -368,7 +389,10 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
     if not (n and k and prod(loops)):
         return np.empty((*loops, n, k), b.dtype)
     if prod(loops) > 2 * n:
-        return _substitute(a, b, lower, unit, loops)
+        from shardwise.ops.linalg import stacks  # start-up time
+
+        by_lanes = stacks.triangular_solve(a, b, lower, unit)
+        return _substitute(a, b, lower, unit, loops) if by_lanes is None else by_lanes
     trsm = blas_routine("trsm", a.dtype)
 
     def one(p: NDArray, q: NDArray) -> tuple[NDArray]:
@@ -437,8 +461,14 @@ def _spoiled(x: NDArray) -> NDArray | None:
     return None if _finite(x) else np.asarray(np.isnan(x).any(axis=(-2, -1)))
 
 
-def slogdet(x: NDArray) -> tuple[NDArray, NDArray]:
+def slogdet(x: NDArray) -> tuple[NDArray, ...]:
     """Sign (for complex matrices a unit number) and logarithm of the determinant's magnitude."""
+    from shardwise.ops.linalg import stacks  # start-up time
+
+    return stacks.slogdet(x, _slogdet) or _slogdet(x)
+
+
+def _slogdet(x: NDArray) -> tuple[NDArray, ...]:
     sign, log = (np.asarray(v) for v in _gufunc("slogdet", x))
     spoiled = _spoiled(x)
     return (sign, log) if spoiled is None else tuple(np.where(spoiled, nan_of(v.dtype), v) for v in (sign, log))  # type: ignore[return-value]
@@ -446,6 +476,13 @@ def slogdet(x: NDArray) -> tuple[NDArray, NDArray]:
 
 def det(x: NDArray) -> NDArray:
     """Determinants: by their definition up to 3 by 3, else by LU decompositions."""
+    from shardwise.ops.linalg import stacks  # start-up time
+
+    by_lanes = stacks.det(x, _det)
+    return _det(x) if by_lanes is None else by_lanes
+
+
+def _det(x: NDArray) -> NDArray:
     n = x.shape[-1]
     if 0 < n < 4:
         if x.size == n * n:

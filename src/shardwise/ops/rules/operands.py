@@ -17,7 +17,7 @@ from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
 from shardwise.base.errors import about
 from shardwise.base.small_integers import by_bytes, is_below_byte
-from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
+from shardwise.ir import Array, Emit, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import Pushes, along, back
 from shardwise.runtime.env import Env
@@ -222,6 +222,23 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
     return [b if b.ndim == ndim else b.reshape(b.shape + (1,) * (ndim - b.ndim)) for b in blocks]
 
 
+@functools.cache
+def own_ufunc(name: str, emit: Emit, *dtypes: Any, result: str | None = None) -> Any:
+    """What `emit` writes as a ufunc, for operands of one type, which `_OWN` lists; None for others, and where nothing can be compiled.
+
+    Few elements, many, and those of small programs then have the same roundings.
+    """
+    kind = dtypes[0].name
+    if any(d != dtypes[0] for d in dtypes) or kind not in _OWN or not _OWN[kind] & {*emit.kinds}:
+        return None
+    from shardwise.runtime.loops import ufunc_of_loop  # start-up time: it brings in what makes machine code
+
+    return ufunc_of_loop(name, emit.write, len(dtypes), kind, result)
+
+
+_OWN = {"float32": {*"fws"}, "float64": {*"fw"}, "complex64": {*"c"}}  # the kinds of emitters by dtype
+
+
 def elementwise_op(
     name: str,
     ufunc: Callable[..., Any],
@@ -230,15 +247,22 @@ def elementwise_op(
     push: Pushes | None = None,
     pull: Pushes | None = None,
     raw: bool = False,
+    rounds_alike: bool | None = None,
     **fields: Any,
 ) -> Op:
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` define its derivative (see `derivative`).
 
-    `raw`: it takes the bits of integers below a byte as they lie in memory, and gives such. `fields` are further fields of `Op`.
+    `raw`: it takes the bits of integers below a byte as they lie in memory, and gives such. `rounds_alike`: `ufunc` has the roundings of
+    `emit`, as all but transcendental functions have. `fields` are further fields of `Op`.
     """
     choose: Callable[..., Any] | None = fields.pop("ufunc_of", None)
+    emit: Emit | None = fields.get("emit")
+    alike = not fields.get("transcendental", False) if rounds_alike is None else rounds_alike
 
     def ufunc_of(*dtypes: Any) -> Any:
+        own = None if alike or emit is None else own_ufunc(name, emit, *dtypes)
+        if own is not None:
+            return own
         chosen = ufunc if choose is None else choose(*dtypes)
         return chosen if raw or not any(map(is_below_byte, dtypes)) else by_bytes(chosen)
 

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.nest import part_at as part_at
     from shardwise.runtime.loops.nest import regroup as regroup
     from shardwise.runtime.loops.nest import write_nest as write_nest
+    from shardwise.runtime.loops.stacks import StackLoop as StackLoop
+    from shardwise.runtime.loops.ufuncs import ufunc_of_loop as ufunc_of_loop
     from shardwise.runtime.loops.write import STREAMED as STREAMED
     from shardwise.runtime.loops.write import Steps as Steps
     from shardwise.runtime.loops.write import Writer as Writer
@@ -60,5 +62,7 @@ __getattr__ = open_door(
     function="Function Kernel lanes_of module",
     layout="MemoryLoops Met Result Roles dense_steps dense_strides align_block memory_order merge_loops place_result streams",
     nest="Access Held Key Leaf MASKED OVERLAP Reduction Saved Values WHOLE finish_reduction merge_rows part_at regroup write_nest",
+    stacks="StackLoop",
+    ufuncs="ufunc_of_loop",
     write="STREAMED Steps Writer dtype_name",
 )

@@ -9,14 +9,16 @@ import math
 from collections.abc import Callable, Sequence
 
 from shardwise.runtime.loops.write import Writer
-from shardwise.runtime.machine import TYPES, llvm
+from shardwise.runtime.machine import llvm
 
 Kernel = Callable[..., None]  # (job, pointers, counter): addresses
 
 
 def lanes_of(*dtypes: str) -> int:
-    """Lanes of a register of 32-bit values; fewer where all these types are wider. Narrow types are computed 32 bits wide."""
-    return llvm.target().bytes // (8 if {TYPES[d] for d in dtypes} <= {"double", "i64"} else 4)
+    """Lanes of a register of 32-bit values, such as the parts of complex ones; fewer where all these types are wider. Narrow types are
+    computed 32 bits wide.
+    """
+    return llvm.target().bytes // (8 if {*dtypes} <= {"float64", "int64", "uint64"} else 4)
 
 
 class Function(Writer):

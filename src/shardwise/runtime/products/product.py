@@ -25,6 +25,7 @@ from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call
 from shardwise.runtime.machine import address_of, helpers, run_in_parts, thread_count
 from shardwise.runtime.products import amx, blas, shallow, skinny
+from shardwise.runtime.products.stacked import stacked_product
 from shardwise.runtime.products.walk import task_walker
 
 NDArray = np.ndarray[Any, Any]
@@ -91,6 +92,9 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     count = math.prod(batch)
     each = m * n * k * (4 if char in "FD" else 1)
     line = m == 1 or n == 1
+    stacked = stacked_product(a, b, out)
+    if stacked is not None:
+        return stacked
     if each <= (costs.LINE_NUMPYS if line else costs.PRODUCT_NUMPYS):
         return _shared_by_numpy(batch, threads_for(count * each) if limit is None else limit)
     mine = blas.library()

@@ -1,0 +1,131 @@
+"""Functions of stacks of small matrices, a matrix per lane: what is serial within one of them runs for a register of them at once.
+
+Comes in: how many elements a matrix of each operand and result has, and a function that writes what is computed of them. Goes out: a
+`StackLoop`, callable on dense stacks. Elements that lie side by side in memory become lanes by transposing squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.machine import Lane, itemsize, thread_count
+
+Elements = list[Lane]  # those of one matrix, row by row
+NDArray = np.ndarray[Any, Any]
+
+_SHARED = 1 << 17  # elements that are read and written, times what each costs, from which a second thread pays
+
+
+class StackLoop:
+    """`write(writer, *elements of each operand) -> elements of each result`, for each index of stacks.
+
+    Args:
+        dtype: that of all operands; results have it or int32.
+        takes: elements of one matrix per operand.
+        gives: elements and dtype per result.
+        shared: per operand whether there is one matrix for all.
+        cost: additions per element that is read or written.
+    """
+
+    def __init__(
+        self,
+        dtype: str,
+        takes: Sequence[int],
+        gives: Sequence[tuple[int, str]],
+        write: Callable[..., Sequence[Elements]],
+        shared: Sequence[bool] = (),
+        cost: float = 1.0,
+    ) -> None:
+        self.lanes = lanes_of(dtype)
+        self._work = cost * (sum(takes) + sum(size for size, _ in gives))
+        shared = shared or (False,) * len(takes)
+        names = [f"x{i}" for i in range(len(takes))], [f"y{i}" for i in range(len(gives))]
+
+        def body(w: Function, unit: str) -> None:
+            begin = w.integer("mul", unit, "%chunk")
+            end = w.least("%count", w.integer("add", begin, "%chunk"))
+            last = w.integer("sub", "%count", w.width)
+            ones = {
+                i: [w.scalar(w.element(f"%x{i}", e, dtype), dtype) for e in range(size)]
+                for i, size in enumerate(takes)
+                if shared[i]
+            }
+
+            def group(first: str, _: list[str]) -> None:
+                at = w.least(first, last)  # the last register of them ends with the stack
+                read = [
+                    ones[i] if i in ones else _read(w, w.moved(f"%x{i}", at, size * itemsize(dtype)), size, dtype)
+                    for i, size in enumerate(takes)
+                ]
+                for j, ((size, kind), made) in enumerate(zip(gives, write(w, *read), strict=True)):
+                    _write(w, made, w.moved(f"%y{j}", at, size * itemsize(kind)), kind)
+
+            w.loop(begin, end, group, step=w.width)
+
+        self._loop = Loop(("count", "chunk"), (*names[0], *names[1]), self.lanes, body)
+
+    def __call__(self, count: int, operands: Sequence[NDArray], results: Sequence[NDArray]) -> None:
+        """Compute for `count` matrices, of which there are as many as lanes at least."""
+        threads = thread_count() if count * self._work >= _SHARED else 1
+        chunk = -(-count // (4 * threads if threads > 1 else 1))
+        chunk = -(-chunk // self.lanes) * self.lanes
+        self._loop(-(-count // chunk), (count, chunk), (*operands, *results), threads)
+
+
+def _pieces(size: int, width: int) -> list[int]:
+    """Where registers of a matrix's elements begin; the last one ends with the matrix, if that fills one."""
+    return [max(0, min(k, size - width)) for k in range(0, size, width)]
+
+
+def _mask(w: Function, size: int) -> str | None:
+    """Which lanes a matrix of fewer elements than lanes has."""
+    if size >= w.width:
+        return None
+    return "<" + ", ".join(f"i1 {'true' if i < size else 'false'}" for i in range(w.width)) + ">"
+
+
+def _read(w: Function, place: str, size: int, dtype: str) -> Elements:
+    if size == 1:
+        return [w.load(place, dtype)]
+    found: dict[int, Lane] = {}
+    step, mask = size * itemsize(dtype), _mask(w, size)
+    for begin in _pieces(size, w.width):
+        lines = [w.moved(place, 1, r * step + begin * itemsize(dtype)) for r in range(w.width)]
+        columns = w.transposed([w.load(line, dtype, mask) for line in lines])
+        found.update(zip(range(begin, size), columns, strict=False))
+    return [found[e] for e in range(size)]
+
+
+def _write(w: Function, elements: Elements, place: str, dtype: str) -> None:
+    size = len(elements)
+    if size == 1:
+        w.store(Lane(elements[0].ref, dtype), place)
+        return
+    shuffled = dtype if dtype.startswith("float") else "float32"  # squares are transposed as floats
+    cells = [w.bitcast(x, shuffled) for x in elements]
+    if (
+        size < w.width
+    ):  # the matrices fill as many registers as they have elements: to store each by itself takes longer
+        for k in range(size):
+            w.store(w.bitcast(_joined(w, cells, k * w.width), dtype), w.moved(place, k * w.width, itemsize(dtype)))
+        return
+    step = size * itemsize(dtype)
+    for begin in _pieces(size, w.width):
+        for r, row in enumerate(w.transposed(cells[begin : begin + w.width])):
+            w.store(w.bitcast(row, dtype), w.moved(place, 1, r * step + begin * itemsize(dtype)))
+
+
+def _joined(w: Function, cells: Elements, begin: int) -> Lane:
+    """A register of the matrices as they lie in memory, from element `begin` on."""
+    size, width = len(cells), w.width
+    out, v = "poison", w.vector(cells[0].type)
+    for e, x in enumerate(cells):
+        places = [(begin + i) // size + width if (begin + i) % size == e else i for i in range(width)]
+        mask = ", ".join(f"i32 {p}" for p in places)
+        out = w.value(f"shufflevector {v} {out}, {v} {x.ref}, <{width} x i32> <{mask}>")
+    return Lane(out, cells[0].dtype)
