@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dispatch
+import gathers
 import in_place
 import loops
 import movement
@@ -38,6 +39,7 @@ FAMILIES = (
     dispatch,
     small,
     movement,
+    gathers,
     in_place,
     loops,
     products_and_models,

@@ -83,7 +83,10 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
                 continue
             access = graph.accesses[number]
             operand = eqn.inputs[access.number]
-            if operand in read and fits:
+            if access.at:
+                found_at = sum(e.outputs[0].aval.nbytes for e in graph.needed[p] if number in graph.operands[e][:1])
+                _add(touched, root_of(operand, roots), min(operand.aval.nbytes, found_at))
+            elif operand in read and fits:
                 cached += operand.aval.nbytes
             else:
                 _add(touched, root_of(operand, roots), operand.aval.nbytes)

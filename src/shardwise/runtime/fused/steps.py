@@ -15,7 +15,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
 from shardwise.runtime.fused.joined import JoinedWriter
-from shardwise.runtime.fused.space import Graph
+from shardwise.runtime.fused.space import Graph, cost_of
 from shardwise.runtime.fused.writer import GroupWriter
 from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, Roles, lanes_of, streams
 from shardwise.runtime.machine import llvm, thread_count
@@ -96,7 +96,7 @@ class Arrangement:
     def _row_bytes(self) -> int:
         """Bytes of a unit that its passes keep in the cache."""
         graph = self.graph
-        read = sum(s for s, a in zip(self.sizes, graph.accesses, strict=False) if not a.row)
+        read = sum(s for s, a in zip(self.sizes, graph.accesses, strict=False) if not a.row and not a.at)
         return self.length * self._lanes * (read + sum(v.aval.dtype.itemsize for kept in graph.saved for v in kept))
 
     def _side_by_side(self) -> int:
@@ -138,6 +138,7 @@ class Arrangement:
                 shape, itemsize = operands[number]
                 if (
                     var in graph.full
+                    and not graph.accesses[k].at
                     and met.strides[k] == met.strides[len(met.numbers) + j]
                     and result.block == met.full == shape
                     and result.dtype.itemsize == itemsize
@@ -187,6 +188,7 @@ class Arrangement:
             ragged,
             cut,
             wide=llvm.target().wide,
+            tables=tuple(form for _, form, _ in self.met.tables),
             joins=tuple(order.index(loop) for loop, _ in begins),
             sections=len(cuts) + 1,
         )
@@ -199,6 +201,7 @@ class Arrangement:
                 "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
         tail = [loops.extents[d] for d in (*roles.kept, *roles.around)]
         tail += [own[d] for own in loops.strides for d in (*roles.kept, *roles.around, roles.inner, roles.lane)]
+        tail += [number for *_, numbers in self.met.tables for number in numbers]
         tail += [start for _, starts in begins for start in starts]
         tail += [0, *cuts, count]
 
@@ -234,7 +237,7 @@ class Arrangement:
 
     def _threads(self, elements: int) -> int:
         """How many threads pay."""
-        cost = sum(e.op.emit.cost for e in self.graph.program.equations if e.op.emit is not None)
+        cost = sum(map(cost_of, self.graph.program.equations))
         if self.graph.space.whole:
             pays = elements * cost >= costs.FUSED_COST_THREADED and elements > 2 * costs.FUSED_CHUNK
         else:
@@ -252,6 +255,8 @@ def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], lane: 
     cuts = _cuts(graph, loops, roles.inner)
     if not cuts or not roles.along:
         return True
+    if any(a.at and access[k] != REPEATED for k, a in enumerate(graph.accesses)):
+        return False  # masked vectors would read beyond the table
     ends = [0, *cuts, loops.extents[roles.inner]]
     vectors = sum(-(-(end - begin) // width) for begin, end in pairwise(ends))
     return STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width)
