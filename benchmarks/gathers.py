@@ -84,12 +84,12 @@ def page_rank_by_edges(jax, jnp, np):
     source, target = (jnp.asarray(a) for a in _whole_numbers(np, 50_000, 2, 500_000))
     degree, rank = jnp.ones(50_000), jnp.full(50_000, 1 / 50_000)
 
-    def f(rank):
+    def f(rank, degree, source, target):
         shares = jax.ops.segment_sum(rank[source] / degree[source], target, 50_000)
         return 0.15 / 50_000 + 0.85 * shares
 
     f = jax.jit(f)
-    return lambda: f(rank)
+    return lambda: f(rank, degree, source, target)
 
 
 @case(FAMILY, devices=(1, 8))

@@ -88,6 +88,9 @@ def test_windows_and_dims_that_go_along():
     several = RNG.integers(0, 64, (30, 1024)).astype(np.int32)
     along = one_loop(lambda x, i: jnp.take_along_axis(x, i, 1) + 1, wide, several)
     np.testing.assert_array_equal(along, np.take_along_axis(wide, several, 1) + 1)
+    image = RNG.normal(size=(30, 64, 3)).astype(np.float32)  # rows shorter than a vector
+    colours = one_loop(lambda x, i, j: x[i[:, None], j[None]] * 2, image, i[:90], several[0, :100])
+    np.testing.assert_array_equal(colours, image[i[:90, None], several[0, :100]] * 2)
     starts = RNG.integers(-9, 70, COUNT // 8).astype(np.int32)
     windows = sw.vmap(lambda x, i: lax.dynamic_slice(x, (i,), (8,)), (None, 0))
     numbers = lax.GatherDimensionNumbers((1,), (), (0,))
@@ -123,7 +126,7 @@ def test_on_a_mesh(spec):
     mesh = sw.make_mesh((2, 2), ("x", "y"))
     put = lambda a, *spec: sw.device_put(a, NamedSharding(mesh, PartitionSpec(*spec)))  # noqa: E731
     x, i = RNG.normal(size=(128, 64)).astype(np.float32), RNG.integers(-64, 64, (128, 256)).astype(np.int32)
-    f = sw.jit(lambda x, i: (jnp.take_along_axis(x, i, 1) + 1, x[i, 3].sum(1)))
+    f = sw.jit(lambda x, i: (jnp.take_along_axis(x, i, 1) + 1, x[i, 3].sum(1), x[i[:, :8].reshape(-1)] + 1))
     for table in (x, put(x, "x")):
         for found, want in zip(f(table, put(i, *spec)), f(x, i), strict=True):
             np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

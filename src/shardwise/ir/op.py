@@ -173,6 +173,7 @@ class Op:
     fold            for reductions: how they are written as vector code, a `Fold`; without it they are not fused.
     element_read    ``(eqn) -> ElementRead | None`` for ops that read elements of operand 0 at positions: the other operands have one for
                     each dim that is counted along, in a last dim (see passes.element_reads).
+    at_positions    such an op whose other operands are positions each, in the rank of the result: fused loops read the elements.
     small           how it is written in small programs, a `SmallForm`, where no other field says so.
     static          ``(eqn) -> Equation | None``: in a program to be compiled, the equation of a simpler op that does the same where
                     the operands of this one are literals.
@@ -254,6 +255,7 @@ class Op:
     emit: Emit | None = None
     fold: Fold | None = None
     element_read: Callable[..., ElementRead | None] | None = None
+    at_positions: bool = False
     small: SmallForm | None = None
     eager: Callable[..., Any] | None = None
     ahead: Callable[..., None] | None = None

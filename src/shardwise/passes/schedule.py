@@ -187,7 +187,7 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
         the group.
         """
         op = equations[j].op
-        joins = op.emit is None and op.fold is None and op.element_read is None
+        joins = op.emit is None and op.fold is None and not op.at_positions
         return int(kinds[i] != kinds[j] or joins or is_read(equations[j], value))
 
     for i, eqn in enumerate(equations):

@@ -84,6 +84,7 @@ read_elements = define_op(
     compile=_compile,
     indexed=_indexed,
     element_read=_element_read,
+    at_positions=True,
     extracts="copies",
 )
 

@@ -68,7 +68,7 @@ class Space:
     def operand_places(self, eqn: Equation, i: int) -> Places:
         """The loops of the dims of operand `i` of a member."""
         shape = eqn.inputs[i].aval.shape
-        assert eqn.op.emit is not None or eqn.op.fold is not None or eqn.op.element_read is not None
+        assert eqn.op.emit is not None or eqn.op.fold is not None or eqn.op.at_positions
         found = self.places(shape if eqn.op.fold is not None else eqn.outputs[0].aval.shape)
         assert found is not None
         if not shape or eqn.op.fold is not None:
@@ -88,7 +88,7 @@ class Space:
             return space_of(eqn) == self
         if (pieces := joined_pieces(eqn)) is not None:
             return self.is_full(out) and not any(p.over for p in pieces)
-        if op.element_read is not None:
+        if op.at_positions:
             return self.is_full(out) and reads_elements(eqn)
         if op.emit is None or not all(fits(a.aval, op.emit.kinds) for a in eqn.inputs):
             return False
@@ -123,7 +123,7 @@ class Space:
 def cost_of(eqn: Equation) -> int:
     """What the equation costs per element of a group, relative to an addition."""
     emit = eqn.op.emit
-    return emit.cost if emit is not None else costs.FUSED_READ if eqn.op.element_read is not None else 0
+    return emit.cost if emit is not None else costs.FUSED_READ if eqn.op.at_positions else 0
 
 
 def fits(aval: ShapedArray, kinds: str) -> bool:
@@ -147,7 +147,7 @@ def space_of(eqn: Equation) -> Space | None:
 
 def reads_elements(eqn: Equation) -> bool:
     """Whether the equation reads elements at positions that are operands each, of types that vector code can hold."""
-    if eqn.op.element_read is None or eqn.inputs[0].aval.dtype.name not in TYPES:
+    if not eqn.op.at_positions or eqn.inputs[0].aval.dtype.name not in TYPES:
         return False
     rank = eqn.outputs[0].aval.ndim
     return all(fits(a.aval, "iu") and a.aval.ndim in (0, rank) for a in eqn.inputs[1:])
@@ -224,13 +224,14 @@ class Graph:
             if eqn in self.joins:
                 break
             number = self._inputs.get(atom) if isinstance(atom, Var) else None
-            if number is None or (i == 0 and eqn.op.element_read is not None):
+            if number is None or (i == 0 and eqn.op.at_positions):
                 operands.append(atom)
             else:
                 places = self.space.operand_places(eqn, i)
                 reduced = set(places) & set(self.space.axes) or atom.aval.vma & self.space.crossed
                 operands.append(self._numbered(Access(number, places, not self.space.whole and not reduced)))
-        if eqn.op.element_read is not None:
+        if eqn.op.at_positions:
+            assert eqn.op.element_read is not None
             read = eqn.op.element_read(eqn)
             assert read is not None
             assert isinstance(eqn.inputs[0], Var)

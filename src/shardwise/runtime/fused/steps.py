@@ -50,8 +50,12 @@ class Arrangement:
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
         loops = MemoryLoops.of(met)
-        width = _shortened(loops, sizes, width, 2 if whole else 4)
-        if whole:
+        across = _across_short_rows(graph, loops, width) if whole else None
+        if across is None:
+            width = _shortened(loops, sizes, width, 2 if whole else 4)
+        if across is not None:
+            lane = across
+        elif whole:
             if loops.extents[-1] < width:
                 return None
             loops = loops if graph.joins else loops.tiled(sizes, width)
@@ -66,7 +70,7 @@ class Arrangement:
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
             for own, size in zip(loops.strides, sizes, strict=True)
         ]
-        if whole and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
+        if whole and across is None and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
             return None
         if not _reads_apart(graph, loops, access, lane, width):
             return None
@@ -292,6 +296,16 @@ def _misses(loops: MemoryLoops, sizes: Sequence[int], lane: int) -> int:
         own[lane] not in (0, size) and min(abs(own[lane]), abs(own[inner])) > _LINE_BYTES
         for own, size in zip(loops.strides, sizes, strict=True)
     )
+
+
+def _across_short_rows(graph: Graph, loops: MemoryLoops, width: int) -> int | None:
+    """The loop for vectors of a group that reads elements at positions where the innermost one is shorter than a vector, as colours are:
+    to compute positions takes longer than to write results one by one.
+    """
+    if loops.extents[-1] >= width or graph.joins or not any(access.at for access in graph.accesses):
+        return None
+    longest = max(range(len(loops.extents)), key=lambda d: (loops.extents[d], d))
+    return longest if loops.extents[longest] >= width else None
 
 
 def _shortened(loops: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:

@@ -138,7 +138,7 @@ def leaf_of(
 
     def leaf(values: Values) -> None:
         for eqn, keys in members:
-            if eqn.op.element_read is None:
+            if not eqn.op.at_positions:
                 compute(w, eqn, keys, values)
             else:
                 assert read is not None
