@@ -14,7 +14,8 @@ from shardwise.ops.indexing.element_reads import reading_elements
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.transpose import squeeze_p
-from shardwise.passes.parts import makers, map_large
+from shardwise.passes.parts import makers
+from shardwise.passes.schedule import map_large
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import TYPES, available

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Equation, Loop, Program, Var, map_equations, map_programs, region_of
+from shardwise.ir import Equation, Program, Var
 from shardwise.runtime import costs
-from shardwise.runtime.env import Env
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +24,6 @@ def calls_replaced(eqn: Equation, devices: int) -> float:
         return 1 + (0 if form is None else form.spared * read / costs.SMALL_CALL)
     size = eqn.outputs[0].aval.size * devices
     return 1 + emit.cost * size / costs.SMALL_WORK + emit.spared * size / costs.SMALL_CALL
-
-
-def map_large(program: Program, env: Env, change: Callable[[Program], Program]) -> Program:
-    """`program` with its inner programs changed, except those of loops that a later pass compiles as a whole."""
-
-    def changed(eqn: Equation) -> Equation:
-        if isinstance(region_of(eqn), Loop):
-            from shardwise.passes.small import runs_small  # start-up time: the writer of small programs
-
-            if runs_small(eqn, env):
-                return eqn
-        return map_programs(eqn, change)
-
-    return map_equations(program, changed)
 
 
 def makers(program: Program) -> dict[Var, int]:

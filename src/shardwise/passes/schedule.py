@@ -12,12 +12,12 @@ groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.ir import Equation, Literal, Program, Var, live_equations
+from shardwise.ir import Equation, Literal, Loop, Program, Var, live_equations, map_equations, map_programs, region_of
 from shardwise.ops.indexing.element_reads import is_read
-from shardwise.passes.parts import Part, makers, map_large, ordered, users
+from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import Space, fits, fused, joined_pieces, reads_elements, space_of
@@ -45,6 +45,20 @@ def schedule(program: Program, env: Env) -> Program:
         else:
             equations.extend(members)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def map_large(program: Program, env: Env, change: Callable[[Program], Program]) -> Program:
+    """`program` with its inner programs changed, except those of loops that a later pass compiles as a whole."""
+
+    def changed(eqn: Equation) -> Equation:
+        if isinstance(region_of(eqn), Loop):
+            from shardwise.passes.small import runs_small  # start-up time: the writer of small programs
+
+            if runs_small(eqn, env):
+                return eqn
+        return map_programs(eqn, change)
+
+    return map_equations(program, changed)
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------

@@ -51,7 +51,6 @@ class Table:
         numbers: the registers of the numbers that the form names.
         dtype: the elements' dtype.
         lane: bytes between the elements of neighbouring lanes at one position.
-        uniform: per position whether all lanes have the same.
     """
 
     def __init__(self, w: Writer, form: TableForm, numbers: Sequence[str], dtype: str, lane: int | str) -> None:
