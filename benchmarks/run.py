@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dispatch
+import gathers
 import in_place
 import loops
 import movement
@@ -40,6 +41,7 @@ FAMILIES = (
     small,
     small_matrices,
     movement,
+    gathers,
     in_place,
     loops,
     products_and_models,

@@ -15,6 +15,7 @@ from shardwise.ir.keys import params_key as params_key
 from shardwise.ir.narrowed import Narrowed as Narrowed
 from shardwise.ir.narrowed import PartOf as PartOf
 from shardwise.ir.narrowed import ProgramPart as ProgramPart
+from shardwise.ir.op import ElementRead as ElementRead
 from shardwise.ir.op import Emit as Emit
 from shardwise.ir.op import Fold as Fold
 from shardwise.ir.op import Halo as Halo

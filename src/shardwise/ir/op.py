@@ -83,6 +83,24 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementRead:
+    """How an op reads elements of operand 0, a table: one per element of the result.
+
+    `along` has per dim of the table the dim of the result whose index is added to the position there, or None; `at` the dims that
+    positions count along, in the order in which they are given, and `spans` how many elements from a position on must be in the table.
+    Positions elsewhere are clamped, or give `fill` if that is not None. `wraps`: negative ones count from the end. `aligned`: the dims
+    of the table along which each position has its own element, as it has its own along dims of the result.
+    """
+
+    along: tuple[int | None, ...]
+    at: tuple[int, ...]
+    spans: tuple[int, ...]
+    wraps: bool
+    fill: Any = None
+    aligned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SmallForm:
     """How an op is written in a program of few elements (see `runtime.small`).
 
@@ -153,6 +171,9 @@ class Op:
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
     emit            for elementwise ops: how they are written as vector code, an `Emit`; without it they are not fused.
     fold            for reductions: how they are written as vector code, a `Fold`; without it they are not fused.
+    element_read    ``(eqn) -> ElementRead | None`` for ops that read elements of operand 0 at positions: the other operands have one for
+                    each dim that is counted along, in a last dim (see passes.element_reads).
+    at_positions    such an op whose other operands are positions each, in the rank of the result: fused loops read the elements.
     small           how it is written in small programs, a `SmallForm`, where no other field says so.
     static          ``(eqn) -> Equation | None``: in a program to be compiled, the equation of a simpler op that does the same where
                     the operands of this one are literals.
@@ -233,6 +254,8 @@ class Op:
     edges: Callable[..., Any] | None = None
     emit: Emit | None = None
     fold: Fold | None = None
+    element_read: Callable[..., ElementRead | None] | None = None
+    at_positions: bool = False
     small: SmallForm | None = None
     eager: Callable[..., Any] | None = None
     ahead: Callable[..., None] | None = None

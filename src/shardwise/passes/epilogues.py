@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Program, Var, map_equations, map_programs
+from shardwise.ops.indexing.element_reads import is_read
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -133,7 +134,11 @@ class _Search:
 
     @staticmethod
     def _feeds(v: Var, group: Equation) -> bool:
-        """Whether the value has the shape of the group's loops."""
+        """Whether the value has the shape of the group's loops, and these read it along, not at positions."""
+        program = group.params["program"]
+        inside = program.inputs[group.inputs.index(v)]
+        if any(is_read(e, inside) for e in program.equations):
+            return False
         space, first = group.params.get("space"), group.outputs[0].aval
         return space.is_full(v.aval) if space is not None else (v.aval.shape, v.aval.vma) == (first.shape, first.vma)
 

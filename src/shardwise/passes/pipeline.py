@@ -2,7 +2,7 @@
 
     on_grid -> propagate -> partition -> hoist -> simplify -> join_reductions
             -> collective_matmul -> fold_reductions                        `PARTITIONING`
-    wide_products -> outer_products -> cut_pieces -> columns_apart
+    wide_products -> outer_products -> cut_pieces -> columns_apart -> element_reads
                   -> crossing_reductions -> schedule -> epilogues                                 `FUSING`, if there are large values
     small                                                                  `JOINING`, if there are small parts
 
@@ -246,6 +246,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("outer_products", "with_outer_products"),
     _later("cut_pieces", "with_cut_pieces"),
     _later("columns_apart", "with_columns_apart"),
+    _later("element_reads", "with_element_reads"),
     _later("crossing_reductions", "with_crossing_reductions"),
     _later("schedule", "schedule"),
     _later("epilogues", "with_epilogues"),

@@ -12,20 +12,21 @@ groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Equation, Literal, Loop, Program, Var, live_equations, map_equations, map_programs, region_of
+from shardwise.ops.indexing.element_reads import is_read
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused import Space, fits, fused, joined_pieces, space_of
+from shardwise.runtime.fused import Space, fits, fused, joined_pieces, reads_elements, space_of
 from shardwise.runtime.machine import TYPES, available
 
 
 def schedule(program: Program, env: Env) -> Program:
     """`program` with those groups of fusable equations fused that are large enough and can be compiled."""
-    program = map_equations(live_equations(program), lambda e: _with_groups_inside(e, env))
+    program = map_large(live_equations(program), env, lambda inner: schedule(inner, env))
     kinds = _kinds(program, env)
     if not any(k is not None for k in kinds):
         return program
@@ -46,14 +47,18 @@ def schedule(program: Program, env: Env) -> Program:
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
-def _with_groups_inside(eqn: Equation, env: Env) -> Equation:
-    """The equation with groups in its inner programs, except for loops that a later pass compiles as a whole."""
-    if isinstance(region_of(eqn), Loop):
-        from shardwise.passes.small import runs_small  # start-up time: the writer of small programs
+def map_large(program: Program, env: Env, change: Callable[[Program], Program]) -> Program:
+    """`program` with its inner programs changed, except those of loops that a later pass compiles as a whole."""
 
-        if runs_small(eqn, env):
-            return eqn
-    return map_programs(eqn, lambda inner: schedule(inner, env))
+    def changed(eqn: Equation) -> Equation:
+        if isinstance(region_of(eqn), Loop):
+            from shardwise.passes.small import runs_small  # start-up time: the writer of small programs
+
+            if runs_small(eqn, env):
+                return eqn
+        return map_programs(eqn, change)
+
+    return map_equations(program, changed)
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
@@ -93,7 +98,7 @@ def _kind(eqn: Equation, env: Env) -> Any:
     """The kind of an elementwise equation."""
     emit, devices = eqn.op.emit, math.prod(env.axis_sizes)
     if emit is None:
-        return (eqn.outputs[0].aval.shape, eqn.outputs[0].aval.vma) if _read_apart(eqn, env) else None
+        return (eqn.outputs[0].aval.shape, eqn.outputs[0].aval.vma) if _reads(eqn) or _read_apart(eqn, env) else None
     if emit.moves:
         return None
     out = eqn.outputs[0].aval
@@ -102,6 +107,11 @@ def _kind(eqn: Equation, env: Env) -> Any:
     if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs) or _rounds_twice(eqn):
         return None
     return out.shape, out.vma
+
+
+def _reads(eqn: Equation) -> bool:
+    """Whether the equation reads elements of a table at positions, and loops can do so."""
+    return bool(eqn.outputs) and reads_elements(eqn)
 
 
 def _read_apart(eqn: Equation, env: Env) -> bool:
@@ -186,17 +196,20 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
     stages: list[int] = []
     effects = -1  # the stage of the last equation with effects: these keep their order
 
-    def step(i: int, j: int) -> int:
-        """The cost of the edge from equation i to its user j. Pieces of joined values come from outside the group."""
+    def step(i: int, j: int, value: Var) -> int:
+        """The cost of the edge from equation i to its user j, by this value. Pieces of joined values, and tables, come from outside
+        the group.
+        """
         op = equations[j].op
-        return int(kinds[i] != kinds[j] or (op.emit is None and op.fold is None))
+        joins = op.emit is None and op.fold is None and not op.at_positions
+        return int(kinds[i] != kinds[j] or joins or is_read(equations[j], value))
 
     for i, eqn in enumerate(equations):
         stage = 0
         for atom in eqn.inputs:
-            j = made.get(atom) if isinstance(atom, Var) else None
-            if j is not None:
-                stage = max(stage, stages[j] + step(j, i))
+            if isinstance(atom, Var) and atom in made:
+                j = made[atom]
+                stage = max(stage, stages[j] + step(j, i, atom))
         if eqn.op.has_effects(eqn.params):
             stage = effects = max(stage, effects)
         stages.append(stage)
@@ -205,7 +218,7 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
         out = equations[i].outputs
         if kinds[i] is None or out[0] in kept or not used.get(out[0]):
             continue
-        waiting = {None if step(i, j) else stages[j] for j in used[out[0]]}
+        waiting = {None if step(i, j, out[0]) else stages[j] for j in used[out[0]]}
         later = waiting.pop()
         if not waiting and later is not None:
             stages[i] = later

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from shardwise.ir import Atom, Equation, Program, Var, unwrapped
 from shardwise.ops.indexing.columns import as_joined
 from shardwise.planner.flops import touched_bytes
@@ -57,6 +59,9 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
 
 def _lookups(eqn: Equation) -> Lookups:
     """The places that a kernel goes to that gathers or scatters."""
+    if eqn.op.at_positions:
+        count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
+        return Lookups(count, 0) if eqn.outputs[0].aval.size > count else Lookups(0, count)
     op, params, _ = unwrapped(eqn.op, eqn.params)
     op, params, types = as_joined(op, params, tuple(a.aval for a in eqn.inputs))
     found = None if op.indexed is None else op.indexed(params, types)
@@ -83,14 +88,19 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
                 continue
             access = graph.accesses[number]
             operand = eqn.inputs[access.number]
-            if operand in read and fits:
+            if access.at:
+                found_at = sum(e.outputs[0].aval.nbytes for e in graph.needed[p] if number in graph.operands[e][:1])
+                _add(touched, root_of(operand, roots), min(operand.aval.nbytes, found_at))
+            elif operand in read and fits:
                 cached += operand.aval.nbytes
             else:
                 _add(touched, root_of(operand, roots), operand.aval.nbytes)
             read.add(operand)
         held = {v for saved in graph.saved[:p] for v in saved}
         cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
-        found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached))
+        lookups = [_lookups(e) for e in graph.needed[p] if e.op.at_positions]
+        places = Lookups(sum(k.windows for k in lookups), sum(k.elements for k in lookups))
+        found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached, places))
     return tuple(found)
 
 

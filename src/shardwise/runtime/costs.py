@@ -128,6 +128,8 @@ FUSED_PIECE: Final = 1 << 16
 FUSED_STRIPS: Final = 4
 # Cost, in additions, from which a value is kept for the next pass rather than computed again: it is written and read, too.
 FUSED_SAVED: Final = 8
+# Cost, in additions, of an element that is read at a position.
+FUSED_READ: Final = 8
 # Pieces of a joined value that loops read where they lie: each is one more place to choose among per row. A roll has two.
 FUSED_JOINED: Final = 4
 # Elements of a window that a loop combines in registers: sums of 5 in rows of 4096 take 135 us so, 302 by a call per element; sums of 16

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Op, ShapedArray, Var, define_op
+from shardwise.ir import Atom, ElementRead, Equation, Op, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -55,6 +55,13 @@ def _rule(ins: Types, outs: Types, params: Params) -> Rule:
     return replace(rule, inputs=(*rule.inputs[:_FIRST], *[column] * count, *rule.inputs[_FIRST + 1 :]))
 
 
+def _element_read(eqn: Equation) -> ElementRead | None:
+    op, params, _ = as_joined(eqn.op, eqn.params, tuple(a.aval for a in eqn.inputs))
+    return (
+        None if op.element_read is None else op.element_read(Equation(op, eqn.inputs, eqn.outputs, params, eqn.source))
+    )
+
+
 def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
     del in_types, out_types
     columns = params["of"].columns
@@ -63,5 +70,5 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Cal
 
 
 _FIELDS: dict[str, Any] = {"type_rule": _type, "compile": _compile, "rule": _rule}
-read_at_columns = define_op("read_at_columns", extracts="copies", **_FIELDS)
+read_at_columns = define_op("read_at_columns", extracts="copies", element_read=_element_read, **_FIELDS)
 written_at_columns = define_op("written_at_columns", updates=True, **_FIELDS)

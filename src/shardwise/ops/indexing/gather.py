@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, bind, define_op
+from shardwise.ir import Array, ElementRead, Equation, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON
@@ -264,6 +264,25 @@ def _indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims), drops)
 
 
+def _element_read(eqn: Equation) -> ElementRead | None:
+    """None where other devices have elements."""
+    params, table, rank = eqn.params, eqn.inputs[0].aval, eqn.outputs[0].aval.ndim
+    n: GatherDimensionNumbers = params["dimension_numbers"]
+    if params["operand_axes"] or params.get("sum_axes") or not n.start_index_map or not table.size:
+        return None
+    along: list[int | None] = [None] * table.ndim
+    for d, o in zip(gather_window_dims(n, table.ndim), n.offset_dims, strict=True):
+        along[d] = o
+    batch = [o for o in range(rank) if o not in n.offset_dims]
+    for d, i in zip(n.operand_batching_dims, n.start_indices_batching_dims, strict=True):
+        along[d] = batch[i]
+    fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
+    fill = filling(params["fill_value"], table.dtype).item() if fills else None
+    spans = tuple(params["slice_sizes"][d] for d in n.start_index_map)
+    dims = tuple(along), n.start_index_map, spans
+    return ElementRead(*dims, params["wrap_negative"], fill, n.operand_batching_dims)
+
+
 _small_gather = later("shardwise.runtime.small", "gather")
 
 
@@ -278,6 +297,7 @@ gather_p = define_op(
     kernel=gather_kernel,
     compile=gather_compile,
     columns=gather_columns,
+    element_read=_element_read,
     across=summing(gather_kernel, gather_compile),
     absorbs=all_reduce,
     rule=_gather_rule,

@@ -135,6 +135,8 @@ class Places:
 
 def joined_columns(columns: Sequence[Block]) -> Block:
     """The vectors of positions whose columns these are, each with a last dim of size 1; the other dims broadcast."""
+    if len(columns) == 1:
+        return columns[0]
     shape = np.broadcast_shapes(*(c.shape for c in columns))
     return np.concatenate([np.broadcast_to(c, shape) for c in columns], -1)
 

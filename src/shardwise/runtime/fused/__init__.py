@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from shardwise.runtime.fused.space import Space as Space
     from shardwise.runtime.fused.space import fits as fits
     from shardwise.runtime.fused.space import joined_pieces as joined_pieces
+    from shardwise.runtime.fused.space import reads_elements as reads_elements
     from shardwise.runtime.fused.space import space_of as space_of
 
 __getattr__ = open_door(
     __name__,
     kernel="GroupKernel fused",
-    space="Graph Piece Space fits joined_pieces space_of",
+    space="Graph Piece Space fits joined_pieces reads_elements space_of",
 )

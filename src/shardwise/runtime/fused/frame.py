@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.fused.space import Graph
-from shardwise.runtime.loops import MASKED, OVERLAP, STREAMED, WHOLE, Function, Roles, Steps, Stored, Unit, dtype_name
+from shardwise.runtime.loops import (
+    MASKED,
+    OVERLAP,
+    STREAMED,
+    WHOLE,
+    Function,
+    Roles,
+    Steps,
+    Stored,
+    TableForm,
+    Unit,
+    dtype_name,
+)
 from shardwise.runtime.machine import Lane, itemsize
 
 HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece", "padded", "slot")
@@ -22,7 +34,7 @@ class Form:
     around a unit, and those of a unit around its innermost one. `access`: per input as read, then per output, how lanes meet it.
     `ragged`: lanes do not divide the row (or `count`). `split`: pieces are cut from the innermost loop ("inner") or from those
     around it ("outer"). `joins`: per value whose pieces lie apart the loop along which they do: the kept ones count first, then those
-    `around`, then the innermost one, `sections` of which have pieces of their own.
+    `around`, then the innermost one, `sections` of which have pieces of their own. `tables`: of the operands that are read at positions.
     """
 
     width: int
@@ -35,6 +47,7 @@ class Form:
     wide: bool = False
     joins: tuple[int, ...] = ()
     sections: int = 1
+    tables: tuple[TableForm, ...] = ()
 
     @property
     def inner(self) -> int:
@@ -64,6 +77,9 @@ class Frame:
         steps = form.inner + 2
         numbers = [*HEAD, *(f"kept{d}" for d in range(form.kept)), *(f"around{d}" for d in range(form.around))]
         numbers += [f"step{k}.{d}" for k in range(len(self.atoms)) for d in range(steps)]
+        tables = [k for k, access in enumerate(graph.accesses) if access.at]
+        self.table_forms = dict(zip(tables, form.tables, strict=True))
+        numbers += [name for k, table in self.table_forms.items() for name in table.names(k)]
         for e, pieces in enumerate(graph.joins.values()):
             numbers += [f"begin{e}.{p}" for p in range(1, len(pieces))]
         self.cuts = len(numbers)  # where the job says where sections begin and end

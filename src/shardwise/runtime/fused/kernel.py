@@ -22,11 +22,21 @@ from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.lines import Line, block_loops, lines_of
+from shardwise.runtime.fused.lines import Line, block_loops, lines_of, table_loops
 from shardwise.runtime.fused.space import Graph, Space, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
-from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, Result, dense_strides, memory_order, place_result
+from shardwise.runtime.loops import (
+    Calls,
+    Layout,
+    LayoutKernel,
+    Met,
+    Result,
+    TableForm,
+    dense_strides,
+    memory_order,
+    place_result,
+)
 from shardwise.runtime.machine import available
 from shardwise.runtime.plan import Plan
 
@@ -102,8 +112,18 @@ class GroupKernel(LayoutKernel):
         for line in lines:
             full = line.loops(full)
         shapes, strides, shifts = list[Shape](), list[Shape](), list[int]()
-        for access in graph.accesses:
-            seen = block_loops(access, blocks[access.number], lead, apiece, lines)
+        tables = list[tuple[int, TableForm, Shape]]()
+        for k, access in enumerate(graph.accesses):
+            block = blocks[access.number]
+            if access.at:
+                own = block.shape[lead:], block.strides[lead:]
+                form = None if lines else TableForm.of(*own, access.at, access.spans, block.itemsize)
+                if form is None:
+                    return None
+                tables.append((k, *form))
+                seen = table_loops(access, block, lead, full)
+            else:
+                seen = block_loops(access, block, lead, apiece, lines)
             if seen is None:
                 return None
             shapes.append(seen[0])
@@ -135,7 +155,8 @@ class GroupKernel(LayoutKernel):
         numbers = tuple(a.number for a in graph.accesses)
         apart = frozenset(lead + a.along for a in graph.accesses if a.along is not None)
         shape_of = tuple(shapes), tuple(strides), tuple(results)
-        return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=tuple(shifts) if apart else ())
+        moved = tuple(shifts) if apart else ()
+        return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=moved, tables=tuple(tables))
 
     @cached_property
     def _lines(self) -> tuple[Line, ...] | None:
@@ -198,7 +219,7 @@ def _on_blocks(met: Met, calls: Calls) -> Callable[[Sequence[Ndarray], Sequence[
 def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndarray, ...]]:
     """A plan of elementwise equations in which scalars have the rank of the others, so that each may vary over any loop dim."""
     rank = program.outputs[0].aval.ndim
-    scalars = [i for i, v in enumerate(program.inputs) if v.aval.ndim < rank]
+    scalars = [i for i, v in enumerate(program.inputs) if rank and not v.aval.ndim]
     if not scalars:
         return Plan(program, env).run
     ranked = {program.inputs[i]: Var(program.inputs[i].aval.update(shape=(1,) * rank)) for i in scalars}

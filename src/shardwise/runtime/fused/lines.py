@@ -114,3 +114,15 @@ def block_loops(
             return None
         step, shape, steps = found, line.moved(shape, block.shape[d]), line.moved(steps, 0, 0)
     return shape, (*steps[:d], step, *steps[d + 1 :]), -access.start * step
+
+
+def table_loops(access: Access, block: Ndarray, lead: int, full: Shape) -> tuple[Shape, Shape, int]:
+    """The same of a table: what positions add is not counted."""
+    shape, steps = [1] * len(full), [0] * len(full)
+    for d in range(lead):
+        if block.shape[d] != 1:
+            shape[d], steps[d] = block.shape[d], block.strides[d]
+    for d, loop in enumerate(access.places, lead):
+        if loop is not None:
+            shape[lead + loop], steps[lead + loop] = full[lead + loop], block.strides[d]
+    return tuple(shape), tuple(steps), 0

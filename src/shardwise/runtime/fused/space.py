@@ -68,7 +68,7 @@ class Space:
     def operand_places(self, eqn: Equation, i: int) -> Places:
         """The loops of the dims of operand `i` of a member."""
         shape = eqn.inputs[i].aval.shape
-        assert eqn.op.emit is not None or eqn.op.fold is not None
+        assert eqn.op.emit is not None or eqn.op.fold is not None or eqn.op.at_positions
         found = self.places(shape if eqn.op.fold is not None else eqn.outputs[0].aval.shape)
         assert found is not None
         if not shape or eqn.op.fold is not None:
@@ -88,6 +88,8 @@ class Space:
             return space_of(eqn) == self
         if (pieces := joined_pieces(eqn)) is not None:
             return self.is_full(out) and not any(p.over for p in pieces)
+        if op.at_positions:
+            return self.is_full(out) and reads_elements(eqn)
         if op.emit is None or not all(fits(a.aval, op.emit.kinds) for a in eqn.inputs):
             return False
         if out.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs):
@@ -118,6 +120,12 @@ class Space:
         return f"{text} over {','.join(sorted(self.crossed))}" if self.crossed else text
 
 
+def cost_of(eqn: Equation) -> int:
+    """What the equation costs per element of a group, relative to an addition."""
+    emit = eqn.op.emit
+    return emit.cost if emit is not None else costs.FUSED_READ if eqn.op.at_positions else 0
+
+
 def fits(aval: ShapedArray, kinds: str) -> bool:
     """Whether vector code can hold values of this type, and an emitter for these kinds takes them."""
     name = aval.dtype.name
@@ -137,11 +145,20 @@ def space_of(eqn: Equation) -> Space | None:
     return None if space.held == space.shape and not crossed else space
 
 
+def reads_elements(eqn: Equation) -> bool:
+    """Whether the equation reads elements at positions that are operands each, of types that vector code can hold."""
+    if not eqn.op.at_positions or eqn.inputs[0].aval.dtype.name not in TYPES:
+        return False
+    rank = eqn.outputs[0].aval.ndim
+    return all(fits(a.aval, "iu") and a.aval.ndim in (0, rank) for a in eqn.inputs[1:])
+
+
 @dataclass(frozen=True)
 class Access:
     """An input as one kind of operand needs it. `row`: it does not vary along reduced loops.
 
     `along`: a piece of a value is read from it, whose element 0 along that dim of the full shape would be its element -`start`.
+    `at`: it is a table, whose elements are read at positions along these dims of its own, from each of which on `spans` are in it.
     """
 
     number: int
@@ -149,6 +166,8 @@ class Access:
     row: bool
     along: int | None = None
     start: int = 0
+    at: Shape = ()
+    spans: Shape = ()
 
 
 class Graph:
@@ -205,12 +224,20 @@ class Graph:
             if eqn in self.joins:
                 break
             number = self._inputs.get(atom) if isinstance(atom, Var) else None
-            if number is None:
+            if number is None or (i == 0 and eqn.op.at_positions):
                 operands.append(atom)
             else:
                 places = self.space.operand_places(eqn, i)
                 reduced = set(places) & set(self.space.axes) or atom.aval.vma & self.space.crossed
                 operands.append(self._numbered(Access(number, places, not self.space.whole and not reduced)))
+        if eqn.op.at_positions:
+            assert eqn.op.element_read is not None
+            read = eqn.op.element_read(eqn)
+            assert read is not None
+            assert isinstance(eqn.inputs[0], Var)
+            places = tuple(o if o is None or self.space.shape[o] != 1 else None for o in read.along)
+            table = Access(self._inputs[eqn.inputs[0]], places, False, at=read.at, spans=read.spans)
+            operands[0] = self._numbered(table)
         for piece in self.joins.get(eqn, ()):
             operands.append(self._numbered(piece.access(self._inputs[piece.source])))
         self.operands[eqn] = operands
@@ -274,7 +301,7 @@ class Graph:
             here = self._needed(p, held)
             total: dict[Var, int] = {}
             for eqn in here:
-                own = eqn.op.emit.cost if eqn.op.emit is not None else 0
+                own = cost_of(eqn)
                 total[eqn.outputs[0]] = own + sum(total.get(a, 0) for a in self.operands[eqn] if isinstance(a, Var))
             for q in range(p + 1, self.passes):
                 later = self._needed(q, held | set(self.saved[p]))

@@ -15,7 +15,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
 from shardwise.runtime.fused.joined import JoinedWriter
-from shardwise.runtime.fused.space import Graph
+from shardwise.runtime.fused.space import Graph, cost_of
 from shardwise.runtime.fused.writer import GroupWriter
 from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, Roles, lanes_of, streams
 from shardwise.runtime.machine import llvm, thread_count
@@ -50,8 +50,12 @@ class Arrangement:
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
         loops = MemoryLoops.of(met)
-        width = _shortened(loops, sizes, width, 2 if whole else 4)
-        if whole:
+        across = _across_short_rows(graph, loops, width) if whole else None
+        if across is None:
+            width = _shortened(loops, sizes, width, 2 if whole else 4)
+        if across is not None:
+            lane = across
+        elif whole:
             if loops.extents[-1] < width:
                 return None
             loops = loops if graph.joins else loops.tiled(sizes, width)
@@ -66,7 +70,7 @@ class Arrangement:
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
             for own, size in zip(loops.strides, sizes, strict=True)
         ]
-        if whole and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
+        if whole and across is None and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
             return None
         if not _reads_apart(graph, loops, access, lane, width):
             return None
@@ -96,7 +100,7 @@ class Arrangement:
     def _row_bytes(self) -> int:
         """Bytes of a unit that its passes keep in the cache."""
         graph = self.graph
-        read = sum(s for s, a in zip(self.sizes, graph.accesses, strict=False) if not a.row)
+        read = sum(s for s, a in zip(self.sizes, graph.accesses, strict=False) if not a.row and not a.at)
         return self.length * self._lanes * (read + sum(v.aval.dtype.itemsize for kept in graph.saved for v in kept))
 
     def _side_by_side(self) -> int:
@@ -138,6 +142,7 @@ class Arrangement:
                 shape, itemsize = operands[number]
                 if (
                     var in graph.full
+                    and not graph.accesses[k].at
                     and met.strides[k] == met.strides[len(met.numbers) + j]
                     and result.block == met.full == shape
                     and result.dtype.itemsize == itemsize
@@ -187,6 +192,7 @@ class Arrangement:
             ragged,
             cut,
             wide=llvm.target().wide,
+            tables=tuple(form for _, form, _ in self.met.tables),
             joins=tuple(order.index(loop) for loop, _ in begins),
             sections=len(cuts) + 1,
         )
@@ -199,6 +205,7 @@ class Arrangement:
                 "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
         tail = [loops.extents[d] for d in (*roles.kept, *roles.around)]
         tail += [own[d] for own in loops.strides for d in (*roles.kept, *roles.around, roles.inner, roles.lane)]
+        tail += [number for *_, numbers in self.met.tables for number in numbers]
         tail += [start for _, starts in begins for start in starts]
         tail += [0, *cuts, count]
 
@@ -237,7 +244,7 @@ class Arrangement:
 
     def _cost(self) -> int:
         """Additions for an element."""
-        return sum(e.op.emit.cost for e in self.graph.program.equations if e.op.emit is not None)
+        return sum(map(cost_of, self.graph.program.equations))
 
     def _threads(self, elements: int) -> int:
         """How many threads pay."""
@@ -258,6 +265,8 @@ def _reads_apart(graph: Graph, loops: MemoryLoops, access: Sequence[str], lane: 
     cuts = _cuts(graph, loops, roles.inner)
     if not cuts or not roles.along:
         return True
+    if any(a.at and access[k] != REPEATED for k, a in enumerate(graph.accesses)):
+        return False  # masked vectors would read beyond the table
     ends = [0, *cuts, loops.extents[roles.inner]]
     vectors = sum(-(-(end - begin) // width) for begin, end in pairwise(ends))
     return STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width)
@@ -293,6 +302,16 @@ def _misses(loops: MemoryLoops, sizes: Sequence[int], lane: int) -> int:
         own[lane] not in (0, size) and min(abs(own[lane]), abs(own[inner])) > _LINE_BYTES
         for own, size in zip(loops.strides, sizes, strict=True)
     )
+
+
+def _across_short_rows(graph: Graph, loops: MemoryLoops, width: int) -> int | None:
+    """The loop for vectors of a group that reads elements at positions where the innermost one is shorter than a vector, as colours are:
+    to compute positions takes longer than to write results one by one.
+    """
+    if loops.extents[-1] >= width or graph.joins or not any(access.at for access in graph.accesses):
+        return None
+    longest = max(range(len(loops.extents)), key=lambda d: (loops.extents[d], d))
+    return longest if loops.extents[longest] >= width else None
 
 
 def _shortened(loops: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:

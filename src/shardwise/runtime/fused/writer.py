@@ -13,18 +13,20 @@ Threads take units of work from the first counter until none is left; the second
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.ir import Equation, Var
-from shardwise.runtime.fused.frame import CONTIGUOUS, Form, Frame
+from shardwise.ir import Equation, Literal, Var
+from shardwise.runtime.fused.frame import CONTIGUOUS, REPEATED, Form, Frame
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops import (
     Held,
     Kernel,
     Pass,
+    Read,
     Saved,
     Stored,
+    Table,
     Values,
     build_nest,
     compute,
@@ -169,8 +171,9 @@ class GroupWriter(Frame):
         computed = Pass(
             reads=self._reads(p, low),
             writes={count + k: (graph.outputs[k], self._stored(count + k)) for k in graph.stores[p]},
-            leaf=leaf_of(self.w, graph.computed(p), graph.operands.__getitem__),
+            leaf=leaf_of(self.w, graph.computed(p), graph.operands.__getitem__, self._reader(p)),
             known=self.values,
+            tables={k: self._stored(k) for k in graph.used(p) if k in self.table_forms},
             reductions=[reduction_of(e, graph.operands[e][0]) for e in graph.folds[p]],
             recalls={v: self._saved(q, v) for q in range(p) for v in graph.saved[q] if v in graph.reads(p)},
             saves={v: self._saved(p, v) for v in graph.saved[p]},
@@ -180,7 +183,34 @@ class GroupWriter(Frame):
 
     def _reads(self, p: int, low: str) -> dict[Any, Stored]:
         """What pass p reads from element `low` on."""
-        return {k: self._stored(k) for k in self.graph.used(p) if k < len(self.graph.accesses)}
+        return {
+            k: self._stored(k) for k in self.graph.used(p) if k < len(self.graph.accesses) and k not in self.table_forms
+        }
+
+    def _reader(self, p: int) -> Read:
+        """Reads elements of the tables of pass p."""
+        graph, form = self.graph, self.form
+        tables = {
+            k: Table(
+                self.w,
+                self.table_forms[k],
+                [f"%{name}" for name in self.table_forms[k].names(k)],
+                dtype_name(self.atoms[k].aval),
+                self._stored(k).steps[form.lane],
+            )
+            for k in graph.used(p)
+            if k in self.table_forms
+        }
+
+        def read(eqn: Equation, keys: Sequence[Any], values: Sequence[Lane]) -> Lane:
+            assert eqn.op.element_read is not None
+            how = eqn.op.element_read(eqn)
+            assert how is not None
+            table, *positions = keys
+            same = all(isinstance(k, Literal) or (isinstance(k, int) and form.access[k] == REPEATED) for k in positions)
+            return tables[table].read(values[0].ref, values[1:], how, same)
+
+        return read
 
     def _saved(self, p: int, v: Var) -> Saved:
         """Where pass p keeps a value: in this thread's memory."""
@@ -196,11 +226,11 @@ class GroupWriter(Frame):
         if p == 1 and form.along and form.kept and not form.around:
             # This pass finds its row in the cache: time to bring the next one.
             for k in graph.used(0):
-                if k < len(graph.accesses) and form.access[k] == CONTIGUOUS:
+                if k < len(graph.accesses) and form.access[k] == CONTIGUOUS and k not in self.table_forms:
                     place = w.moved(self.here[k], element, itemsize(dtype_name(self.atoms[k].aval)))
                     w.prefetch(w.moved(place, 1, f"%step{k}.{form.kept - 1}"), False, 2)
         for k, place in places.items():
-            if not isinstance(k, int) or k in before or form.access[k] != CONTIGUOUS:
+            if not isinstance(k, int) or k in before or k in self.table_forms or form.access[k] != CONTIGUOUS:
                 continue
             if form.along:
                 ahead = w.moved(place, 1, _AHEAD)

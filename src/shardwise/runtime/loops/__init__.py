@@ -6,6 +6,7 @@ from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
     from shardwise.runtime.loops.build import Pass as Pass
+    from shardwise.runtime.loops.build import Read as Read
     from shardwise.runtime.loops.build import Stored as Stored
     from shardwise.runtime.loops.build import Unit as Unit
     from shardwise.runtime.loops.build import build_nest as build_nest
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.nest import write_nest as write_nest
     from shardwise.runtime.loops.stacks import StackLoop as StackLoop
     from shardwise.runtime.loops.ufuncs import ufunc_of_loop as ufunc_of_loop
+    from shardwise.runtime.loops.tables import Table as Table
+    from shardwise.runtime.loops.tables import TableForm as TableForm
     from shardwise.runtime.loops.write import STREAMED as STREAMED
     from shardwise.runtime.loops.write import Steps as Steps
     from shardwise.runtime.loops.write import Writer as Writer
@@ -57,12 +60,13 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
-    build="Pass Stored Unit build_nest compute fold_of leaf_of reduction_of",
+    build="Pass Read Stored Unit build_nest compute fold_of leaf_of reduction_of",
     call="Call Calls Layout LayoutKernel Loop",
     function="Function Kernel lanes_of module",
     layout="MemoryLoops Met Result Roles dense_steps dense_strides align_block memory_order merge_loops place_result streams",
     nest="Access Held Key Leaf MASKED OVERLAP Reduction Saved Values WHOLE finish_reduction merge_rows part_at regroup write_nest",
     stacks="StackLoop",
     ufuncs="ufunc_of_loop",
+    tables="Table TableForm",
     write="STREAMED Steps Writer dtype_name",
 )

@@ -14,6 +14,9 @@ from shardwise.ir import Equation, Fold, Literal
 from shardwise.runtime.loops.layout import Roles
 from shardwise.runtime.loops.nest import OVERLAP, Access, Ahead, Key, Leaf, Nest, Reduction, Saved, Values
 from shardwise.runtime.loops.write import Shape, Steps, Writer, dtype_name
+from shardwise.runtime.machine import Lane
+
+Read = Callable[[Equation, Sequence[Key], Sequence[Lane]], Lane]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Pass:
 
     Attributes:
         reads: the operands.
+        tables: operands of which the leaf reads elements at positions.
         writes: per result the key of the value that goes there, and the place.
         leaf: adds to the values read those that are computed of them.
         known: values that are the same everywhere.
@@ -88,6 +92,7 @@ class Pass:
     writes: Mapping[Key, tuple[Key, Stored]]
     leaf: Leaf
     known: Values
+    tables: Mapping[Key, Stored] = field(default_factory=dict[Key, Stored])
     reductions: Sequence[Reduction] = ()
     recalls: Mapping[Key, Saved] = field(default_factory=dict[Key, Saved])
     saves: Mapping[Key, Saved] = field(default_factory=dict[Key, Saved])
@@ -109,6 +114,7 @@ def build_nest(unit: Unit, computed: Pass, ahead: Ahead | None = None) -> Nest:
         writes={result: stored.access(unit) for result, (_, stored) in computed.writes.items()},
         leaf=leaf,
         known=computed.known,
+        tables={key: stored.access(unit) for key, stored in computed.tables.items()},
         reductions=computed.reductions,
         recalls=computed.recalls,
         saves=computed.saves,
@@ -121,13 +127,22 @@ def build_nest(unit: Unit, computed: Pass, ahead: Ahead | None = None) -> Nest:
 # -- what equations compute ----------------------------------------------------------------------------------------------
 
 
-def leaf_of(w: Writer, equations: Iterable[Equation], operands: Callable[[Equation], Iterable[Key]]) -> Leaf:
-    """The leaf of elementwise equations in their order; `operands` gives the keys of an equation's operands, or literals."""
+def leaf_of(
+    w: Writer, equations: Iterable[Equation], operands: Callable[[Equation], Iterable[Key]], read: Read | None = None
+) -> Leaf:
+    """The leaf of elementwise equations in their order; `operands` gives the keys of an equation's operands, or literals.
+
+    `read` has the result of an equation that reads elements of a table, from the keys and values of its operands.
+    """
     members = [(eqn, tuple(operands(eqn))) for eqn in equations]
 
     def leaf(values: Values) -> None:
         for eqn, keys in members:
-            compute(w, eqn, keys, values)
+            if not eqn.op.at_positions:
+                compute(w, eqn, keys, values)
+            else:
+                assert read is not None
+                values[eqn.outputs[0]] = read(eqn, keys, _lanes(w, keys, values))
 
     return leaf
 
@@ -136,9 +151,13 @@ def compute(w: Writer, eqn: Equation, operands: Iterable[Key], values: Values) -
     """Add the result of an elementwise equation to the values, of which `operands` are keys, or literals."""
     (out,) = eqn.outputs
     width = w.width
-    lanes = [w.constant(k.value, dtype_name(k.aval)) if isinstance(k, Literal) else values[k] for k in operands]
+    lanes = _lanes(w, operands, values)
     values[out] = w.emit(eqn.op, lanes, eqn.params, dtype_name(out.aval))
     w.at(width)
+
+
+def _lanes(w: Writer, operands: Iterable[Key], values: Values) -> list[Lane]:
+    return [w.constant(k.value, dtype_name(k.aval)) if isinstance(k, Literal) else values[k] for k in operands]
 
 
 def reduction_of(eqn: Equation, source: Key) -> Reduction:

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.loops.tables import TableForm
 from shardwise.runtime.memory import pool
 
 Shape = tuple[int, ...]
@@ -60,7 +61,8 @@ class Met:
 
     `numbers` are the operands that the accesses read. `streaming`: large results may be written past the cache. `apart`: loops
     whose index is needed, since values are put together from pieces along them; `shifts`: bytes from where an operand begins to
-    where element 0 of the loops would lie, per access, if that is not the same.
+    where element 0 of the loops would lie, per access, if that is not the same. `tables`: of operands that are read at positions, the
+    number of the access, its form, and the numbers that `TableForm.names` names.
     """
 
     full: Shape
@@ -73,6 +75,7 @@ class Met:
     streaming: bool = True
     apart: frozenset[int] = frozenset()
     shifts: tuple[int, ...] = ()
+    tables: tuple[tuple[int, TableForm, Shape], ...] = ()
 
 
 def align_block(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:

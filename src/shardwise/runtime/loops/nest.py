@@ -93,6 +93,7 @@ class Nest:
             each lane has results of its own.
         along: whether vectors follow each other along the innermost loop.
         reads: the operands by key.
+        tables: operands of which the leaf reads elements at positions: it gets the address of the element at position 0.
         writes: the results by the keys of their values.
         leaf: adds to the values read at an element those that are computed of them.
         known: values that are the same everywhere.
@@ -112,6 +113,7 @@ class Nest:
     writes: Mapping[Key, Access]
     leaf: Leaf
     known: Values = field(default_factory=dict[Key, Lane])
+    tables: Mapping[Key, Access] = field(default_factory=dict[Key, Access])
     reductions: Sequence[Reduction] = ()
     recalls: Mapping[Key, Saved] = field(default_factory=dict[Key, Saved])
     saves: Mapping[Key, Saved] = field(default_factory=dict[Key, Saved])
@@ -123,6 +125,11 @@ class Nest:
     def width(self) -> int:
         """Lanes of a vector."""
         return math.prod(self.tile)
+
+    @property
+    def accesses(self) -> dict[Key, Access]:
+        """The operands, tables and results by key."""
+        return {**self.reads, **self.tables, **self.writes}
 
 
 def write_nest(w: Writer, nest: Nest, elements: tuple[str, str], rounds: tuple[str, str] | None = None) -> list[Held]:
@@ -154,7 +161,7 @@ def _rounds(
     starts: list[Held],
 ) -> list[Lane]:
     """The accumulators after the loops around the innermost one."""
-    accesses = {**nest.reads, **nest.writes}
+    accesses = nest.accesses
     places = {key: [access.place, *(place for _, place in access.parts)] for key, access in accesses.items()}
 
     def moved(here: dict[Key, list[str]], index: str, d: int) -> dict[Key, list[str]]:
@@ -265,12 +272,14 @@ class _Elements:
         """
         w, nest = self.w, self.nest
         w.at(nest.width)
-        accesses = {**nest.reads, **nest.writes}
+        accesses = nest.accesses
         places = {key: w.moved(place, i, accesses[key].inner) for key, place in self.places.items()}
         values = dict(self.values)
         for key, place in places.items():
             if key in nest.reads:
                 values[key] = self._read(key, place, mask)
+            elif key in nest.tables:
+                values[key] = Lane(place, accesses[key].dtype)
         w.at(nest.width)
         for key, saved in nest.recalls.items():
             values[key] = w.load(saved.at(w, i, self.number), saved.dtype)

@@ -1,0 +1,107 @@
+"""Tables: operands whose elements a nest reads at positions that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.ir import ElementRead
+from shardwise.runtime.loops.write import Steps, Writer
+from shardwise.runtime.machine import Lane, itemsize
+
+_MOST = (1 << 31) - 2  # elements from the first one of a table to the last, for positions of 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """What the text of a nest says of a table.
+
+    `index`: the dtype that positions are computed in; `dense`: per dim that positions count along, whether elements follow each other.
+    """
+
+    index: str
+    dense: tuple[bool, ...]
+
+    @classmethod
+    def of(
+        cls, shape: Sequence[int], steps: Sequence[int], at: Sequence[int], spans: Sequence[int], size: int
+    ) -> tuple[TableForm, tuple[int, ...]] | None:
+        """For a table of that shape with these strides in bytes, and elements of `size` bytes: the form, and the numbers of a job.
+
+        None where strides are no multiples of elements.
+        """
+        if any(step % size for step in steps):
+            return None
+        steps = [step // size for step in steps]
+        reach = sum((n - 1) * abs(step) for n, step in zip(shape, steps, strict=True))
+        form = cls("int32" if max(reach, *shape) <= _MOST else "int64", tuple(steps[d] == 1 for d in at))
+        return form, tuple(k for d, span in zip(at, spans, strict=True) for k in (shape[d], shape[d] - span, steps[d]))
+
+    def names(self, k: int | str) -> list[str]:
+        """The names of the numbers of table k: per dim its size, the last position, and elements from one position to the next."""
+        return [f"{name}{k}.{i}" for i in range(len(self.dense)) for name in ("size", "last", "apart")]
+
+
+class Table:
+    """Reads elements; what all reads need is written when it is made.
+
+    Args:
+        w: where the text goes.
+        form: what the text says of the table.
+        numbers: the registers of the numbers that the form names.
+        dtype: the elements' dtype.
+        lane: bytes between the elements of neighbouring lanes at one position.
+    """
+
+    def __init__(self, w: Writer, form: TableForm, numbers: Sequence[str], dtype: str, lane: int | str) -> None:
+        self.w, self.form, self.dtype, self.lane = w, form, dtype, lane
+        spread = [w.convert(w.splat(number, "int64"), form.index) for number in numbers]
+        self._bounds = list(zip(spread[::3], spread[1::3], spread[2::3], strict=True))
+        self._zero = w.constant(0, form.index)
+        self._lanes: Lane | None = None
+        if lane != 0:
+            step = w.splat(w.integer("sdiv", lane, itemsize(dtype)), "int64")
+            self._lanes = w.mul(w.sequence(form.index), w.convert(step, form.index))
+
+    def read(self, place: str, positions: Sequence[Lane], read: ElementRead, uniform: bool) -> Lane:
+        """The elements at positions from `place` on, which has the element at position 0; `uniform`: all lanes have the same positions."""
+        w, offset, within = self.w, None, None
+        clamped = read.fill is None or uniform or itemsize(self.dtype) < 4
+        for position, (size, last, apart), dense in zip(positions, self._bounds, self.form.dense, strict=True):
+            at = self._index(position)
+            if read.wraps and position.signed:
+                at = w.select(w.compare("lt", at, self._zero), w.add(at, size), at)
+            if read.fill is not None:
+                inside = w.binary("and", w.compare("le", at, last), w.compare("ge", at, self._zero))
+                within = inside if within is None else w.binary("and", within, inside)
+            if clamped:
+                at = w.maximum(w.minimum(at, last), self._zero)
+            at = at if dense else w.mul(at, apart)
+            offset = at if offset is None else w.add(offset, at)
+        assert offset is not None
+        fill = None if read.fill is None else w.constant(read.fill, self.dtype)
+        if uniform:
+            found = self._row(place, offset)
+        else:
+            offset = offset if self._lanes is None else w.add(offset, self._lanes)
+            found = w.gather(place, offset, self.dtype, *(() if clamped else (within, fill)))
+        return found if fill is None or within is None or not clamped else w.select(within, found, fill)
+
+    def _row(self, place: str, offset: Lane) -> Lane:
+        """The elements of a vector along the table's own dims, or one in all lanes."""
+        w, number = self.w, "0"
+        number = w.value(f"extractelement {w.vector(offset.type)} {offset.ref}, i64 0")
+        number = number if offset.type == "i64" else w.value(f"sext {offset.type} {number} to i64")
+        steps: Steps = (self.lane,)
+        return w.read(w.element(place, number, self.dtype), (w.width,), steps, self.dtype)
+
+    def _index(self, x: Lane) -> Lane:
+        """Positions in the dtype of the form; those that it does not hold are out of bounds as its greatest or least numbers."""
+        w, index = self.w, self.form.index
+        bits = 32 if index == "int32" else 64
+        most = (1 << (bits - 1)) - 1
+        if x.bits > bits - (not x.signed):
+            x = w.minimum(x, w.like(most, x))
+            if x.signed:
+                x = w.maximum(x, w.like(-most - 1, x))
+        return w.convert(x, index)
