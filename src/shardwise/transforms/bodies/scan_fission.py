@@ -48,13 +48,9 @@ def fissioned(eqn: Equation, devices: int) -> Program | None:
 
 
 def _plain(body: Program) -> bool:
-    """Whether the body's values are typed without meshes, and no equation has effects, is a collective, or varies over more devices than
-    its operands and params say.
-    """
+    """Whether the body's values are typed without meshes, and no equation has effects."""
     values = [*body.inputs, *[v for e in body.equations for v in e.outputs]]
-    return all(v.aval.mesh is None for v in values) and not any(
-        e.op.has_effects(e.params) or e.op.collective or not _says_where(e) for e in body.equations
-    )
+    return all(v.aval.mesh is None for v in values) and not any(e.op.has_effects(e.params) for e in body.equations)
 
 
 def _says_where(e: Equation) -> bool:
@@ -164,8 +160,9 @@ class _Cut:
         return e.op.calls_user or (self._plain(e) and all(v.aval.nbytes <= costs.HOISTED_BYTES for v in e.outputs))
 
     def _plain(self, e: Equation) -> bool:
-        # A barrier keeps recomputed values from being computed early.
-        return e.op is not optimization_barrier_p and not any(True for _ in subprograms(e.params))
+        # A barrier keeps recomputed values from being computed early. What devices tell each other stays where the partitioner put it.
+        moves = e.op is not optimization_barrier_p and e.op.collective is None and _says_where(e)
+        return moves and not any(True for _ in subprograms(e.params))
 
     @property
     def worthwhile(self) -> bool:
