@@ -72,10 +72,14 @@ class _Cut:
         self.consts, self.carry, self.xs = body.inputs[:num_consts], body.inputs[num_consts:end], body.inputs[end:]
         self.ys = body.outputs[num_carry:]
         self.sums = self._sums()
+        # What devices tell each other, and its operands, which reduce at once what is then summed over devices.
+        told: set[Any] = {a for e in body.equations if e.op.collective is not None for a in e.inputs}
         steady: set[Any] = set(self.consts)
         early: set[Any] = {*self.consts, *self.xs}
         self.before: list[Equation] = []
         for e in body.equations:
+            if told.intersection(e.outputs):
+                continue
             same = all(a in steady for a in e.inputs if isinstance(a, Var))
             # User code is called once for all steps if they agree, or once per step; never with all steps at once.
             if self._once(e) if same else all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
