@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry import case, normal, rows
+from registry import case, normal, placed, rows
 
 FAMILY = "Programs of users"
 
@@ -47,7 +47,7 @@ def beam_search(jax, jnp, np):
     return lambda: f(table)
 
 
-@case(FAMILY, devices=(1, 8))
+@case(FAMILY)
 def metropolis(jax, jnp, np):
     """50 steps of Metropolis's algorithm for 1024 walkers, each with a key of its own."""
     key, x = jax.random.key(0), rows(jax, np, normal(np, 1024))
@@ -84,7 +84,7 @@ def max_pool(jax, jnp, np):
     return lambda: f(x)
 
 
-@case(FAMILY, devices=(1, 8))
+@case(FAMILY)
 def few_rows_added(jax, jnp, np):
     """64 rows of 32 added into a table of 256 rows."""
     table, updates = jnp.asarray(normal(np, 256, 32)), rows(jax, np, normal(np, 64, 32))
@@ -115,3 +115,69 @@ def hashed_words(jax, jnp, np):
 
     f = jax.jit(f)
     return lambda: f(x)
+
+
+@case(FAMILY)
+def page_rank_split(jax, jnp, np):
+    """20 rounds of PageRank with a matrix of 512 x 512, its rows split: each round needs all ranks."""
+    m = np.abs(normal(np, 512, 512))
+    m = rows(jax, np, m / m.sum(0))
+    f = jax.jit(lambda m: jax.lax.fori_loop(0, 20, lambda _, p: 0.15 / 512 + 0.85 * m @ p, jnp.full(512, 1 / 512)))
+    return lambda: f(m)
+
+
+@case(FAMILY)
+def page_rank_of_edges(jax, jnp, np):
+    """10 rounds of PageRank over 8192 edges, which are split, between 1024 pages, by `segment_sum`."""
+    drawn = np.random.default_rng(0)
+    source, target = (rows(jax, np, drawn.integers(0, 1024, 8192).astype(np.int32)) for _ in range(2))
+
+    def f(source, target):
+        def step(_, p):
+            return 0.15 / 1024 + 0.85 * jax.ops.segment_sum(p[source] / 8, target, 1024)
+
+        return jax.lax.fori_loop(0, 10, step, jnp.full(1024, 1 / 1024))
+
+    f = jax.jit(f)
+    return lambda: f(source, target)
+
+
+@case(FAMILY)
+def lstm_gradient(jax, jnp, np):
+    """The derivatives of 20 steps of an LSTM of width 64 on 64 rows of 32, which are split."""
+    x = placed(jax, np, normal(np, 20, 64, 32), None, "x")
+
+    def loss(w, x):
+        def step(carry, x):
+            h, c = carry
+            i, f, g, o = jnp.split(jnp.concatenate([x, h], 1) @ w, 4, 1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            return (jax.nn.sigmoid(o) * jnp.tanh(c), c), h
+
+        return (jax.lax.scan(step, (jnp.zeros((64, 64)),) * 2, x)[1] ** 2).mean()
+
+    f, w = jax.jit(jax.grad(loss)), placed(jax, np, normal(np, 96, 256) * 0.1)
+    return lambda: f(w, x)
+
+
+@case(FAMILY)
+def small_adam_step(jax, jnp, np):
+    """Adam on four layers of 64 with 64 rows, which are split over all devices."""
+    x = rows(jax, np, normal(np, 64, 64))
+    weights = [placed(jax, np, normal(np, 64, 64) * 0.1) for _ in range(4)]
+    zeros = [w * 0 for w in weights]
+
+    def loss(weights, x):
+        for w in weights:
+            x = jax.nn.gelu(x @ w)
+        return (x * x).mean()
+
+    def f(weights, means, squares, x):
+        found = jax.grad(loss)(weights, x)
+        means = [0.9 * m + 0.1 * g for m, g in zip(means, found, strict=True)]
+        squares = [0.99 * s + 0.01 * g * g for s, g in zip(squares, found, strict=True)]
+        moved = [w - 0.01 * m / (jnp.sqrt(s) + 1e-8) for w, m, s in zip(weights, means, squares, strict=True)]
+        return moved, means, squares
+
+    f = jax.jit(f)
+    return lambda: f(weights, zeros, zeros, x)

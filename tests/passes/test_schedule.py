@@ -78,9 +78,10 @@ def test_small_programs_stay_as_they_are():
 
 
 def test_many_devices_make_small_shards_large():
-    small = ShapedArray((8, 8), np.dtype("float32"))
-    _, out = scheduled(lambda x: [lax.sin(lax.neg(x))], small, env=Env(("x",), (512,)))
-    assert groups(out) == [["neg", "sin"]]
+    for vma, found in (({"x"}, [["neg", "sin"]]), ({}, [])):  # what is the same on all devices is stored once
+        small = ShapedArray((8, 8), np.dtype("float32"), vma=frozenset(vma))
+        _, out = scheduled(lambda x: [lax.sin(lax.neg(x))], small, env=Env(("x",), (512,)))
+        assert groups(out) == found
 
 
 def test_other_shapes_and_varying_axes_do_not_mix():

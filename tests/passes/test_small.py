@@ -120,6 +120,7 @@ def test_size_counts_on_all_devices():
     program, out = found(lambda x: [chain(x)], aval, env=env)
     assert out is program
     assert names(found(lambda x: [chain(x)], aval, env=Env(("x",), (8,)))[1]) == ["small"]
+    assert names(found(lambda x: [chain(x)], ShapedArray((1000,), aval.dtype), env=env)[1]) == ["small"]  # stored once
 
 
 def test_types_without_a_register_are_left_to_numpy():

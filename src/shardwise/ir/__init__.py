@@ -57,6 +57,8 @@ from shardwise.ir.region import region_of as region_of
 from shardwise.ir.region import rounds_of as rounds_of
 from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.sources import Replay as Replay
+from shardwise.ir.spread import ALONE as ALONE
+from shardwise.ir.spread import Spread as Spread
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer
 from shardwise.ir.trace import bind as bind

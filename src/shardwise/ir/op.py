@@ -109,12 +109,13 @@ class SmallForm:
 
     write       ``(body, eqn, operands, wanted) -> results``: the operands and results as `runtime.small.code.Value`s; `wanted` holds
                 for each result the memory where it is wanted, or None. A `later` rule keeps the writer's module out of start-up.
-    fits        ``(eqn, devices) -> bool``: whether an equation can be written for its params and types on so many devices. That
+    fits        ``(eqn, spread) -> bool``: whether an equation can be written for its params and types on such devices. That
                 dtypes have machine types, and that results are small, is asked of all ops.
     room        ``(body, eqn) -> Value | None``: the memory of the result where operand 1 goes, so that it is computed there.
     mapped      under `vmap` it is written once, in a loop over the mapped dims.
     calls       about how many calls of NumPy the kernel makes for few elements.
     spared      nanoseconds per element of the operands that it saves beside the op's kernel of NumPy functions.
+    sums        ``(code, eqn, operands) -> axes``: of the mesh axes that the equation reduces over, those that `write` does itself.
     """
 
     write: Callable[..., Any]
@@ -123,6 +124,7 @@ class SmallForm:
     mapped: bool = False
     calls: int = 1
     spared: float = 0.0
+    sums: Callable[..., tuple[str, ...]] | None = None
 
 
 @dataclass(eq=False, slots=True)

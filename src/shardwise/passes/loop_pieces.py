@@ -10,16 +10,17 @@ Which dims of which values are cut is found by `loop_cuts`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from shardwise.ir import (
+    ALONE,
     ANY_GOES_ON,
     Branches,
     Equation,
     Loop,
     Program,
+    Spread,
     Var,
     map_equations,
     map_programs,
@@ -46,11 +47,11 @@ def _in_pieces(eqn: Equation, env: Env) -> Equation:
     if region is None:
         return eqn
     small = runs_small(eqn, env)
-    if small and not (isinstance(region, Loop) and _is_large(region, math.prod(env.axis_sizes))):
+    if small and not (isinstance(region, Loop) and _is_large(region, env.spread)):
         return eqn
     if isinstance(region, Loop):
         own = map_programs(eqn, _of_each_device)
-        pieces = _pieces(own) if _may_be_cut(region, math.prod(env.axis_sizes)) else None
+        pieces = _pieces(own) if _may_be_cut(region, env.spread) else None
         if pieces is not None:
             program = alone(own)
             return Equation(in_pieces, program.inputs, eqn.outputs, {"program": program, "pieces": pieces}, eqn.source)
@@ -61,16 +62,16 @@ def _in_pieces(eqn: Equation, env: Env) -> Equation:
     return eqn if asked is not None and asked.vma else map_programs(eqn, lambda p: with_loops_in_pieces(p, env))
 
 
-def _may_be_cut(loop: Loop, devices: int) -> bool:
+def _may_be_cut(loop: Loop, spread: Spread) -> bool:
     """Whether it goes round often enough, with large values, and all that it does is simple."""
-    if (loop.length is not None and loop.length < costs.LOOP_FEWEST) or _size(loop) * devices <= costs.FUSED_FEWEST:
+    if (loop.length is not None and loop.length < costs.LOOP_FEWEST) or _size(loop, spread) <= costs.FUSED_FEWEST:
         return False
     return all(simple(_of_each_device(p)) for p in loop.programs)
 
 
-def _is_large(loop: Loop, devices: int) -> bool:
+def _is_large(loop: Loop, spread: Spread) -> bool:
     """Whether several threads may go through pieces of a loop that also runs small."""
-    return _size(loop) * devices > costs.SMALL_LARGEST_IN_LOOPS
+    return _size(loop, spread) > costs.SMALL_LARGEST_IN_LOOPS
 
 
 def _of_each_device(test: Program) -> Program:
@@ -87,10 +88,10 @@ def _of_each_device(test: Program) -> Program:
     return replace(test, equations=(*before, asked), outputs=(answer,))
 
 
-def _size(loop: Loop) -> int:
+def _size(loop: Loop, spread: Spread) -> int:
     """The elements of the largest value that goes round."""
     first = loop.num_consts
-    return max((v.aval.size for v in loop.body.inputs[first : first + loop.num_carry]), default=0)
+    return max((spread.elements(v.aval) for v in loop.body.inputs[first : first + loop.num_carry]), default=0)
 
 
 def _pieces(eqn: Equation) -> Pieces | None:
@@ -137,7 +138,7 @@ def _work(program: Program) -> float:
 def _fitting(piece: Program) -> Program | None:
     """The program of a piece; where that is too large, as a sweep along a further dim. None if there is none, or no small program."""
     if max(v.aval.size for v in _values(piece)) <= costs.LOOP_PIECE_MOST:
-        return piece if all(writable(e, 1) for e in piece.equations) else None
+        return piece if all(writable(e, ALONE) for e in piece.equations) else None
     found = cut(piece)
     if found is None or not outermost(piece, found.dims):
         return None

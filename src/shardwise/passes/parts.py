@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Equation, Program, Var
+from shardwise.ir import Equation, Program, Spread, Var
 from shardwise.runtime import costs
 
 
@@ -16,13 +16,13 @@ class Part:
     members: tuple[int, ...]
 
 
-def calls_replaced(eqn: Equation, devices: int) -> float:
-    """How many calls of NumPy's functions an equation on so many devices stands for: much elementwise work counts as several."""
+def calls_replaced(eqn: Equation, spread: Spread) -> float:
+    """How many calls of NumPy's functions an equation on such devices stands for: much elementwise work counts as several."""
     emit, form = eqn.op.emit, eqn.op.small
     if emit is None:
-        read = sum(a.aval.size for a in eqn.inputs) * devices
+        read = sum(spread.elements(a.aval) for a in eqn.inputs)
         return 1 + (0 if form is None else form.spared * read / costs.SMALL_CALL)
-    size = eqn.outputs[0].aval.size * devices
+    size = spread.elements(eqn.outputs[0].aval)
     return 1 + emit.cost * size / costs.SMALL_WORK + emit.spared * size / costs.SMALL_CALL
 
 

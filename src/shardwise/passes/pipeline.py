@@ -22,7 +22,7 @@ from importlib import import_module
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Program, Var, subprograms, verify
+from shardwise.ir import Program, Spread, Var, subprograms, verify
 from shardwise.passes import grid_params
 from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import DimAxes, Grid
@@ -205,25 +205,25 @@ def _later(name: str, function: str, *, loops: bool = False) -> tuple[str, Pass]
     return name, rewrite
 
 
-def _has_large_values(module: Module, devices: int) -> bool:
+def _has_large_values(module: Module, spread: Spread) -> bool:
     """Whether the program computes with a value large enough to deserve its own loop."""
-    return _has_values(module.device_program, costs.FUSED_FEWEST // devices)
+    return _has_values(module.device_program, spread)
 
 
-def _has_values(program: Program, size: int) -> bool:
-    return any(a.aval.size >= size for e in program.equations for a in (*e.inputs, *e.outputs)) or any(
-        _has_values(p, size) for e in program.equations for _, p in subprograms(e.params)
-    )
+def _has_values(program: Program, spread: Spread) -> bool:
+    return any(
+        spread.elements(a.aval) >= costs.FUSED_FEWEST for e in program.equations for a in (*e.inputs, *e.outputs)
+    ) or any(_has_values(p, spread) for e in program.equations for _, p in subprograms(e.params))
 
 
-def _has_small_parts(module: Module, devices: int) -> bool:
+def _has_small_parts(module: Module, spread: Spread) -> bool:
     """Whether a part may be worth compiling as a small program: there is a loop or branch, or many equations with small results."""
     if any(True for e in module.device_program.equations for _ in subprograms(e.params)):
         return True
     small = [
-        e for e in module.program.equations if all(v.aval.size * devices <= costs.SMALL_LARGEST for v in e.outputs)
+        e for e in module.program.equations if all(spread.elements(v.aval) <= costs.SMALL_LARGEST for v in e.outputs)
     ]
-    return sum(calls_replaced(e, devices) for e in small) >= costs.SMALL_FEWEST or any(
+    return sum(calls_replaced(e, spread) for e in small) >= costs.SMALL_FEWEST or any(
         e.op.small is not None and e.op.small.calls >= costs.SMALL_FEWEST for e in small
     )
 
@@ -262,8 +262,9 @@ def scheduled(module: Module, context: Context, seconds: dict[str, float]) -> Mo
     """The module after those of the `FUSING` and `JOINING` passes that can change it; unchanged if fusion is off."""
     if config.shardwise_fused != "auto":
         return module
-    if _has_large_values(module, context.devices):
+    spread = context.env.spread
+    if _has_large_values(module, spread):
         module = run_passes(FUSING, module, context, seconds)
-    if _has_small_parts(module, context.devices):
+    if _has_small_parts(module, spread):
         module = run_passes(JOINING, module, context, seconds)
     return module

@@ -11,7 +11,6 @@ groups.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,14 +69,14 @@ def _kinds(program: Program, env: Env) -> list[Any]:
     Reductions come first: equations that are connected with one and can run in its loops have its kind, a `Space`. Other elementwise
     equations have one kind if their shapes and varying axes are equal.
     """
-    equations, devices = program.equations, math.prod(env.axis_sizes)
+    equations, spread = program.equations, env.spread
     kinds: list[Any] = [None] * len(equations)
     made, used = makers(program), users(program)
     for i, eqn in enumerate(equations):
         space = space_of(eqn) if kinds[i] is None and available() else None  # without the compiler nothing is gained
         if (
             space is None
-            or math.prod(space.shape) * devices < costs.FUSED_FEWEST
+            or spread.elements(eqn.inputs[0].aval) < costs.FUSED_FEWEST
             or (space.crossed and env.processes is not None)
         ):
             continue
@@ -96,13 +95,13 @@ def _kinds(program: Program, env: Env) -> list[Any]:
 
 def _kind(eqn: Equation, env: Env) -> Any:
     """The kind of an elementwise equation."""
-    emit, devices = eqn.op.emit, math.prod(env.axis_sizes)
+    emit = eqn.op.emit
     if emit is None:
         return (eqn.outputs[0].aval.shape, eqn.outputs[0].aval.vma) if _reads(eqn) or _read_apart(eqn, env) else None
     if emit.moves:
         return None
     out = eqn.outputs[0].aval
-    if out.size * devices < costs.FUSED_FEWEST or not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
+    if env.spread.elements(out) < costs.FUSED_FEWEST or not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
         return None
     if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs) or _rounds_twice(eqn):
         return None
@@ -116,7 +115,7 @@ def _reads(eqn: Equation) -> bool:
 
 def _read_apart(eqn: Equation, env: Env) -> bool:
     """Whether loops read the pieces of the result in place. Pieces of other processes cannot be read."""
-    if not eqn.outputs or eqn.outputs[0].aval.size * math.prod(env.axis_sizes) <= costs.FUSED_FEWEST:
+    if not eqn.outputs or env.spread.elements(eqn.outputs[0].aval) <= costs.FUSED_FEWEST:
         return False  # left to `small`
     here = eqn.op.collective is None or env.processes is None
     return here and joined_pieces(eqn) is not None and available()
@@ -143,8 +142,7 @@ def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[Space | No
     types = {(e.outputs[0].aval.shape, e.outputs[0].aval.vma) for e in members}
     if len(types) > 1:
         return kind, True
-    ((shape, _),) = types
-    return None, math.prod(shape) * math.prod(env.axis_sizes) >= costs.FUSED_FEWEST
+    return None, env.spread.elements(members[0].outputs[0].aval) >= costs.FUSED_FEWEST
 
 
 def _worth(program: Program, members: Sequence[int]) -> bool:

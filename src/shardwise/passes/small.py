@@ -9,10 +9,9 @@ inputs; an edge costs 1 unless both ends are writable. A path that leaves a regi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
-from shardwise.ir import Equation, Loop, Program, Var, map_programs, region_of, rounds_of
+from shardwise.ir import Equation, Loop, Program, Spread, Var, map_programs, region_of, rounds_of
 from shardwise.passes.parts import Part, calls_replaced, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -25,24 +24,24 @@ def find_small(program: Program, env: Env) -> Program:
     """`program` with each small region as one equation, in loops and branches too."""
     if not _compiles(env):
         return program
-    return _with_regions(program, math.prod(env.axis_sizes), costs.SMALL_FEWEST)
+    return _with_regions(program, env.spread, costs.SMALL_FEWEST)
 
 
 def runs_small(eqn: Equation, env: Env) -> bool:
     """Whether a small program can hold the equation."""
-    return _compiles(env) and writable(eqn, math.prod(env.axis_sizes))
+    return _compiles(env) and writable(eqn, env.spread)
 
 
 def _compiles(env: Env) -> bool:
     return not env.extra and env.processes is None and available()
 
 
-def _with_regions(program: Program, devices: int, fewest: int, touched: Collection[Var] = ()) -> Program:
+def _with_regions(program: Program, spread: Spread, fewest: int, touched: Collection[Var] = ()) -> Program:
     """`touched`: values that only windows of are written, over another value."""
     equations = program.equations
-    fit = [writable(e, devices, any(v in touched for v in e.outputs)) for e in equations]
+    fit = [writable(e, spread, any(v in touched for v in e.outputs)) for e in equations]
     groups = _groups(program, fit)
-    worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i], devices) for i in g) >= fewest}
+    worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i], spread) for i in g) >= fewest}
     # Groups that are not worth compiling stay unchanged, except those with an op of many NumPy calls. The first calls of such a
     # group run in NumPy, so its ops must give the same bits in both.
     many = [f and _numpy_calls(e) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
@@ -51,7 +50,7 @@ def _with_regions(program: Program, devices: int, fewest: int, touched: Collecti
     ]
     patient = {g for g in groups if g not in worth and any(many[i] for i in g)}
     worth |= patient
-    inside = {i: _with_inner_regions(equations[i], devices, fewest) for g in groups if g not in worth for i in g}
+    inside = {i: _with_inner_regions(equations[i], spread, fewest) for g in groups if g not in worth for i in g}
     if not worth and all(new is equations[i] for i, new in inside.items()):
         return program
     last = {a: i for i, e in enumerate(equations) for a in e.inputs if isinstance(a, Var)}
@@ -73,15 +72,15 @@ def _with_regions(program: Program, devices: int, fewest: int, touched: Collecti
     return Program(program.inputs, tuple(out), program.outputs, program.num_consts, program.name)
 
 
-def _with_inner_regions(eqn: Equation, devices: int, fewest: int) -> Equation:
+def _with_inner_regions(eqn: Equation, spread: Spread, fewest: int) -> Equation:
     """The equation with regions in its inner programs."""
     held = region_of(eqn)
     if held is None:
         return eqn
     enough = costs.SMALL_FEWEST_IN_LOOPS if isinstance(held, Loop) else fewest
-    chains = carry_updates(held, devices) if isinstance(held, Loop) else ()
+    chains = carry_updates(held, spread) if isinstance(held, Loop) else ()
     touched = {v for chain in chains for v in chain}
-    return map_programs(eqn, lambda p: _with_regions(p, devices, enough, touched))
+    return map_programs(eqn, lambda p: _with_regions(p, spread, enough, touched))
 
 
 def _numpy_calls(eqn: Equation) -> int:
@@ -100,15 +99,15 @@ def _same_bits(eqn: Equation) -> bool:
     return op.view or op.hands_on or (op.emit is not None and not op.transcendental)
 
 
-def _weight(eqn: Equation, devices: int) -> float:
-    """The number of NumPy calls that an equation on so many devices replaces"""
+def _weight(eqn: Equation, spread: Spread) -> float:
+    """The number of NumPy calls that an equation on such devices replaces."""
     held, rounds = region_of(eqn), rounds_of(eqn)
-    inner = 0 if held is None else sum(_weight(e, devices) for p in held.programs for e in p.equations)
+    inner = 0 if held is None else sum(_weight(e, spread) for p in held.programs for e in p.equations)
     if inner:
         return 1 + inner * (costs.SMALL_FEWEST if rounds is None else rounds)
     if eqn.op.view:
         return 0.5
-    return calls_replaced(eqn, devices)
+    return calls_replaced(eqn, spread)
 
 
 def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equation:

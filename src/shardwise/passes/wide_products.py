@@ -6,7 +6,6 @@ conversions join the groups before and after. Operands of a type that the proces
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -33,7 +32,7 @@ def _spelled_out(program: Program, env: Env) -> Program:
     if not any(_is_narrow(e) for e in program.equations):
         return program
     made, used = makers(program), users(program)
-    devices = math.prod(env.axis_sizes)
+    spread = env.spread
     fusable = lambda i: (op := program.equations[i].op).emit is not None or op.fold is not None  # noqa: E731
     equations: list[Equation] = []
     for eqn in program.equations:
@@ -43,7 +42,7 @@ def _spelled_out(program: Program, env: Env) -> Program:
         keeps = _multiplies_itself(eqn)
         left = [] if keeps else [a for a in eqn.inputs[:1] if isinstance(a, Var) and a in made]
         near = [*(made[a] for a in left), *(i for v in eqn.outputs for i in used.get(v, ()))]
-        large = max(a.aval.size for a in (*left, *eqn.outputs)) * devices >= costs.WIDE_PRODUCTS_FROM
+        large = max(spread.elements(a.aval) for a in (*left, *eqn.outputs)) >= costs.WIDE_PRODUCTS_FROM
         equations.extend(_wide(eqn, keeps) if large and any(map(fusable, near)) else [eqn])
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 

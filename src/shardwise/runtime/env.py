@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
+from functools import cached_property
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.ir import Spread
 from shardwise.sharding.ownership import Ownership
 
 
@@ -43,6 +45,11 @@ class Env:
         """How many coordinates of a grid axis this process owns."""
         d = self.axis_names.index(axis)
         return self.axis_sizes[d] if self.processes is None else len(self.processes.coordinates[d])
+
+    @cached_property
+    def spread(self) -> Spread:
+        """How many parts there are of values."""
+        return Spread(dict(zip(self.axis_names, self.axis_sizes, strict=True)))
 
     def deeper(self) -> Env:
         """The Env inside one more vmap axis."""

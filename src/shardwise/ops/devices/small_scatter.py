@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.ir import Equation
+from shardwise.ir import Equation, Spread
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops import dtype_name
@@ -12,9 +12,9 @@ from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small import Body, Value, Wanted, moved_fits, over_devices, reduction_fits, relocated
 
 
-def fits(eqn: Equation, devices: int) -> bool:
+def fits(eqn: Equation, spread: Spread) -> bool:
     """Whether both can be written."""
-    return reduction_fits(eqn, eqn.params.get("kind", "sum")) and moved_fits(eqn, devices)
+    return reduction_fits(eqn, eqn.params.get("kind", "sum")) and moved_fits(eqn, spread)
 
 
 def scattered(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:

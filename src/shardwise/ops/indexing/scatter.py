@@ -261,7 +261,12 @@ def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
     return _small_scatter(body, eqn, values, wanted, eqn.params["mode"] is GatherScatterMode.CLIP)
 
 
-_SMALL = SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit"), calls=16)
+_SMALL = SmallForm(
+    _write_small,
+    later("shardwise.runtime.small", "windows_fit"),
+    sums=later("shardwise.runtime.small", "axes_scattered"),
+    calls=16,
+)
 
 
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:

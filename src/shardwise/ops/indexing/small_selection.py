@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Equation
+from shardwise.ir import Equation, Spread
 from shardwise.ops.indexing.row_selection import MOST, ranks_of
 from shardwise.runtime import costs
 from shardwise.runtime.machine import STORED
@@ -13,11 +13,11 @@ from shardwise.runtime.machine import STORED
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 
-def top_k_fits(eqn: Equation, devices: int) -> bool:
+def top_k_fits(eqn: Equation, spread: Spread) -> bool:
     """Whether ranks have 32 bits, lists are short, and rows few."""
     x = eqn.inputs[0].aval
     narrow = x.dtype.name in STORED and x.dtype.kind != "b" and x.dtype.itemsize <= 4
-    return narrow and eqn.params["k"] <= MOST and x.size * devices <= costs.SMALL_LARGEST
+    return narrow and eqn.params["k"] <= MOST and spread.elements(x) <= costs.SMALL_LARGEST
 
 
 def write_top_k(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from shardwise.ir import Equation
+from shardwise.ir import Equation, Spread
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name, lanes_of
@@ -90,11 +90,13 @@ def solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) ->
     return [code.settled(x)]
 
 
-def factors_fit(eqn: Equation, devices: int) -> bool:
+def factors_fit(eqn: Equation, spread: Spread) -> bool:
     """Whether matrices are real and small."""
     x = eqn.inputs[0].aval
     if any(dtype_name(a.aval) not in ("float32", "float64") for a in eqn.inputs):
         return False
     columns = x.shape[-1] + sum(a.aval.shape[-1] for a in eqn.inputs[1:])
     size = max(prod(a.aval.shape[:-2]) for a in eqn.inputs)
-    return size * x.shape[-2] * x.shape[-1] * columns * devices <= costs.SMALL_FACTORS
+    return (
+        size * x.shape[-2] * x.shape[-1] * columns * spread.parts(*[a.aval for a in eqn.inputs]) <= costs.SMALL_FACTORS
+    )

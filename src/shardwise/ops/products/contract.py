@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
 from shardwise.base.errors import ShardingTypeError
-from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, Spread, bind, define_op
 from shardwise.ir.explicit import complete_types, elementwise_error, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
@@ -384,9 +384,9 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 _product_fits = later("shardwise.runtime.small", "product_fits")
 
 
-def _fits_small(eqn: Equation, devices: int) -> bool:
+def _fits_small(eqn: Equation, spread: Spread) -> bool:
     by_parts = isinstance(eqn.params["precision"], (DotAlgorithm, DotAlgorithmPreset))
-    return not by_parts and _product_fits(eqn, devices)
+    return not by_parts and _product_fits(eqn, spread)
 
 
 dot_general_p = define_op(
@@ -409,7 +409,11 @@ dot_general_p = define_op(
     shown=Shown(hidden=frozenset({"rhs_first", "out_sharding"}), change=_shown),
     makes_nan=True,
     product=True,
-    small=SmallForm(later("shardwise.runtime.small", "matrix_product"), _fits_small),
+    small=SmallForm(
+        later("shardwise.runtime.small", "matrix_product"),
+        _fits_small,
+        sums=later("shardwise.runtime.small", "axes_contracted"),
+    ),
 )
 
 

@@ -32,12 +32,8 @@ HASH_CALLS = 10  # calls of NumPy that hashing takes
 
 
 def small_form(writer: str, calls: int = 1) -> SmallForm:
-    """The form of an op on keys in small programs, which hold it where no device makes a part of its own."""
-    return SmallForm(
-        later("shardwise.ops.random.small_random", writer),
-        lambda eqn, devices: not any(eqn.params.get("shard_axes", ())),
-        calls=calls,
-    )
+    """The form of an op on keys in small programs."""
+    return SmallForm(later("shardwise.ops.random.small_random", writer), calls=calls)
 
 
 def bits_by_counters(keys: Array, out: ShapedArray, params: Params) -> Array:
@@ -103,9 +99,14 @@ def _counters_type(
 def _counters_kernel(
     env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None, shard_axes: ShardAxes = ()
 ) -> Block:
-    out, cut = _counted(math.prod(shape)).reshape((1,) * env.lead + shape), all_slice.kernel
+    return own_part(env, _counted(math.prod(shape)).reshape((1,) * env.lead + shape), shard_axes)
+
+
+def own_part(env: Env, out: Block, shard_axes: ShardAxes) -> Block:
+    """The blocks of a whole that devices along axes hold, which split its last dims."""
+    cut = all_slice.kernel
     assert cut is not None
-    for d, axes in enumerate(shard_axes):
+    for d, axes in enumerate(shard_axes, out.ndim - env.lead - len(shard_axes)):
         if axes:
             out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
     return out

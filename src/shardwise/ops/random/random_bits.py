@@ -34,10 +34,9 @@ from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.key_uses import DRAWS, LEAVES, MAKES, SPLITS
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
-from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.random import threefry, threefry_halves
-from shardwise.ops.random.counted_bits import BITS, HASH_CALLS, bits_by_counters, small_form
+from shardwise.ops.random.counted_bits import BITS, HASH_CALLS, bits_by_counters, own_part, small_form
 from shardwise.ops.random.counter_ciphers import (
     ciphered_bits,
     ciphered_fold_in,
@@ -262,12 +261,7 @@ def _make_bits(
     Where they share a key, their blocks are views of the whole, which is made in one go and in its own memory order.
     """
     if all(keys.shape[env.dim(a)] == 1 for axes in shard_axes for a in axes):
-        out, cut = whole(keys, shape), all_slice.kernel
-        assert cut is not None
-        for d, axes in enumerate(shard_axes, keys.ndim - env.lead):
-            if axes:
-                out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
-        return out
+        return own_part(env, whole(keys, shape), shard_axes)
     starts: list[Any] = []
     for n, axes in zip(block_shape, shard_axes, strict=True):
         place = env.index(axes).astype(np.int64) * n
@@ -390,7 +384,7 @@ def _block_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Para
     """All keys together may draw so many bits that they are made where they are used."""
     keys, given = _keys_in_front(values, dims, params)
     (out,) = infer_types(random_block_p, (keys.aval,), given)
-    if not _fusable(keys.aval, out, given["bit_width"]):
+    if not _fusable(keys.aval, keys.aval.size * math.prod(given["shape"]), given["bit_width"]):
         return [bind(random_block_p, keys, **given)], [0]
     return [bits_by_counters(keys, out, given)], [0]
 
@@ -399,13 +393,14 @@ def _bits_inline(eqn: Equation) -> Program:
     params = dict(eqn.params)
     (keys,) = eqn.inputs
     out = eqn.outputs[0].aval if eqn.outputs else infer_types(random_bits_p, (keys.aval,), params)[0]
-    return _bits_program(keys.aval, out, ExactParams(params), _fusable(keys.aval, out, params["bit_width"]))
+    return _bits_program(keys.aval, out, ExactParams(params), _fusable(keys.aval, out.size, params["bit_width"]))
 
 
-def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
+def _fusable(keys: ShapedArray, size: int, bit_width: int) -> bool:
+    """Whether `size` elements on all devices are made where they are used."""
     fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
-    counters = math.prod(out.shape[keys.ndim :])
-    return fuses and bit_width <= 32 and out.size >= costs.FUSED_FEWEST and counters <= 1 << 32 and available()
+    counters = size // max(keys.size, 1)
+    return fuses and bit_width <= 32 and size >= costs.FUSED_FEWEST and counters <= 1 << 32 and available()
 
 
 @recent(1024)

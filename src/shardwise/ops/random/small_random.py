@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Equation
-from shardwise.ops.random.counted_bits import hashed
+from shardwise.ir.op import Params
+from shardwise.ops.random.counted_bits import hashed, own_part
 from shardwise.runtime import costs
 from shardwise.runtime.machine import Lane, Lanes
-from shardwise.runtime.small import Body, Code, Shape, Value, dense, pointwise
+from shardwise.runtime.small import Body, Code, Value, dense, pointwise
 
 Write = Callable[[Lanes, list[Lane]], Lane]
 
@@ -47,10 +48,12 @@ def _bits(width: int) -> Write:
     return write
 
 
-def _appended(code: Code, keys: Value, shape: Shape, write: Write, dtype: str) -> Value:
-    """A value for each key and each of the counters, the row-major numbers of the elements of `shape`."""
-    rank = len(keys.shape)
-    counters = np.arange(math.prod(shape), dtype=np.uint32).reshape((1,) * rank + shape)
+def _appended(code: Code, keys: Value, params: Params, write: Write, dtype: str) -> Value:
+    """A value for each key and each of the counters: the row-major numbers of the elements, of which devices may have parts."""
+    rank, whole = len(keys.shape), tuple(params["shape"])
+    counters = np.arange(math.prod(whole), dtype=np.uint32).reshape((1,) * rank + whole)
+    counters = own_part(code.env, counters, params.get("shard_axes", ()))
+    shape = counters.shape[rank:]
     wide = replace(
         keys, shape=keys.shape + (1,) * len(shape), steps=keys.steps + (0,) * len(shape) if keys.place else ()
     )
@@ -61,13 +64,13 @@ def _appended(code: Code, keys: Value, shape: Shape, write: Write, dtype: str) -
 
 def split(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """New keys from each key."""
-    return [_appended(body.code, values[0], tuple(eqn.params["shape"]), _new_key, "uint64")]
+    return [_appended(body.code, values[0], eqn.params, _new_key, "uint64")]
 
 
 def block(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """Random bits from each key."""
     width = eqn.params["bit_width"]
-    return [_appended(body.code, values[0], tuple(eqn.params["shape"]), _bits(width), f"uint{width}")]
+    return [_appended(body.code, values[0], eqn.params, _bits(width), f"uint{width}")]
 
 
 def fold_in(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:

@@ -84,9 +84,7 @@ iota_p = define_op(
     rule=_iota_rule,
     localize=_iota_localize,
     place=_iota_place,
-    small=SmallForm(
-        later("shardwise.runtime.small", "constant"), lambda eqn, devices: not eqn.params.get("shard_axes")
-    ),
+    small=SmallForm(later("shardwise.runtime.small", "constant")),
     shown=Shown(empty=("sharding",)),
 )
 

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.nest import regroup as regroup
     from shardwise.runtime.loops.nest import write_nest as write_nest
     from shardwise.runtime.loops.stacks import StackLoop as StackLoop
-    from shardwise.runtime.loops.ufuncs import ufunc_of_loop as ufunc_of_loop
     from shardwise.runtime.loops.tables import Table as Table
     from shardwise.runtime.loops.tables import TableForm as TableForm
+    from shardwise.runtime.loops.ufuncs import ufunc_of_loop as ufunc_of_loop
     from shardwise.runtime.loops.write import STREAMED as STREAMED
     from shardwise.runtime.loops.write import Steps as Steps
     from shardwise.runtime.loops.write import Writer as Writer

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.moves import view as view
     from shardwise.runtime.small.pieces import Pieces as Pieces
     from shardwise.runtime.small.pieces import in_pieces as in_pieces
+    from shardwise.runtime.small.product import axes_contracted as axes_contracted
     from shardwise.runtime.small.product import matrix_product as matrix_product
     from shardwise.runtime.small.product import product_fits as product_fits
     from shardwise.runtime.small.triangular import Substitution as Substitution
     from shardwise.runtime.small.triangular import systems_fit as systems_fit
     from shardwise.runtime.small.triangular import triangular_solve as triangular_solve
     from shardwise.runtime.small.triangular import turned as turned
+    from shardwise.runtime.small.windows import axes_scattered as axes_scattered
     from shardwise.runtime.small.windows import gather as gather
     from shardwise.runtime.small.windows import scatter as scatter
     from shardwise.runtime.small.windows import windows_fit as windows_fit
@@ -64,7 +66,7 @@ __getattr__ = open_door(
     loops="dense pointwise running running_fits store",
     moves="Wanted concatenated constant dynamic_slice dynamic_update padded recast recast_fits starts_fit updated_window view",
     pieces="Pieces in_pieces",
-    product="matrix_product product_fits",
+    product="axes_contracted matrix_product product_fits",
     triangular="Substitution systems_fit triangular_solve turned",
-    windows="gather scatter windows_fit",
+    windows="axes_scattered gather scatter windows_fit",
 )

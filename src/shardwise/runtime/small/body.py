@@ -140,8 +140,12 @@ class Body:
         if form is None:
             dims = tuple(a + code.lead for a in eqn.params["axes"])
             return over_devices(code, monoid, operands[0], axes, dims, dtype, wanted)
-        (part,) = form.write(self, eqn, operands, [None])
-        return over_devices(code, monoid, part, axes, (), dtype, wanted)
+        done = () if form.sums is None else form.sums(code, eqn, operands)
+        left = [a for a in axes if a not in done]
+        (part,) = form.write(self, eqn, operands, [None if left else wanted])
+        if not left:
+            return part
+        return over_devices(code, monoid, part, left, (), dtype, wanted)
 
     def _make_room(self, eqn: Equation, form: SmallForm | None) -> None:
         """Let operand 1 be computed where the equation puts it, if only that is still to come."""

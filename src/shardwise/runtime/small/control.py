@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Branches, Equation, Loop, Program, Var, region_of
+from shardwise.ir import Branches, Equation, Loop, Program, Spread, Var, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
@@ -205,8 +205,7 @@ class _Carries:
         first = loop.num_consts
         before, after = loop.body.inputs[first : first + len(values)], loop.body.outputs[: len(values)]
         self.fixed = [v if b is a else None for b, a, v in zip(before, after, values, strict=True)]
-        leads = math.prod(max((s[: code.lead] for s in shapes), key=math.prod, default=()))
-        chains = carry_updates(loop, leads)
+        chains = carry_updates(loop, code.env.spread)
         self.carries = [
             None if f is not None else _carry(code, v, s, c, w)
             for f, v, s, c, w in zip(self.fixed, values, shapes, chains, wanted, strict=False)
@@ -308,7 +307,7 @@ def _branches(
     memory = [m for m in made if m is not None]
     for m in memory:
         code.hold(m)
-    places = _places_in_branches(held, operands, made, math.prod(max(leads, key=math.prod, default=())))
+    places = _places_in_branches(held, operands, made, code.env.spread)
 
     def way(branch: Program, own: dict[Var, Value]) -> Callable[[], list[str]]:
         def run() -> list[str]:
@@ -332,7 +331,7 @@ def _branches(
 
 
 def _places_in_branches(
-    held: Branches, operands: Sequence[Value], made: Sequence[Value | None], devices: int
+    held: Branches, operands: Sequence[Value], made: Sequence[Value | None], spread: Spread
 ) -> list[dict[Var, Value]]:
     """For each branch, where values lie that update an operand which lies where the result is wanted."""
     places = [dict[Var, Value]() for _ in held.programs]
@@ -340,7 +339,7 @@ def _places_in_branches(
     for k, into in enumerate(made):
         if into is None or (into.place, into.steps) not in at:
             continue
-        found = branch_updates(held, k, devices)
+        found = branch_updates(held, k, spread)
         if found is not None and (operands[found[0]].place, operands[found[0]].steps) == (into.place, into.steps):
             for own, chain in zip(places, found[1], strict=True):
                 own.update(dict.fromkeys(chain[1:], into))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.base.dtypes import physical
-from shardwise.ir import Equation, Var
+from shardwise.ir import Equation, Spread, Var
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import Reduction, dtype_name
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
 
 
-def all_reduce_fits(eqn: Equation, devices: int) -> bool:
+def all_reduce_fits(eqn: Equation, spread: Spread) -> bool:
     """Whether the reduction has vector code for the dtype. On one device each group has one member, whose value is the result."""
-    return devices == 1 or reduction_fits(eqn, eqn.params["kind"])
+    return math.prod(spread.sizes.values()) == 1 or reduction_fits(eqn, eqn.params["kind"])
 
 
 def reduction_fits(eqn: Equation, kind: str) -> bool:
@@ -89,7 +89,7 @@ def moved(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[V
     return [relocated(body.code, eqn.outputs[0], values, kernel_of(body.code, eqn), wanted[0])]
 
 
-def moved_fits(eqn: Equation, devices: int) -> bool:
+def moved_fits(eqn: Equation, spread: Spread) -> bool:
     """Whether the result has few enough boxes of elements that move alike."""
     params = eqn.params
     if params.get("groups") is not None:

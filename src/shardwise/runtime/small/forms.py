@@ -7,9 +7,10 @@ the one that the op declares, or the one that follows from what else it says of 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Var, is_update, region_of
+from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Spread, Var, is_update, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import dtype_name
@@ -37,8 +38,8 @@ def form_of(op: Op) -> SmallForm | None:
     return None
 
 
-def writable(eqn: Equation, devices: int, in_place: bool = False, largest: int = costs.SMALL_LARGEST) -> bool:
-    """Whether an equation can be part of a small program on so many devices; `in_place`: its result is no new value; `largest`: elements
+def writable(eqn: Equation, spread: Spread, in_place: bool = False, largest: int = costs.SMALL_LARGEST) -> bool:
+    """Whether an equation can be part of a small program on such devices; `in_place`: its result is no new value; `largest`: elements
     of a value on all devices.
     """
     op = eqn.op
@@ -49,30 +50,30 @@ def writable(eqn: Equation, devices: int, in_place: bool = False, largest: int =
         return False
     if op.small is not None and op.boxes is None and any(a.aval.dtype.kind == "c" for a in (*eqn.inputs, *eqn.outputs)):
         return False  # which computes with real numbers, other than ops that only move elements
-    if form is not None and form.fits is not None and not form.fits(eqn, devices):
+    if form is not None and form.fits is not None and not form.fits(eqn, spread):
         return False
-    return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, devices, largest)
+    return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)
 
 
-def _reads_little(eqn: Equation, devices: int) -> bool:
+def _reads_little(eqn: Equation, spread: Spread) -> bool:
     """Whether no operand is large, but for those of which the op takes a part."""
     parts = 1 if eqn.op.extracts or is_update(eqn) or eqn.op.view else 0
     return region_of(eqn) is not None or all(
-        a.aval.size * (devices if a.aval.vma else 1) <= costs.SMALL_LARGEST_READ for a in eqn.inputs[parts:]
+        spread.elements(a.aval) <= costs.SMALL_LARGEST_READ for a in eqn.inputs[parts:]
     )
 
 
-def _modest(eqn: Equation, form: SmallForm | None, devices: int, largest: int) -> bool:
+def _modest(eqn: Equation, form: SmallForm | None, spread: Spread, largest: int) -> bool:
     """Whether dtypes are known to the op's emitter, and results are small."""
-    if any(v.aval.size * devices > largest for v in eqn.outputs) or not _reads_little(eqn, devices):
+    if any(spread.elements(v.aval) > largest for v in eqn.outputs) or not _reads_little(eqn, spread):
         return False
     if form is not None:
-        return all(v.aval.size * devices <= costs.SMALL_LARGEST for v in eqn.outputs) or not _turns(eqn)
+        return all(spread.elements(v.aval) <= costs.SMALL_LARGEST for v in eqn.outputs) or not _turns(eqn)
     fold, emit = eqn.op.fold, eqn.op.emit
     if fold is not None:
         x, axes = eqn.inputs[0].aval, eqn.params["axes"]
         crossed = axes_reduced(eqn)
-        if x.size * devices > largest or (fold.positions and (len(axes) != 1 or crossed)):
+        if spread.elements(x) > largest or (fold.positions and (len(axes) != 1 or crossed)):
             return False
         return fits(x, fold.kinds)
     assert emit is not None
@@ -96,48 +97,48 @@ def _turns(eqn: Equation) -> bool:
 # -- equations that hold programs ----------------------------------------------------------------------------------------------
 
 
-def _region_fits(eqn: Equation, devices: int) -> bool:
+def _region_fits(eqn: Equation, spread: Spread) -> bool:
     region = region_of(eqn)
     if isinstance(region, Branches):
-        return not eqn.inputs[0].aval.vma and _branches_fit(region, eqn, devices)
+        return not eqn.inputs[0].aval.vma and _branches_fit(region, eqn, spread)
     assert region is not None
     if region.length == 0 or (region.test is not None and region.test.out_types[0].vma):
         return False
-    return _carry_fits(region, devices)
+    return _carry_fits(region, spread)
 
 
-def _branches_fit(branches: Branches, eqn: Equation, devices: int) -> bool:
+def _branches_fit(branches: Branches, eqn: Equation, spread: Spread) -> bool:
     """Whether the values of branches are small, but for those that update a large operand."""
-    large = [k for k, v in enumerate(eqn.outputs) if v.aval.size * devices > costs.SMALL_LARGEST]
-    found = [branch_updates(branches, k, devices) for k in large]
+    large = [k for k, v in enumerate(eqn.outputs) if spread.elements(v.aval) > costs.SMALL_LARGEST]
+    found = [branch_updates(branches, k, spread) for k in large]
     touched = {v for f in found if f is not None for chain in f[1] for v in chain}
-    return all(_body_fits(p, devices, touched) for p in branches.programs)
+    return all(_body_fits(p, spread, touched) for p in branches.programs)
 
 
-def _carry_fits(loop: Loop, devices: int) -> bool:
+def _carry_fits(loop: Loop, spread: Spread) -> bool:
     """Whether the carries are small."""
     body, first = loop.body, loop.num_consts
-    touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
-    largest = costs.SMALL_LARGEST_IN_LIGHT_LOOPS if _is_light(loop, devices) else costs.SMALL_LARGEST_IN_LOOPS
+    touched = {v for chain in carry_updates(loop, spread) for v in chain}  # in windows only
+    largest = costs.SMALL_LARGEST_IN_LIGHT_LOOPS if _is_light(loop, spread) else costs.SMALL_LARGEST_IN_LOOPS
     for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
-        if v.aval.size * devices > largest and v not in touched:
+        if spread.elements(v.aval) > largest and v not in touched:
             return False
-    return all(_body_fits(p, devices, touched, largest) for p in loop.programs)
+    return all(_body_fits(p, spread, touched, largest) for p in loop.programs)
 
 
-def _is_light(loop: Loop, devices: int) -> bool:
+def _is_light(loop: Loop, spread: Spread) -> bool:
     """Whether a round has few additions, and no loop inside."""
     inside = any(isinstance(region_of(e), Loop) for p in loop.programs for e in p.equations)
-    return not inside and sum(map(small_cost, loop.programs)) * devices <= costs.SMALL_LIGHT
+    return not inside and sum(small_cost(p, spread) for p in loop.programs) <= costs.SMALL_LIGHT
 
 
 def _body_fits(
-    program: Program, devices: int, touched: Collection[Var] = (), largest: int = costs.SMALL_LARGEST
+    program: Program, spread: Spread, touched: Collection[Var] = (), largest: int = costs.SMALL_LARGEST
 ) -> bool:
-    return all(writable(e, devices, any(v in touched for v in e.outputs), largest) for e in program.equations)
+    return all(writable(e, spread, any(v in touched for v in e.outputs), largest) for e in program.equations)
 
 
-def mapped_fits(eqn: Equation, devices: int) -> bool:
+def mapped_fits(eqn: Equation, spread: Spread) -> bool:
     """`SmallForm.fits` of an op under `vmap`: the op's own, on one entry of the mapped operands."""
     params = eqn.params
     inner: Op = params["op"]
@@ -149,7 +150,9 @@ def mapped_fits(eqn: Equation, devices: int) -> bool:
     )
     outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
     one = Equation(inner, inputs, outputs, dict(params["inner"]), eqn.source)
-    return writable(one, devices * params["size"], is_update(eqn))  # the whole's size is asked of `eqn`
+    return writable(
+        one, replace(spread, entries=spread.entries * params["size"]), is_update(eqn)
+    )  # the whole's size is asked of `eqn`
 
 
 def _hand_on(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:

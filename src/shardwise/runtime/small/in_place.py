@@ -8,27 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.ir import Branches, Equation, Literal, Loop, Program, Var, is_update, region_of
+from shardwise.ir import ALONE, Branches, Equation, Literal, Loop, Program, Spread, Var, is_update, region_of
 from shardwise.runtime import costs
 
 
-def updates(body: Program, before: Sequence[Var], after: Sequence[object], devices: int = 1) -> list[tuple[Var, ...]]:
+def updates(
+    body: Program, before: Sequence[Var], after: Sequence[object], spread: Spread = ALONE
+) -> list[tuple[Var, ...]]:
     """For each carry its values in the body, from the one that comes in to the one that goes out; () where memory takes turns.
 
-    On so many devices, what a slice reads must be small.
+    On such devices, what a slice reads must be small.
     """
-    values = _Values(body, devices)
+    values = _Values(body, spread)
     chains = [() if a is b else values.chain(a) for b, a in zip(before, after, strict=True)]
     return [c if c and c[0] is b else () for b, c in zip(before, chains, strict=True)]
 
 
-def carry_updates(loop: Loop, devices: int = 1) -> list[tuple[Var, ...]]:
+def carry_updates(loop: Loop, spread: Spread = ALONE) -> list[tuple[Var, ...]]:
     """`updates` of a loop's carries."""
     first, count = loop.num_consts, loop.num_carry
-    return updates(loop.body, loop.body.inputs[first : first + count], loop.body.outputs[:count], devices)
+    return updates(loop.body, loop.body.inputs[first : first + count], loop.body.outputs[:count], spread)
 
 
-def branch_updates(branches: Branches, k: int, devices: int = 1) -> tuple[int, list[tuple[Var, ...]]] | None:
+def branch_updates(branches: Branches, k: int, spread: Spread = ALONE) -> tuple[int, list[tuple[Var, ...]]] | None:
     """The input in whose memory each branch can leave its result `k`, and the values of each branch that then lie there.
 
     None if there is none: each branch updates the same input, or passes it on.
@@ -39,7 +41,7 @@ def branch_updates(branches: Branches, k: int, devices: int = 1) -> tuple[int, l
         if not isinstance(result, Var):
             return None
         passed = result in program.inputs and program.outputs.count(result) == 1
-        chains.append((result,) if passed else _Values(program, devices).chain(result))
+        chains.append((result,) if passed else _Values(program, spread).chain(result))
         if not chains[-1]:
             return None
     first, *others = [p.inputs.index(c[0]) for p, c in zip(branches.programs, chains, strict=True)]
@@ -49,9 +51,9 @@ def branch_updates(branches: Branches, k: int, devices: int = 1) -> tuple[int, l
 class _Values:
     """Where the values of a program are made and used."""
 
-    def __init__(self, program: Program, devices: int) -> None:
+    def __init__(self, program: Program, spread: Spread) -> None:
         self.program = program
-        self.devices = devices
+        self.spread = spread
         self.inputs = set(program.inputs)
         self.outputs = {a for a in program.outputs if isinstance(a, Var)}
         self.made = {v: i for i, e in enumerate(program.equations) for v in e.outputs}
@@ -71,30 +73,30 @@ class _Values:
             if at is None:
                 return ()
             eqn = self.program.equations[at]
-            old = _overwritten(eqn, chain[-1], self.devices)
+            old = _overwritten(eqn, chain[-1], self.spread)
             if not isinstance(old, Var) or old in self.outputs or list(eqn.inputs).count(old) != 1:
                 return ()
             readers = [i for i in self.used[old] if i != at]
-            if any(i > at or not _copies(self.program.equations[i], old, self.devices) for i in readers):
+            if any(i > at or not _copies(self.program.equations[i], old, self.spread) for i in readers):
                 return ()
             chain.append(old)
         return tuple(chain[::-1])
 
 
-def _overwritten(eqn: Equation, new: Var, devices: int) -> object:
+def _overwritten(eqn: Equation, new: Var, spread: Spread) -> object:
     """The operand in whose memory the equation can leave its result `new`: of an update, or of loops and branches of updates."""
     if is_update(eqn):
         return eqn.inputs[0]
     region, k = region_of(eqn), eqn.outputs.index(new)
     if isinstance(region, Branches):
-        found = branch_updates(region, k, devices)
+        found = branch_updates(region, k, spread)
         return None if found is None else eqn.inputs[1 + found[0]]
     if region is None or k >= region.num_carry:
         return None
-    return eqn.inputs[region.carry][k] if carry_updates(region, devices)[k] else None
+    return eqn.inputs[region.carry][k] if carry_updates(region, spread)[k] else None
 
 
-def _copies(eqn: Equation, x: Var, devices: int) -> bool:
+def _copies(eqn: Equation, x: Var, spread: Spread) -> bool:
     """Whether the equation only takes elements out of `x`, to memory or registers of their own."""
     op, region = eqn.op, region_of(eqn)
     if isinstance(region, Branches):  # their results have memory of their own
@@ -106,5 +108,9 @@ def _copies(eqn: Equation, x: Var, devices: int) -> bool:
     if op.extracts == "copies":
         return True
     size = eqn.outputs[0].aval.size
-    part = len(eqn.outputs) == 1 and 2 * size <= x.aval.size and size * devices <= costs.SMALL_LARGEST
+    part = (
+        len(eqn.outputs) == 1
+        and 2 * size <= x.aval.size
+        and spread.elements(eqn.outputs[0].aval) <= costs.SMALL_LARGEST
+    )
     return part and (op.extracts == "window" or (op.view and op.collective is None))

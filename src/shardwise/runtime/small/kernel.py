@@ -21,7 +21,7 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.base.generated import define
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Loop, Program, ShapedArray, Var, define_op, region_of, subprograms
+from shardwise.ir import ALONE, Loop, Program, ShapedArray, Spread, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs
 from shardwise.runtime.blocks import Ndarray
@@ -181,16 +181,15 @@ def _writable(block: Ndarray) -> bool:
 _Updates = dict[int, tuple[int, tuple[Var, ...]]]
 
 
-def _updated(program: Program, leads: Sequence[Shape], outs: Sequence[Shape]) -> _Updates:
+def _updated(program: Program, leads: Sequence[Shape], outs: Sequence[Shape], env: Env) -> _Updates:
     """By large result that updates windows of an operand: the operand's position, and all values from it to the result."""
     found: _Updates = {}
-    devices = max([math.prod(np.broadcast_shapes(*leads)), 1])
     for j, (shape, result) in enumerate(zip(outs, program.outputs, strict=True)):
         if not isinstance(result, Var) or _nbytes(shape, result) < _LARGE:
             continue
         for i, (var, ext) in enumerate(zip(program.inputs, leads, strict=True)):
             if ext + var.aval.shape == shape:
-                (chain,) = updates(program, [var], [result], devices)
+                (chain,) = updates(program, [var], [result], env.spread)
                 if chain:
                     found[j] = i, chain
     return found
@@ -249,7 +248,7 @@ def compiled_in_parts(program: Program, leads: Sequence[Shape], env: Env) -> Fun
     if parts is None:
         return None
     outs = _result_shapes(program, leads, env)
-    if _updated(program, leads, outs):
+    if _updated(program, leads, outs, env):
         return None
     part = compiled(program, parts.leads(leads), env, in_parts=True)
     makes = [(_maker(shape, v), shape, physical(v.aval.dtype)) for shape, v in zip(outs, program.outputs, strict=True)]
@@ -277,12 +276,12 @@ def compiled(
     results, as `r{j}`, and `tools`, and lets other threads run.
     """
     outs = _result_shapes(program, leads, env)
-    found = _updated(program, leads, outs)
+    found = _updated(program, leads, outs, env)
     inputs = [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)]
-    cost, endless = small_cost(program), _endless(program)
+    cost, endless = small_cost(program, env.spread), _endless(program)
     long = in_parts or cost >= costs.SMALL_UNLOCKED or endless
     text, scratch = module(program, inputs, outs, env, found, strides, long)
-    slower = math.inf if endless else costs.DRAFT_SMALL * cost * math.prod(env.axis_sizes)
+    slower = math.inf if endless else costs.DRAFT_SMALL * cost
     function = llvm.compile_function("kernel", text, slower).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
@@ -442,22 +441,24 @@ def _small_type(*types: ShapedArray, program: Program, patient: bool) -> tuple[S
 
 
 def _small_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> SmallKernel:
-    updating = _operands_updated(params["program"], math.prod(env.axis_sizes))
+    updating = _operands_updated(params["program"], env.spread)
     return (UpdatingKernel if updating else SmallKernel)(env, params["program"], params["patient"])
 
 
-def _operands_updated(program: Program, devices: int) -> tuple[int, ...]:
-    """The positions of operands that are so large, on so many devices, that results which update windows of them lie there."""
-    large = [v for v in program.outputs if isinstance(v, Var) and devices * _nbytes(v.aval.shape, v) >= _LARGE]
+def _operands_updated(program: Program, spread: Spread) -> tuple[int, ...]:
+    """The positions of operands that are so large, on such devices, that results which update windows of them lie there."""
+    large = [
+        v for v in program.outputs if isinstance(v, Var) and spread.parts(v.aval) * _nbytes(v.aval.shape, v) >= _LARGE
+    ]
     return tuple(
         i
         for i, x in enumerate(program.inputs)
-        if any(x.aval.shape == v.aval.shape and updates(program, [x], [v])[0] for v in large)
+        if any(x.aval.shape == v.aval.shape and updates(program, [x], [v], spread)[0] for v in large)
     )
 
 
 def _small_writes_over(params: Params) -> tuple[int, ...]:
-    return _operands_updated(params["program"], 1)
+    return _operands_updated(params["program"], ALONE)
 
 
 small = define_op(

@@ -40,13 +40,15 @@ def _leads_through(eqn: Equation, given: list[Shape], env: Env) -> list[Shape]:
         return [*carry, *out_leads(region.body, [*consts, *carry, *rows], env)[len(carry) :]]
     if eqn.op.hands_on:
         return given
-    if eqn.op.collective is not None:
+    if eqn.op.collective is not None or not eqn.inputs:
         assert eqn.op.kernel is not None
         like = [np.broadcast_to(np.int8(0), ext + a.aval.shape) for ext, a in zip(given, eqn.inputs, strict=True)]
         return [eqn.op.kernel(env, *like, **eqn.params).shape[: env.lead]]
     whole = list(np.broadcast_shapes((1,) * env.lead, *given))
     for axis in axes_reduced(eqn):
         whole[env.dim(axis)] = 1
+    for axis in _axes_parted(eqn):
+        whole[env.dim(axis)] = env.extent(axis)
     return [tuple(whole)] * len(eqn.outputs)
 
 
@@ -56,6 +58,11 @@ def axes_reduced(eqn: Equation) -> tuple[str, ...]:
     if collective is None:
         return tuple(eqn.params.get("sum_axes") or ()) if eqn.op.absorbs is not None or eqn.op.crosses else ()
     return eqn.params["axes"] if collective.absorbed is not None and collective.absorbed(eqn.params) is not None else ()
+
+
+def _axes_parted(eqn: Equation) -> tuple[str, ...]:
+    """The mesh axes along which each device makes its part of what operands say alone, such as random bits."""
+    return tuple(a for axes in eqn.params.get("shard_axes", ()) for a in axes)
 
 
 def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], rows: list[Shape], env: Env) -> list[Shape]:

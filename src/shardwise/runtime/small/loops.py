@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardwise.ir import Equation, Fold, Op
+from shardwise.ir import Equation, Fold, Op, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import dense_steps, dtype_name, finish_reduction, merge_rows
@@ -39,11 +39,11 @@ def pointwise(
     return value
 
 
-def running_fits(eqn: Equation, devices: int) -> bool:
+def running_fits(eqn: Equation, spread: Spread) -> bool:
     """Whether the dtype is known, no dim is split that the reduction runs along, and few elements lie apart from their neighbours."""
     x = eqn.inputs[0].aval
     along_rows = eqn.params["axis"] == x.ndim - 1 and x.ndim > 1
-    if along_rows and x.size * devices > costs.SMALL_RUNNING:
+    if along_rows and spread.elements(x) > costs.SMALL_RUNNING:
         return False
     return fits(x, "iuw") and not any(eqn.params.get("sum_axes", ()))
 

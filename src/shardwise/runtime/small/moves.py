@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal
+from shardwise.ir import Equation, Literal, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import Lane
@@ -67,7 +67,7 @@ def recast(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -
     return [replace(x, dtype=dtype)]
 
 
-def recast_fits(eqn: Equation, devices: int) -> bool:
+def recast_fits(eqn: Equation, spread: Spread) -> bool:
     """Whether the value's bits are those of its register: not for what lives in wider ones."""
     names = [dtype_name(a.aval) for a in (*eqn.inputs, *eqn.outputs)]
     return eqn.inputs[0].aval.shape == eqn.outputs[0].aval.shape and not {"float16", "bfloat16", "bool"} & set(names)
@@ -303,7 +303,7 @@ def updated_window(body: Body, eqn: Equation) -> Value | None:
     return _window(code, into, starts, into.shape[: code.lead] + update.aval.shape, eqn.params["wrap"])
 
 
-def starts_fit(eqn: Equation, devices: int) -> bool:
+def starts_fit(eqn: Equation, spread: Spread) -> bool:
     """Whether starts are the same on all devices, and no split dim is cut."""
     if any(eqn.params.get("operand_axes") or ()):
         return False

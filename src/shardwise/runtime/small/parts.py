@@ -7,7 +7,6 @@ Comes in: a program and the leading extents of its blocks. Goes out: along which
 from __future__ import annotations
 
 import ctypes
-import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,7 +45,7 @@ def parts_of(program: Program, leads: Sequence[Shape], env: Env) -> Parts | None
     dim = next((d for d, n in enumerate(whole) if n > 1), None)
     if dim is None:
         return None
-    most = min(int(small_cost(program) * math.prod(whole) / costs.SMALL_PART), costs.SMALL_PARTS)
+    most = min(int(small_cost(program, env.spread) / costs.SMALL_PART), costs.SMALL_PARTS)
     count = max((n for n in range(1, most + 1) if whole[dim] % n == 0), default=1)
     if count == 1 or not _apart(program, env.axis_names[dim]):
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Equation
+from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name, lanes_of
 from shardwise.runtime.machine import Lane
@@ -51,7 +51,7 @@ class _Dims(NamedTuple):
     con: list[int]
 
 
-def product_fits(eqn: Equation, devices: int) -> bool:
+def product_fits(eqn: Equation, spread: Spread) -> bool:
     """Whether operands are floats of the result's type, and the product is small."""
     params, dtype = eqn.params, dtype_name(eqn.outputs[0].aval)
     if dtype not in ("float32", "float64"):
@@ -60,7 +60,27 @@ def product_fits(eqn: Equation, devices: int) -> bool:
         return False
     dims: DotDims = params["dimension_numbers"]
     depth = math.prod(eqn.inputs[0].aval.shape[d] for d in dims[0][0])
-    return eqn.outputs[0].aval.size * depth * devices <= costs.SMALL_PRODUCT
+    return eqn.outputs[0].aval.size * depth * spread.parts(*[a.aval for a in eqn.inputs]) <= costs.SMALL_PRODUCT
+
+
+def axes_contracted(code: Code, eqn: Equation, values: Sequence[Value]) -> tuple[str, ...]:
+    """The mesh axes over which a product is summed that are contracted like other dims: both operands vary over them, and none has to be
+    laid out anew for that.
+    """
+    axes: tuple[str, ...] = eqn.params.get("sum_axes") or ()
+    axes = tuple(a for a in axes if all(v.shape[code.env.dim(a)] != 1 for v in values))
+    leads = sorted(map(code.env.dim, axes))
+    for v, contracted in zip(values, eqn.params["dimension_numbers"][0], strict=True):
+        if not v.place:
+            continue
+        own = [d + code.lead for d in contracted]
+        before, after = (
+            _one_step(tuple(v.shape[d] for d in dims), tuple(v.steps[d] for d in dims))
+            for dims in (own, [*leads, *own])
+        )
+        if before is not None and after is None:
+            return ()
+    return axes
 
 
 def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -68,9 +88,28 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
     code, into, stable = body.code, wanted[0], [body.is_stable(a) for a in eqn.inputs]
     dims: DotDims = eqn.params["dimension_numbers"]
     dtype = dtype_name(eqn.outputs[0].aval)
+    summed = sorted(code.env.dim(a) for a in axes_contracted(code, eqn, values))
+    out = _product(code, values, dims, stable, None if summed else into, dtype, summed)
+    for d in summed:
+        shape, steps = ((*s[:d], n, *s[d:]) for s, n in ((out.shape, 1), (out.steps, 0)))
+        out = replace(out, shape=shape, steps=steps if out.place else out.steps)
+    return [out]
+
+
+def _product(
+    code: Code,
+    values: Sequence[Value],
+    dims: DotDims,
+    stable: Sequence[bool],
+    into: Value | None,
+    dtype: str,
+    summed: Sequence[int],
+) -> Value:
+    """The product, without the leading dims `summed`."""
     turned = list[_Dims]()
     for v, contracted, batched in zip(values, *dims, strict=True):
-        con, batch = [d + code.lead for d in contracted], [*range(code.lead), *(d + code.lead for d in batched)]
+        con = [*summed, *(d + code.lead for d in contracted)]
+        batch = [*(d for d in range(code.lead) if d not in summed), *(d + code.lead for d in batched)]
         free = [d for d in range(len(v.shape)) if d not in con and d not in batch]
         turned.append(_Dims(batch, free, con))
     loops = np.broadcast_shapes(*[tuple(v.shape[d] for d in t.batch) for v, t in zip(values, turned, strict=True)])
@@ -83,7 +122,7 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
             np.arange(v.size).reshape(v.shape).transpose([*t.batch, *t.free, *t.con]).reshape(-1, k)
             for v, t in zip(values, turned, strict=True)
         ]
-        return [code.of_lane(_in_registers(code, values, rows, dtype), shape, dtype, m * n)]
+        return code.of_lane(_in_registers(code, values, rows, dtype), shape, dtype, m * n)
     target = code.memory(shape, dtype, into)
     steps = _result_steps(target, len(loops), len(kept[0]))
     made = target
@@ -106,13 +145,13 @@ def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
         _Dots(code, left, far, out, n, k, dtype).write(loops)
         if made is not target:
             store(code, made, target)
-        return [code.settled(target)]
+        return code.settled(target)
     # A matrix that is read once only is not worth a copy, unless one copy is for all rounds of a loop.
     right = _matrix(code, *sides[1], loops, n != 1 and (m != 1 or sides[1][2]))
     _Tiles(code, left, right, out, m, n, k, dtype).write(loops)
     if made is not target:
         store(code, made, target)
-    return [code.settled(target)]
+    return code.settled(target)
 
 
 def _as_rows(

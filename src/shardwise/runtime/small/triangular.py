@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardwise.ir import Equation
+from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import lanes_of
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
 
 
-def systems_fit(eqn: Equation, devices: int) -> bool:
+def systems_fit(eqn: Equation, spread: Spread) -> bool:
     """Whether the systems are small ones of floats."""
     a, b = (v.aval for v in eqn.inputs)
-    return fits(b, "w") and b.size * a.shape[-1] * devices <= costs.SMALL_SYSTEMS
+    return fits(b, "w") and b.size * a.shape[-1] * spread.parts(a, b) <= costs.SMALL_SYSTEMS
 
 
 def triangular_solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:

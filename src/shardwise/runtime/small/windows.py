@@ -1,6 +1,8 @@
 """`gather` and `scatter` in small programs: one window after the other, at positions that vectors of indices say.
 
-Windows that do not lie inside of the operand are moved until they do (CLIP), or are filled or left out, as the op's mode says.
+Where devices have indices of their own, theirs come one device after the other; a scatter that adds up over devices puts all their
+updates into one operand, in their order. Windows that do not lie inside of the operand are moved until they do (CLIP), or are filled or
+left out, as the op's mode says.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Var
+from shardwise.ir import Equation, Spread, Var
 from shardwise.ir.op import find_op
 from shardwise.runtime.fused import fits
+from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.loops import pointwise, store
 from shardwise.runtime.small.moves import Wanted, as_index, viewed
@@ -30,13 +33,15 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
     sizes: Shape = tuple(params["slice_sizes"])
     dims: Shape = numbers.start_index_map
     x, indices = code.in_memory(values[0]), values[1]
-    shape = x.shape[:lead] + eqn.outputs[0].aval.shape
+    shape = np.broadcast_shapes(x.shape[:lead], indices.shape[:lead]) + eqn.outputs[0].aval.shape
     into = code.memory(shape, x.dtype, into)
     rank = len(shape) - lead
-    batch = [d + lead for d in range(rank) if d not in numbers.offset_dims]
-    window = [*range(lead), *(d + lead for d in numbers.offset_dims)]
+    apart = [d for d in range(lead) if indices.shape[d] != 1]  # devices with indices of their own
+    alike = [d for d in range(lead) if d not in apart]
+    batch = [*apart, *(d + lead for d in range(rank) if d not in numbers.offset_dims)]
+    window = [*alike, *(d + lead for d in numbers.offset_dims)]
     gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    kept = [*range(lead), *(d + lead for d in range(len(sizes)) if d not in gone)]
+    kept = [*alike, *(d + lead for d in range(len(sizes)) if d not in gone)]
     pairs: list[tuple[int, int]] = list(
         zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
     )
@@ -46,8 +51,8 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
         target = _part(code, into, window, batch, index)
 
         def inside(clamped: list[str]) -> None:
-            place = x.place
-            for d, at in [*zip(dims, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
+            place = _moved_to(code, x, apart, index)
+            for d, at in [*zip(dims, clamped, strict=True), *((d, index[len(apart) + b]) for d, b in pairs)]:
                 place = code.moved(place, at, x.steps[lead + d])
             full = x.shape[:lead] + sizes
             source = replace(x, shape=tuple(full[d] for d in kept), steps=tuple(x.steps[d] for d in kept), place=place)
@@ -68,8 +73,13 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
             outside,
         )
 
-    _each_vector(code, indices, tuple(shape[d] for d in batch), one)
+    _each_vector(code, indices, apart, tuple(shape[d] for d in batch), one)
     return [code.settled(into)]
+
+
+def axes_scattered(code: Code, eqn: Equation, values: Sequence[Value]) -> tuple[str, ...]:
+    """The mesh axes over which a scatter adds up: all of them, in its own loops."""
+    return tuple(eqn.params.get("sum_axes") or ())
 
 
 def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, clips: bool) -> list[Value]:
@@ -77,22 +87,29 @@ def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, 
     code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
     numbers = params["dimension_numbers"]
     x, indices, updates = values[0], values[1], code.in_memory(values[2])
-    shape = np.broadcast_shapes(x.shape[:lead], updates.shape[:lead]) + x.shape[lead:]
+    summed = [code.env.dim(a) for a in axes_scattered(code, eqn, values)]
+    for d in summed:  # what is there before counts once
+        x = _first(code, x, d)
+    leads = np.broadcast_shapes(*[v.shape[:lead] for v in (x, indices, updates)])
+    shape = tuple(1 if d in summed else n for d, n in enumerate(leads)) + x.shape[lead:]
     into = code.memory(shape, x.dtype, into)
     if (x.place, x.steps) != (into.place, into.steps):
         store(code, x, into)
     rank = len(updates.shape) - lead
-    batch = [d + lead for d in range(rank) if d not in numbers.update_window_dims]
-    window = [*range(lead), *(d + lead for d in numbers.update_window_dims)]
+    apart = [*summed, *(d for d in range(lead) if indices.shape[d] != 1 and d not in summed)]
+    alike = [d for d in range(lead) if d not in apart]
+    own = [d + lead for d in range(rank) if d not in numbers.update_window_dims]
+    batch = [*apart, *own]
+    window = [*alike, *(d + lead for d in numbers.update_window_dims)]
     gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    kept = [*range(lead), *(d + lead for d in range(len(shape) - lead) if d not in gone)]
+    kept = [*alike, *(d + lead for d in range(len(shape) - lead) if d not in gone)]
     pairs: list[tuple[int, int]] = list(
         zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
     )
     full = list(shape)
     for d in range(len(shape) - lead):
         full[lead + d] = 1
-    for d, u in zip(kept[lead:], numbers.update_window_dims, strict=True):
+    for d, u in zip(kept[len(alike) :], numbers.update_window_dims, strict=True):
         full[d] = updates.shape[lead + u]
     combine = find_op(params["combine"]) if params["combine"] else None
     dims: Shape = numbers.scatter_dims_to_operand_dims
@@ -100,8 +117,8 @@ def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, 
     def one(index: list[str], starts: list[str]) -> None:
         def inside(clamped: list[str]) -> None:
             update = code.settled(_part(code, updates, window, batch, index))
-            place = into.place
-            for d, at in [*zip(dims, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
+            place = _moved_to(code, into, apart, index)
+            for d, at in [*zip(dims, clamped, strict=True), *((d, index[len(apart) + b]) for d, b in pairs)]:
                 place = code.moved(place, at, into.steps[lead + d])
             target = replace(
                 into, shape=tuple(full[d] for d in kept), steps=tuple(into.steps[d] for d in kept), place=place
@@ -115,16 +132,21 @@ def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, 
             code, starts, [shape[lead + d] for d in dims], limits, params["wrap_negative"], clips, inside, lambda: None
         )
 
-    _each_vector(code, indices, tuple(updates.shape[d] for d in batch), one)
+    repeats = (
+        MONOIDS[eqn.op.reduction_of(eqn.params)].repeated is not None
+    )  # what is the same on all devices counts once for each
+    rounds = [code.env.axis_sizes[d] if d in summed and repeats else leads[d] for d in apart]
+    _each_vector(code, indices, apart, (*rounds, *(updates.shape[d] for d in own)), one)
     return [code.settled(into)]
 
 
-def windows_fit(eqn: Equation, devices: int) -> bool:
-    """Whether windows lie at positions that are the same on all devices, and no dim that is indexed is split."""
+def windows_fit(eqn: Equation, spread: Spread) -> bool:
+    """Whether no dim that is indexed is split, and updates that are split are added up at once."""
     params = eqn.params
-    if any(params.get("operand_axes") or ()) or params.get("sum_axes") or params.get("update_axes"):
+    summed: tuple[str, ...] = params.get("sum_axes") or ()
+    if any(params.get("operand_axes") or ()) or set(summed) != set(params.get("update_axes") or ()):
         return False
-    if eqn.inputs[1].aval.vma or not isinstance(eqn.inputs[1], Var):
+    if not isinstance(eqn.inputs[1], Var):
         return False
     combined = params.get("combine")
     form = find_op(combined).emit if combined else None
@@ -139,14 +161,30 @@ def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:
 
 def _part(code: Code, x: Value, window: Sequence[int], batch: Sequence[int], index: Sequence[str]) -> Value:
     """The window of a result, or of updates, that belongs to a vector of indices."""
-    place = x.place
-    for d, at in zip(batch, index, strict=True):
-        place = code.moved(place, at, x.steps[d])
+    place = _moved_to(code, x, batch, index)
     return replace(x, shape=tuple(x.shape[d] for d in window), steps=tuple(x.steps[d] for d in window), place=place)
 
 
-def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[str], list[str]], None]) -> None:
-    """`one(position, its indices)` for each vector of indices."""
+def _moved_to(code: Code, x: Value, dims: Sequence[int], index: Sequence[str]) -> str:
+    """The address of the element at these positions of dims; a dim of one element has it everywhere."""
+    place = x.place
+    for d, at in zip(dims, index, strict=False):
+        place = code.moved(place, at, x.steps[d]) if x.shape[d] != 1 else place
+    return place
+
+
+def _first(code: Code, x: Value, d: int) -> Value:
+    """`x` as it is at the first position of a dim."""
+    if x.shape[d] == 1:
+        return x
+    x = code.in_memory(x)
+    return replace(x, shape=(*x.shape[:d], 1, *x.shape[d + 1 :]), steps=(*x.steps[:d], 0, *x.steps[d + 1 :]))
+
+
+def _each_vector(
+    code: Code, indices: Value, apart: Sequence[int], batch: Shape, one: Callable[[list[str], list[str]], None]
+) -> None:
+    """`one(position, its indices)` for each vector of indices: of each device of the leading dims `apart`, which `batch` begins with."""
     count = indices.shape[-1]
     if math.prod(batch) == 1:
 
@@ -160,7 +198,8 @@ def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[s
         one(["0"] * len(batch), [as_index(code, p) for p in parts])
         return
     source = code.in_memory(indices)
-    steps = source.steps[code.lead :]
+    dims = [*apart, *range(code.lead, len(source.shape) - 1)]
+    steps = [source.steps[d] if source.shape[d] != 1 else 0 for d in dims]
 
     def at(position: list[str], place: str) -> None:
         if len(position) < len(batch):
@@ -172,7 +211,8 @@ def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[s
             code.loop(0, batch[len(position)], body)
             return
         starts = [
-            replace(source, shape=(), steps=(), place=code.moved(place, "1", i * steps[-1])) for i in range(count)
+            replace(source, shape=(), steps=(), place=code.moved(place, "1", i * source.steps[-1]))
+            for i in range(count)
         ]
         one(position, [as_index(code, s) for s in starts])
 

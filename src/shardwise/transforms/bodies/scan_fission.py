@@ -48,13 +48,9 @@ def fissioned(eqn: Equation, devices: int) -> Program | None:
 
 
 def _plain(body: Program) -> bool:
-    """Whether the body's values are typed without meshes, and no equation has effects, is a collective, or varies over more devices than
-    its operands and params say.
-    """
+    """Whether the body's values are typed without meshes, and no equation has effects."""
     values = [*body.inputs, *[v for e in body.equations for v in e.outputs]]
-    return all(v.aval.mesh is None for v in values) and not any(
-        e.op.has_effects(e.params) or e.op.collective or not _says_where(e) for e in body.equations
-    )
+    return all(v.aval.mesh is None for v in values) and not any(e.op.has_effects(e.params) for e in body.equations)
 
 
 def _says_where(e: Equation) -> bool:
@@ -76,10 +72,14 @@ class _Cut:
         self.consts, self.carry, self.xs = body.inputs[:num_consts], body.inputs[num_consts:end], body.inputs[end:]
         self.ys = body.outputs[num_carry:]
         self.sums = self._sums()
+        # What devices tell each other, and its operands, which reduce at once what is then summed over devices.
+        told: set[Any] = {a for e in body.equations if e.op.collective is not None for a in e.inputs}
         steady: set[Any] = set(self.consts)
         early: set[Any] = {*self.consts, *self.xs}
         self.before: list[Equation] = []
         for e in body.equations:
+            if told.intersection(e.outputs):
+                continue
             same = all(a in steady for a in e.inputs if isinstance(a, Var))
             # User code is called once for all steps if they agree, or once per step; never with all steps at once.
             if self._once(e) if same else all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
@@ -164,8 +164,9 @@ class _Cut:
         return e.op.calls_user or (self._plain(e) and all(v.aval.nbytes <= costs.HOISTED_BYTES for v in e.outputs))
 
     def _plain(self, e: Equation) -> bool:
-        # A barrier keeps recomputed values from being computed early.
-        return e.op is not optimization_barrier_p and not any(True for _ in subprograms(e.params))
+        # A barrier keeps recomputed values from being computed early. What devices tell each other stays where the partitioner put it.
+        moves = e.op is not optimization_barrier_p and e.op.collective is None and _says_where(e)
+        return moves and not any(True for _ in subprograms(e.params))
 
     @property
     def worthwhile(self) -> bool:
