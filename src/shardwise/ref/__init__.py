@@ -35,7 +35,7 @@ def _check_memory(function: str, memory_space: Any) -> None:
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
     """A Ref that holds `init_val`. NotImplementedError for a `memory_space`.
 
-    A Ref of the kind "no_grad_no_remat" keeps values without tangents: no derivative goes through it. There is no other kind.
+    A Ref of the `kind` "no_grad_no_remat" keeps values without tangents: no derivative goes through it. ValueError for other kinds.
 
     >>> r = jax.new_ref(jnp.zeros(2))
     >>> r[0] = 5.0

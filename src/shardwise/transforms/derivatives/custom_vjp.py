@@ -219,7 +219,7 @@ class _VjpRules:
         """A cotangent or None per flat input."""
         custom = self.custom
         assert custom.bwd is not None
-        empty = SymbolicZero if custom.symbolic_zeros else _host_zero
+        empty = (lambda t: SymbolicZero(tangent_type(t))) if custom.symbolic_zeros else _host_zero
         given = [empty(t) if c is None else c for c, t in zip(cts, ct_types, strict=True)]
         kept = tree_unflatten(residual_tree, residuals)
         is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
