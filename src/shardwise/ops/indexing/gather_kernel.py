@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import DType, iinfo, is_key_dtype, isdtype, physical
+from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, join
@@ -144,7 +144,7 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     dtype = in_types[0].dtype
     if is_key_dtype(dtype) and params["mode"] is GatherScatterMode.FILL_OR_DROP:
         filled = filling(params["fill_value"], dtype)
-        params = params | {"fill_value": filled.item() if filled.dtype.kind == "u" else params["fill_value"]}
+        params = {**params, "fill_value": filled.item() if filled.dtype.kind == "u" else params["fill_value"]}
     kernel = partial(gather_kernel, env, **params)
     operand, indices = (t.shape for t in in_types)
     run = _run_of_rows(params["dimension_numbers"], operand, params["slice_sizes"], len(indices) - 1)
@@ -194,13 +194,13 @@ def default_fill(dtype: Any) -> Any:
 
 def filling(fill_value: Any, dtype: DType) -> Block:
     """The value of windows out of bounds: `fill_value`, or the dtype's default for None. Of keys it is the value of each word."""
+    stored = dtype.physical if isinstance(dtype, KeyDtype) else dtype
     if dtype.kind == "V":
         word = iinfo("uint32").max if fill_value is None else fill_value
-        words = np.full(dtype.itemsize // 4, word, np.uint32)
-        stored = dtype.physical if is_key_dtype(dtype) else dtype
+        words = np.full(stored.itemsize // 4, word, np.uint32)
         return words.view(stored).reshape(()) if words.size else np.zeros((), stored)
     value = default_fill(dtype) if fill_value is None else fill_value
-    return np.asarray(value).astype(dtype)
+    return np.asarray(value).astype(stored)
 
 
 def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int | None:
