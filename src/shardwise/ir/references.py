@@ -110,6 +110,9 @@ class Reference:
     def store(self, value: Array) -> None:
         """Hold `value` from now on."""
         trace: Any = current_trace()
+        if trace in self._frames:
+            self._frames[trace] = value
+            return
         while self._seen_at(trace) is None:
             if _records_all(trace):
                 self._outside(trace)

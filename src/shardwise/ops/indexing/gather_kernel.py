@@ -195,7 +195,7 @@ def default_fill(dtype: Any) -> Any:
 def filling(fill_value: Any, dtype: DType) -> Block:
     """The value of windows out of bounds: `fill_value`, or the dtype's default for None. Of keys it is the value of each word."""
     stored = dtype.physical if isinstance(dtype, KeyDtype) else dtype
-    if dtype.kind == "V":
+    if stored is not dtype or stored.type is np.void:  # small floats are of kind "V", too
         word = iinfo("uint32").max if fill_value is None else fill_value
         words = np.full(stored.itemsize // 4, word, np.uint32)
         return words.view(stored).reshape(()) if words.size else np.zeros((), stored)
