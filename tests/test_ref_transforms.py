@@ -12,6 +12,34 @@ import shardwise as sw
 jax = pytest.importorskip("jax")
 
 
+def without_derivatives(lib: Any) -> Any:
+    r = lib.new_ref(lib.numpy.zeros(()), kind="no_grad_no_remat")
+    made = lambda y: lib.new_ref(y, kind="no_grad_no_remat")[...] * y  # noqa: E731
+
+    def f(y: Any, r: Any) -> Any:
+        r[...] = r[...] + y * y
+        return y * y + r[...] / 2
+
+    grads = [wrap(lib.grad(wrap(f)))(2.0, r) for wrap in (lambda f: f, lib.jit, lib.checkpoint)]
+    return grads, r[...], lib.grad(made)(3.0)
+
+
+def read_by_an_inner_custom_vjp(lib: Any) -> Any:
+    def with_rules(f: Any) -> Any:
+        made = lib.custom_vjp(f)
+        made.defvjp(lambda x: (f(x), None), lambda _, ct: (2 * ct,))
+        return made
+
+    def outer(x: Any) -> Any:
+        r = lib.new_ref(2.0)
+        out = with_rules(lambda y: r[...] * y)(x)
+        r[...] += 1.0
+        return out + r[...]
+
+    fun = with_rules(outer)
+    return [wrap(lib.grad(wrap(fun)))(3.0) for wrap in (lambda f: f, lib.jit)], fun(3.0)
+
+
 def closed_over_by_jit(lib: Any) -> Any:
     r = lib.new_ref(lib.numpy.zeros(3))
 
@@ -352,7 +380,8 @@ def vmap_of_calls_that_read(lib: Any) -> Any:
 
 
 PROGRAMS = [
-    views_as_arguments, view_in_grad, vmap_of_calls_that_read,
+    views_as_arguments, view_in_grad, vmap_of_calls_that_read, without_derivatives,
+    read_by_an_inner_custom_vjp,
     cotangents_noted_in_jit, cotangents_noted_in_loops,
     closed_over_by_jit, closed_over_again_and_again,
     read_by_jit, jits_in_jits, scan, scan_over_rows, while_loop, fori_loops_in_jit, branches, cond_in_jit,

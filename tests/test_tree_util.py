@@ -149,6 +149,7 @@ def test_transpose():
     outer, inner = tu.tree_structure([0, 0]), tu.tree_structure((0, 0))
     assert tu.tree_transpose(outer, inner, [(1, 2), (3, 4)]) == ([1, 3], [2, 4])
     assert tu.tree_transpose(outer, None, [(1, 2), (3, 4)]) == ([1, 3], [2, 4])
+    assert tu.tree_transpose(outer, None, [{"a": 1}, {"b": 2}]) == {"a": [1, 2]}  # as in JAX, which counts leaves
     with pytest.raises(TypeError, match="outer"):
         tu.tree_transpose(outer, inner, [(1, 2), (3, 4, 5)])
 

@@ -147,7 +147,7 @@ NOT_BUILT = {
     "interpreters.xla": (
         "how JAX hands programs to XLA",
         """
-        Backend apply_primitive canonicalize_dtype
+        Backend canonicalize_dtype
         """,
     ),
 }

@@ -220,6 +220,7 @@ _NOT_TRIED = (
     "- gpjax 1.0 fails in most tests under JAX 0.10.2 with flax 0.12.8, too. pennylane's tests are written for Python 3.12.",
     "- scikit-learn's array API tests know no JAX. jax-md and unxt need packages for their tests which were not installed.",
     "- tensorflow-probability: its tests are written for TensorFlow and rewritten for JAX when it is built; distrax and rlax use it.",
+    "- s2fft, flashbax, dynamiqs, bayeux, evojax and tensorflow-probability's JAX substrate import here; JAX was not measured beside them.",
     "- Tests that need data from the network or packages which are not installed fail or are skipped under JAX, and so are not counted.",
 )
 

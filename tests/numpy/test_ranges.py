@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise import numpy as jnp
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
@@ -129,3 +130,8 @@ def test_arange_of_small_floats_computes_in_32_bits():
         wide = jnp.arange(0.1, 40, 0.3, dtype=jnp.float32)
         assert found.dtype == dtype
         assert found.tolist() == wide.astype(dtype).tolist()
+
+
+def test_grids_join_dtypes_under_strict_promotion():
+    with sw.numpy_dtype_promotion("strict"):
+        assert jnp.mgrid[0:2, 0:2.0].dtype == jnp.float32

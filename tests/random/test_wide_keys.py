@@ -165,3 +165,14 @@ def test_gamma_numbers_are_those_of_jax(jax, impl, name):
     ours, theirs = (np.asarray(GAMMAS[name](lib, lib.random.key(7, impl=impl))) for lib in (sw, jax))
     # Some roundings of float32: logarithms and square roots are not the same to the last bit.
     np.testing.assert_allclose(ours, theirs, rtol=5e-6)
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "philox2x32"])
+def test_keys_beyond_the_end_have_all_bits_set(impl):
+    keys = random.split(random.key(0, impl=impl), 4)
+    beyond = lambda k, **how: random.key_data(k.at[9].get(mode="fill", **how))  # noqa: E731
+    for f in (beyond, sw.jit(beyond)):
+        assert (f(keys) == np.uint32(0xFFFFFFFF)).all()
+    assert (beyond(keys, fill_value=3) == 3).all()
+    pairs = random.key_data(keys.reshape(2, 2).at[jnp.array([1, 5])].get(mode="fill"))
+    assert (pairs[0] == random.key_data(keys)[2:]).all() and (pairs[1] == np.uint32(0xFFFFFFFF)).all()

@@ -159,6 +159,9 @@ def test_under_strict_promotion() -> None:
         np.testing.assert_allclose(ours.mean().as_matrix(), theirs.mean().as_matrix(), atol=1e-6)
         turned = Slerp.init(jnp.arange(2.0), ours)(jnp.array([0.5]))
         code, distance = vq(points, points)
+        target = jnp.asarray([1 + 2j, 3j], jnp.complex64)
+        lowest = minimize(lambda z: jnp.sum(jnp.abs(z - target) ** 2), jnp.zeros(2, jnp.complex64), method=LBFGS)
+    np.testing.assert_allclose(np.asarray(lowest.x), np.asarray(target), atol=1e-5)
     np.testing.assert_allclose(
         turned.as_matrix(), scipy.spatial.transform.Slerp([0, 1], theirs)([0.5]).as_matrix(), atol=1e-6
     )

@@ -1,5 +1,6 @@
-"""`dispatch`: waiting for started computations."""
+"""`dispatch`: running primitives, and waiting for started computations."""
 
+from shardwise.transforms.programs.primitives import apply_primitive as apply_primitive
 from shardwise.transforms.tracing import effects_barrier
 
 wait_for_tokens = effects_barrier

@@ -168,7 +168,7 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
     """`pytree_to_transpose`, of structure outer(inner), rearranged to inner(outer), by `outer_treedef` and
     `inner_treedef` (None: it is found).
 
-    TypeError if the tree is not of that structure.
+    Only leaves are counted, as in JAX: nodes may hold other static data than those of the structures. TypeError if there are more or fewer.
 
     >>> jax.tree_util.tree_transpose(jax.tree_util.tree_structure([0, 0]), jax.tree_util.tree_structure({'a': 0}), [{'a': 1}, {'a': 2}])
     {'a': [1, 2]}
@@ -176,8 +176,8 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
     if inner_treedef is None:
         inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
     leaves, treedef = tree_flatten(pytree_to_transpose)
-    expected = outer_treedef.compose(inner_treedef)
-    if treedef != expected:
+    if treedef.num_leaves != outer_treedef.num_leaves * inner_treedef.num_leaves:
+        expected = outer_treedef.compose(inner_treedef)
         raise TypeError(f"tree_transpose: the structure of the tree\n{treedef}\nis not outer(inner):\n{expected}")
     width = inner_treedef.num_leaves
     return inner_treedef.unflatten([outer_treedef.unflatten(leaves[i::width]) for i in range(width)])

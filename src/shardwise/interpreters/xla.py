@@ -1,11 +1,12 @@
-"""`shardwise.interpreters.xla`: the former place of `DeviceArray`; its error names the replacement."""
+"""`shardwise.interpreters.xla`: `apply_primitive`, and the former place of `DeviceArray`, whose error names the replacement."""
 
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base.gone import no_attribute
 from shardwise.core import pytype_aval_mappings as pytype_aval_mappings
+from shardwise.transforms.programs.primitives import apply_primitive as apply_primitive
 
-__all__ = ["canonicalize_dtype_handlers", "pytype_aval_mappings"]
+__all__ = ["apply_primitive", "canonicalize_dtype_handlers", "pytype_aval_mappings"]
 
 
 def _unchanged(x: Any) -> Any:

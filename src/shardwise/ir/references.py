@@ -29,6 +29,10 @@ from shardwise.ir.value import Array
 BY_IDENTITY: Setting[bool] = Setting("references_by_identity", False)
 
 
+# Traces that run ops at once, from which a call on values alone has stepped out to the traces around them.
+STEPPED_OUT: Setting[tuple[Any, ...]] = Setting("stepped_out_traces", (), traced=False)
+
+
 class Undeclared(NotImplementedError):
     """A traced function uses references that are no inputs of its program."""
 
@@ -95,7 +99,7 @@ class Reference:
         if found is not None:
             return found
         passed: list[ProgramTrace] = []
-        while (found := self._frames.get(trace)) is None:
+        while (found := self._seen_at(trace)) is None:
             if _records_all(trace):
                 passed.append(trace)
             trace = self._outside(trace)
@@ -106,13 +110,28 @@ class Reference:
     def store(self, value: Array) -> None:
         """Hold `value` from now on."""
         trace: Any = current_trace()
-        while trace not in self._frames and not _records_all(trace):
+        if trace in self._frames:
+            self._frames[trace] = value
+            return
+        while self._seen_at(trace) is None:
+            if _records_all(trace):
+                self._outside(trace)
+                trace.used_references[self] = True
+                self._frames[trace] = value
+                return
             value = trace.leave_reference(value, self)
             trace = self._outside(trace)
-        if trace not in self._frames:
-            self._outside(trace)
-            trace.used_references[self] = True
-        self._frames[trace] = value
+        self._frames[self._left_for(trace) or trace] = value
+
+    def _left_for(self, trace: Any) -> Trace | None:
+        """The trace with an array of the reference from which a call has stepped out to `trace`."""
+        left = STEPPED_OUT.get()
+        return next((t for t in reversed(left) if t.parent is trace and t in self._frames), None) if left else None
+
+    def _seen_at(self, trace: Any) -> Array | None:
+        """The array at `trace`, or at one from which a call has stepped out to it."""
+        left = self._left_for(trace)
+        return self._frames.get(trace if left is None else left)
 
     @property
     def has_ended(self) -> bool:
@@ -121,7 +140,7 @@ class Reference:
             return False
         trace: Any = current_trace()
         while trace is not None:
-            if trace in self._frames:
+            if self._seen_at(trace) is not None:
                 return False
             trace = getattr(trace, "parent", None)
         return True

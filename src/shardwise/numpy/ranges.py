@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, default_dtype, finfo, issubdtype, result_type, to_inexact
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
@@ -337,7 +338,8 @@ class _Grid:
         sides = [_step(k) for k in key]
         if not sides:
             return [] if self.sparse else as_array(np.zeros(0, default_dtype("i")))
-        dtype = result_type(*sides)
+        with config.override("jax_numpy_dtype_promotion", "standard"):  # nobody asked for these dtypes
+            dtype = result_type(*sides)
         grid = meshgrid(*[astype(x, dtype) for x in sides], indexing="ij", sparse=self.sparse)
         return grid if self.sparse else lax.concatenate([lax.expand_dims(x, (0,)) for x in grid], 0)
 

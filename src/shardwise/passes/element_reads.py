@@ -32,14 +32,14 @@ def _read(program: Program, env: Env) -> Program:
     program = map_large(program, env, lambda inner: _read(inner, env))
     if all(e.op.element_read is None for e in program.equations):
         return program
-    devices, positions = math.prod(env.axis_sizes), _Positions(program)
+    positions = _Positions(program)
     equations: list[Equation] = []
     for eqn in program.equations:
         out = eqn.outputs[0] if eqn.outputs else None
         if eqn.op.element_read is None or out is None or out.aval.dtype.name not in TYPES:
             equations.append(eqn)
             continue
-        read = eqn.op.element_read(eqn) if out.aval.size * devices >= costs.FUSED_FEWEST else None
+        read = eqn.op.element_read(eqn) if env.spread.elements(out.aval) >= costs.FUSED_FEWEST else None
         if read is None or isinstance(eqn.inputs[0], Literal):
             equations.append(eqn)
             continue

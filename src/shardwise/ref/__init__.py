@@ -17,6 +17,7 @@ from shardwise.ir import Array, ShapedArray, ShownTrace, bind, current_trace
 from shardwise.ir.references import is_recorded
 from shardwise.ops.indexing.reference_ops import empty_ref_p, freeze_p, new_ref_p
 from shardwise.ops.rules.convert import as_value
+from shardwise.ref.holder import ConstantRef
 from shardwise.ref.holder import Ref as Ref
 from shardwise.ref.places import AbstractRef as AbstractRef
 from shardwise.ref.views import RefView as RefView
@@ -24,30 +25,30 @@ from shardwise.ref.views import RefView as RefView
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
 
 
-def _check_plain(function: str, memory_space: Any, kind: Any) -> None:
+def _check_memory(function: str, memory_space: Any) -> None:
     if memory_space is not None:
         raise NotImplementedError(
             f"{function}: a CPU has one memory, so that there is no memory_space to choose, got {memory_space!r}. Leave it out."
         )
-    if kind is not None:
-        raise NotImplementedError(
-            f"{function}: kind={kind!r} is not available: a Ref takes part in derivatives where values with tangents are written. Leave "
-            "it out, and put lax.stop_gradient around what is to have no derivative."
-        )
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
-    """A Ref that holds `init_val`. NotImplementedError for a `memory_space` or a `kind`.
+    """A Ref that holds `init_val`. NotImplementedError for a `memory_space`.
+
+    A Ref of the `kind` "no_grad_no_remat" keeps values without tangents: no derivative goes through it. ValueError for other kinds.
 
     >>> r = jax.new_ref(jnp.zeros(2))
     >>> r[0] = 5.0
     >>> r[...]
     Array([5., 0.], dtype=float32)
     """
-    _check_plain("new_ref", memory_space, kind)
+    _check_memory("new_ref", memory_space)
+    if kind not in (None, "no_grad_no_remat"):
+        raise ValueError(f"new_ref: the kinds of Refs are None and 'no_grad_no_remat', got {kind!r}.")
+    made = Ref if kind is None else ConstantRef
     if type(current_trace()) is ShownTrace:
-        return Ref.of_program(bind(new_ref_p, as_value(init_val)))
-    return Ref(init_val)
+        return made.of_program(bind(new_ref_p, as_value(init_val)))
+    return made(init_val)
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
@@ -60,7 +61,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
     >>> jax.freeze(ref)
     Array([1., 0.], dtype=float32)
     """
-    _check_plain("empty_ref", memory_space, None)
+    _check_memory("empty_ref", memory_space)
     if type(current_trace()) is ShownTrace:
         return Ref.of_program(bind(empty_ref_p, ty=ShapedArray(tuple(ty.shape), np.dtype(ty.dtype))))
     return Ref(jnp.zeros(ty.shape, ty.dtype))

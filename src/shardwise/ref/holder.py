@@ -8,7 +8,7 @@ from shardwise import numpy as jnp
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, ShapedArray, ShownTrace, bind, current_trace, tracing
 from shardwise.ir.references import Reference
-from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.indexing.reference_ops import get_p, swap_p
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ref.places import AbstractRef
@@ -117,3 +117,16 @@ class Ref(Reference, Viewed):
             return f"Ref({self.aval})"
         value = self.held()
         return repr(value).replace("Array(", "Ref(", 1) if isinstance(value, ArrayImpl) else f"Ref({value})"
+
+
+class ConstantRef(Ref):
+    """A Ref that no derivative goes through: of what is written to it, it keeps the values alone."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(stop_gradient(value))
+
+    def store(self, value: Array) -> None:
+        """Hold `value`, without tangents, from now on."""
+        super().store(stop_gradient(value))

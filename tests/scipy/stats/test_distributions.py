@@ -97,6 +97,17 @@ def test_of_vectors() -> None:
         stats.multinomial.pmf(np.ones(3), 3, p)
 
 
+def test_expon_near_its_end() -> None:
+    x = np.array([1e-6, 1e-2, 0.5, 1.0, 20.0], np.float32)
+    np.testing.assert_allclose(stats.expon.logcdf(x), scipy.stats.expon.logcdf(x.astype(np.float64)), rtol=1e-6)
+    assert stats.expon.logcdf(-1.0) == -np.inf
+
+
+@pytest.mark.parametrize("method", ["average", "min", "max", "dense", "ordinal"])
+def test_ranks_of_nothing(method: str) -> None:
+    assert stats.rankdata(np.zeros((0, 3)), method, axis=0).shape == (0, 3)
+
+
 def test_truncated_far_out() -> None:
     x = np.array([5.9, 6.0, 6.3, 7.9])
     for function in ("logpdf", "logcdf", "logsf"):

@@ -340,6 +340,54 @@ def test_what_no_axis_maps_comes_out_as_it_is():
         sw.vmap(lambda x: (x, "text"), out_axes=(0, None))(np.ones(3))
 
 
+@sw.custom_jvp
+def _tripled(x, y):
+    return x, 2 * y
+
+
+@sw.custom_vjp
+def _tripled_backwards(x, y):
+    return x, 2 * y
+
+
+@sw.custom_jvp
+def _scaled(x, y):
+    del y
+    return x
+
+
+_tripled.defjvp(lambda xs, ts: (_tripled(*xs), (3 * ts[0], 2 * ts[1])))
+_tripled_backwards.defvjp(lambda x, y: (_tripled_backwards(x, y), None), lambda _, cts: (3 * cts[0], 2 * cts[1]))
+_scaled.defjvp(lambda xs, ts: (_scaled(*xs), ts[0] * xs[1]))
+
+
+@pytest.mark.parametrize(
+    ("fun", "slope"),
+    [
+        (_tripled, 3),
+        (_tripled_backwards, 3),
+        (lambda x, y: lax.cond(y > 1, lambda a, b: (a, b), lambda a, b: (a, b + a), x, y), 1),
+        (lambda x, y: lax.while_loop(lambda c: c[1] < 5, lambda c: (c[0], c[1] + c[0]), (x, y)), None),
+    ],
+    ids=["custom_jvp", "custom_vjp", "cond", "while_loop"],
+)
+def test_what_a_mapped_call_hands_through_is_not_mapped(fun, slope):
+    mapped = sw.vmap(fun, in_axes=(None, 0), out_axes=(None, 0))
+    first = lambda x: mapped(x, jnp.arange(3.0))[0]  # noqa: E731
+    assert mapped(2.0, jnp.arange(3.0))[0].shape == sw.jit(first)(2.0).shape == ()
+    if slope is not None:
+        assert sw.grad(first)(2.0) == sw.grad(sw.jit(first))(2.0) == slope
+
+
+def test_one_element_does_not_stand_for_others_whose_tangents_differ():
+    one = lambda x: sw.vmap(_scaled, in_axes=(None, 0), out_axes=None)(x, jnp.arange(3.0))  # noqa: E731
+    assert one(2.0) == 2.0
+    for f in (one, sw.jit(one)):
+        with pytest.raises(ValueError, match="out_axes is None"):
+            sw.grad(f)(2.0)
+    assert sw.grad(lambda x: sw.vmap(_scaled, in_axes=(None, 0))(x, jnp.arange(3.0)).sum())(2.0) == 3.0
+
+
 def test_the_error_of_another_axis_size_names_it():
     with pytest.raises(ValueError, match="argument 0 has size 2 along dim 0, axis_size is 5"):
         sw.vmap(lambda x: x, axis_size=5)(np.ones((2, 3)))

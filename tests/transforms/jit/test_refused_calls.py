@@ -192,3 +192,18 @@ def test_types_may_stand_for_results_of_eval_shape():
     assert jax.eval_shape(lambda: (struct, 1.0))[0] == struct
     with pytest.raises(TypeError, match="not a valid JAX type"):
         jax.jit(lambda: struct)()
+
+
+def test_types_may_stand_for_arguments_that_nobody_uses():
+    struct = jax.ShapeDtypeStruct((3,), jnp.float32)
+    unused, used = jax.jit(lambda a, b: b * a.shape[0]), jax.jit(lambda a, b: a * b)
+    for f in (
+        unused,
+        lambda a, b: jax.jit(lambda b: unused(a, b))(b),
+        lambda a, b: jax.grad(lambda b: unused(a, b) ** 2 / 6)(b),
+    ):
+        assert f(struct, 1.0) == 3.0
+    for f in (used, lambda a, b: jax.jit(lambda b: used(a, b))(b), jax.jit(lambda a, b: a)):
+        with pytest.raises(TypeError, match="not a valid JAX type"):
+            f(struct, 1.0)
+    assert jax.eval_shape(lambda: used(struct, 1.0)).shape == (3,)

@@ -67,6 +67,7 @@ ALIKE = {
     "pad": lambda x: jnp.pad(x, ((0, 0), (1, 1))), "where": lambda x: jnp.where(True, x, x), "copy": jnp.copy,
     "split": lambda x: jnp.split(x, 2, 1)[1], "stop": lax.stop_gradient, "barrier": lax.optimization_barrier,
     "update": lambda x: lax.dynamic_update_slice(x, x * 1, (0, 0)) if x.aval.reduced else lax.dynamic_update_slice(x, x, (0, 0)),
+    "precision": lambda x: lax.reduce_precision(x, 8, 23),
     "scan": lambda x: lax.scan(lambda c, _: (c + c, None), x, None, length=2)[0], "jit": jax.jit(lambda x: x + x),
     "loop": lambda x: lax.fori_loop(0, 2, lambda i, c: c + c, x), "checkpoint": jax.checkpoint(lambda x: x + x),
 }  # fmt: skip

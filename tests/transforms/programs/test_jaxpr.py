@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import core, lax
 from shardwise.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
-from shardwise.interpreters import ad, batching, mlir
+from shardwise.interpreters import ad, batching, mlir, xla
 from shardwise.transforms.programs.jaxpr_layout import Break, group, layout, nest
 
 LATEST = "shardwise_dialect"
@@ -363,6 +365,19 @@ def test_what_a_primitive_lacks_is_named() -> None:
         ad.primitive_jvps[lax.sin_p] = lambda *_: None
     bare.def_impl(lambda x: np.asarray(x) + 1)  # no lowering: called back
     assert sw.jit(bare.bind)(1.0) == 2
+
+
+def test_a_primitive_whose_implementation_is_its_lowering() -> None:
+    double = Primitive("double")
+    double.def_impl(functools.partial(xla.apply_primitive, double))
+    double.def_abstract_eval(lambda x: core.ShapedArray(x.shape, x.dtype))
+    for f in (double.bind, sw.jit(double.bind)):
+        with pytest.raises(NotImplementedError, match="lower_fun"):
+            f(jnp.ones(2))
+    mlir.register_lowering(double, mlir.lower_fun(lambda x: 2 * x, multiple_results=False))
+    assert (
+        double.bind(jnp.ones(())) == sw.jit(double.bind)(jnp.ones(())) == xla.apply_primitive(lax.add_p, 1.0, 1.0) == 2
+    )
 
 
 def test_leaked_arguments_are_found() -> None:

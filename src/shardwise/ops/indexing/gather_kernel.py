@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import iinfo, isdtype
+from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, join
@@ -141,6 +141,10 @@ def merged(env: Env, x: Block, axes: Axes) -> Block:
 def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Block]:
     """The kernel with its params bound; what whole rows are read by is found out once."""
     del out_types
+    dtype = in_types[0].dtype
+    if is_key_dtype(dtype) and params["mode"] is GatherScatterMode.FILL_OR_DROP:
+        filled = filling(params["fill_value"], dtype)
+        params = {**params, "fill_value": filled.item() if filled.dtype.kind == "u" else params["fill_value"]}
     kernel = partial(gather_kernel, env, **params)
     operand, indices = (t.shape for t in in_types)
     run = _run_of_rows(params["dimension_numbers"], operand, params["slice_sizes"], len(indices) - 1)
@@ -149,7 +153,7 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     first, rows, rest = run
     grid = Grid.of(rows, [d - first for d in params["dimension_numbers"].start_index_map])
     fills, wrap = params["mode"] is GatherScatterMode.FILL_OR_DROP, params["wrap_negative"]
-    fill = filling(params["fill_value"], in_types[0].dtype) if fills else None
+    fill = filling(params["fill_value"], physical(dtype)) if fills else None
     size, width, count = math.prod(rows), math.prod(rest), indices[-1]
     lead, shape = env.lead, (*operand[:first], *indices[:-1], *rest)
 
@@ -188,10 +192,15 @@ def default_fill(dtype: Any) -> Any:
     return np.nan if isdtype(dtype, ("real floating", "complex floating")) else 0
 
 
-def filling(fill_value: Any, dtype: np.dtype[Any]) -> Block:
-    """The value of windows out of bounds: `fill_value`, or the dtype's default for None."""
+def filling(fill_value: Any, dtype: DType) -> Block:
+    """The value of windows out of bounds: `fill_value`, or the dtype's default for None. Of keys it is the value of each word."""
+    stored = dtype.physical if isinstance(dtype, KeyDtype) else dtype
+    if stored is not dtype or stored.type is np.void:  # small floats are of kind "V", too
+        word = iinfo("uint32").max if fill_value is None else fill_value
+        words = np.full(stored.itemsize // 4, word, np.uint32)
+        return words.view(stored).reshape(()) if words.size else np.zeros((), stored)
     value = default_fill(dtype) if fill_value is None else fill_value
-    return np.asarray(value).astype(dtype)
+    return np.asarray(value).astype(stored)
 
 
 def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int | None:

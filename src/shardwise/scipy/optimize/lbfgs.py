@@ -20,7 +20,9 @@ __all__: list[str] = []
 
 
 def _dot(x: Any, y: Any) -> Any:
-    return jnp.dot(x, y, precision=lax.Precision.HIGHEST)
+    """The product of two vectors; of complex ones that of their real and imaginary parts, which are so many real variables."""
+    product = jnp.dot(jnp.conj(x), y, precision=lax.Precision.HIGHEST)
+    return product.real.astype(x.dtype)
 
 
 def lbfgs(
@@ -53,7 +55,7 @@ def lbfgs(
     def step(s: dict[str, Any]) -> dict[str, Any]:
         direction = _direction(s)
         found = line_search(fun, s["x"], direction, s["fun"], None, s["jac"], maxls)
-        moved, change = found.a * direction, found.g - s["jac"]
+        moved, change = found.a * direction, jnp.conj(found.g - s["jac"])
         curvature = _dot(change, moved)
         converged = jnp.linalg.norm(found.g, ord=norm) < gtol
         reasons = [(s["fun"] - found.phi < ftol, 4)]
@@ -105,5 +107,5 @@ def _direction(s: dict[str, Any]) -> Any:
         i = kept - known + j
         return q + (weights[i] - s["rho"][i] * _dot(s["changes"][i], q)) * s["steps"][i]
 
-    q, weights = lax.fori_loop(0, known, newest_first, (-s["jac"], jnp.zeros_like(s["rho"])))
+    q, weights = lax.fori_loop(0, known, newest_first, (-jnp.conj(s["jac"]), jnp.zeros_like(s["rho"])))
     return lax.fori_loop(0, known, oldest_first, s["scale"] * q)

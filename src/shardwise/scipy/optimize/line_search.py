@@ -91,14 +91,14 @@ def line_search(
     single = finfo(direction.dtype).bits < 64
 
     def at(a: Any) -> Point:
-        a = jnp.asarray(a, direction.dtype)
-        phi, g = value_and_grad(f)(x + a * direction)
+        a = jnp.asarray(a, slope.dtype)
+        phi, g = value_and_grad(f)(x + a.astype(direction.dtype) * direction)
         dphi = jnp.real(jnp.dot(g, direction, precision=lax.Precision.HIGHEST))
         return Point(a, phi.astype(value.dtype), dphi.astype(slope.dtype), g.astype(gradient.dtype))
 
     too_high = lambda p: p.phi > value + _FALL * p.a * slope  # noqa: E731
     flat = lambda p: jnp.abs(p.dphi) <= -_FLAT * slope  # noqa: E731
-    origin = Point(jnp.zeros((), direction.dtype), jnp.asarray(value), slope, jnp.asarray(gradient))
+    origin = Point(jnp.zeros((), slope.dtype), jnp.asarray(value), slope, jnp.asarray(gradient))
 
     def zoom_step(s: _Zoom) -> _Zoom:
         width = jnp.abs(s.high.a - s.low.a)
@@ -123,13 +123,13 @@ def line_search(
         )
 
     def zoom(low: Point, high: Point, wanted: Any) -> _Zoom:
-        best = Point(jnp.ones((), direction.dtype), low.phi, low.dphi, origin.g)
+        best = Point(jnp.ones((), slope.dtype), low.phi, low.dphi, origin.g)
         zero = jnp.asarray(0)
         start = _Zoom(low, high, (low.a + high.a) / 2, (low.phi + high.phi) / 2, best, zero > 0, zero > 0, zero)
         return lax.while_loop(lambda s: ~s.done & wanted & ~s.failed, zoom_step, start)
 
     guess = jnp.ones(()) if before is None else 1.01 * 2 * (value - before) / slope
-    first = jnp.where(guess > 1, 1.0, guess).astype(direction.dtype)
+    first = jnp.where(guess > 1, 1.0, guess).astype(slope.dtype)
 
     def step(state: Any) -> Any:
         done, failed, i, last, best, count = state
@@ -149,4 +149,4 @@ def line_search(
     status = jnp.where(failed, 1, jnp.where(i > limit, 3, 0))
     # In single precision a step this small would leave x where it is.
     a = jnp.where(jnp.abs(best.a) < 1e-8, jnp.sign(best.a) * 1e-8, best.a) if single else best.a
-    return Step(a, best.phi, best.g, failed | ~done, status, count)
+    return Step(a.astype(direction.dtype), best.phi, best.g, failed | ~done, status, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from shardwise import numpy as jnp
@@ -52,7 +53,13 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.expon.logcdf(0.5).round(3)
     Array(-0.933, dtype=float32, weak_type=True)
     """
-    return lax.log1p(-sf(x, loc, scale))
+    x, loc, scale = real("expon.logcdf", x, loc, scale)
+    above = (x - loc) / scale
+    near = above < math.log(2)  # there the survival function is close to 1
+    inside = jnp.where(
+        near, lax.log(-lax.expm1(-jnp.where(near, above, 1))), lax.log1p(-lax.exp(-jnp.where(near, 1, above)))
+    )
+    return jnp.where(x < loc, -jnp.inf, inside)
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

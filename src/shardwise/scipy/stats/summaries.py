@@ -101,6 +101,8 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
         raise ValueError(f"unknown method {method!r}; use 'average', 'min', 'max', 'dense' or 'ordinal'.")
     x, d = _rows(array("rankdata", a), axis)
     n = x.shape[d]
+    if n == 0:
+        return jnp.zeros(x.shape)
     order = jnp.argsort(x, d, stable=True)
     back = jnp.argsort(order, d)
     if method == "ordinal":

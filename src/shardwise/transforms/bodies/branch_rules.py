@@ -206,9 +206,34 @@ def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Program
 def cond_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
-    """One cond of batched branches; if the index is batched too, all branches and a selection."""
+    """One cond of batched branches; if the index is batched too, all branches and a selection.
+
+    An operand that every branch hands through, the same for all elements, stays so.
+    """
     branches = _interned(params["branches"])
     index, *args = values
+    through = [_handed_through(column, branches) for column in zip(*[b.outputs for b in branches], strict=True)]
+    kept = {i: args[k] for i, k in enumerate(through) if k is not None and dims[1 + k] is None}
+    outs, out_dims = _cond_batch(size, axis_name, index, args, dims, branches)
+    return [kept.get(i, o) for i, o in enumerate(outs)], [None if i in kept else d for i, d in enumerate(out_dims)]
+
+
+def _handed_through(column: Sequence[Any], branches: Programs) -> int | None:
+    """The operand that each branch gives back unchanged as the result of this column."""
+    places = {
+        next((k for k, v in enumerate(b.inputs) if v is out), None) for b, out in zip(branches, column, strict=True)
+    }
+    return places.pop() if len(places) == 1 else None
+
+
+def _cond_batch(
+    size: int,
+    axis_name: Any,
+    index: Any,
+    args: Sequence[Any],
+    dims: Sequence[int | None],
+    branches: Programs,
+) -> tuple[list[Any], list[int | None]]:
     spmd, types = SPMD_AXES.get(), tuple(a.aval for a in args)
     count = len(branches[0].outputs)
     made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, (False,) * count) for b in branches]

@@ -132,6 +132,19 @@ def while_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 def while_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
+    """The loop over all elements. A carry that no step changes, the same for all elements, stays so."""
+    body, (_, constants, init), (_, _, init_dims) = params["body"], _parts(values, params), _parts(dims, params)
+    own = body.inputs[len(constants) :]
+    kept = {i for i, d in enumerate(init_dims) if d is None and body.outputs[i] is own[i]}
+    outs, out_dims = _while_batch(size, axis_name, values, dims, params)
+    return [init[i] if i in kept else o for i, o in enumerate(outs)], [
+        None if i in kept else d for i, d in enumerate(out_dims)
+    ]
+
+
+def _while_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """One loop whose steps work on all elements. If they stop at different times, it runs until the last one stops; elements that
     have stopped keep their values."""
     cond, body = interned(params["cond"]), interned(params["body"])

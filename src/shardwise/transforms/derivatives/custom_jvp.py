@@ -19,7 +19,7 @@ from shardwise.ir import Equation, Program, Shown, bind, current_trace, define_o
 from shardwise.ir.op import Params
 from shardwise.ir.references import Reference, holding, over_state
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
+from shardwise.ops.rules.derivative import do, has_tangent
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
     SymbolicZero,
@@ -30,7 +30,8 @@ from shardwise.transforms.derivatives.custom_rules import (
     function_name,
     zero_tangent,
 )
-from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, batch_program, lifted, mapping_again
+from shardwise.transforms.derivatives.mapped_rules import mapped_results
+from shardwise.transforms.interpreters.batch_trace import Alike, BatchTrace, BatchTracer, lifted, mapping_again
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
 from shardwise.transforms.interpreters.linearize import transpose_linear
 from shardwise.transforms.programs.primitives import CALLS, primitive_of
@@ -214,15 +215,12 @@ def _custom_jvp_jvp(
 
 def _custom_jvp_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
-) -> tuple[list[Any], list[int | None]]:
+) -> tuple[list[Any], list[int | Alike]]:
     """Function and rule mapped alike, all results with their mapped dim first."""
     count, rule = params["count"], params["rule"]
     own = tuple(dims[count:])
     again = mapping_again()
-
-    def mapped(*xs: Any) -> list[Any]:
-        outs, found = batch_program(params["program"], size, axis_name, xs, dims)
-        return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
+    program, consts, alike = mapped_results(size, axis_name, values, dims, params["program"])
 
     def mapped_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         with again:
@@ -233,9 +231,13 @@ def _custom_jvp_batch(
                 [enter(p, d) for p, d in zip(primals, own, strict=True)],
                 [enter(t, d) for t, d in zip(tangents, own, strict=True)],
             )
+        for o, t, both in zip(outs, touts, alike, strict=True):
+            if isinstance(both, Alike) and any(
+                isinstance(x, BatchTracer) and x.owner is trace and x.alike is None for x in (o, t)
+            ):
+                both.differ()
         return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
 
-    program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
     outs = bind(
         custom_jvp_op,
         *consts,
@@ -245,7 +247,7 @@ def _custom_jvp_batch(
         count=len(consts) + count,
         rule=mapped_rule,
     )
-    return outs, [0] * len(outs)
+    return outs, alike
 
 
 def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from shardwise.base.signatures import P, Q, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
-from shardwise.ir.references import Reference, TracedArguments, closed_over, with_references
+from shardwise.ir.references import STEPPED_OUT, Reference, TracedArguments, closed_over, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import has_tangent
@@ -152,7 +152,7 @@ class Custom(Generic[P, R]):
         around = self._around_linear(values)
         if around is None:
             return with_references(lambda references: self._with_state(references, values))
-        with tracing(around):
+        with STEPPED_OUT.override((*STEPPED_OUT.get(), current_trace())), tracing(around):
             return cast(Any, self)(*values)
 
     def _check_rules(self) -> None:

@@ -30,7 +30,7 @@ from shardwise.ir.op import Params
 from shardwise.ir.references import Ended, Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import full_in_front, has_tangent
+from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
     CustomVJPPrimal,
@@ -42,8 +42,8 @@ from shardwise.transforms.derivatives.custom_rules import (
     flat_values,
     function_name,
 )
-from shardwise.transforms.derivatives.mapped_rules import MappedRules
-from shardwise.transforms.interpreters.batch_trace import batch_program
+from shardwise.transforms.derivatives.mapped_rules import MappedRules, mapped_results
+from shardwise.transforms.interpreters.batch_trace import Alike
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
 
 
@@ -219,7 +219,7 @@ class _VjpRules:
         """A cotangent or None per flat input."""
         custom = self.custom
         assert custom.bwd is not None
-        empty = SymbolicZero if custom.symbolic_zeros else _host_zero
+        empty = (lambda t: SymbolicZero(tangent_type(t))) if custom.symbolic_zeros else _host_zero
         given = [empty(t) if c is None else c for c, t in zip(cts, ct_types, strict=True)]
         kept = tree_unflatten(residual_tree, residuals)
         is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
@@ -405,14 +405,9 @@ def check_forward_types(rules: Any, params: Params, outs: Sequence[Any]) -> None
 
 def _custom_vjp_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
-) -> tuple[list[Any], list[int | None]]:
+) -> tuple[list[Any], list[int | Alike]]:
     count = params["count"]
-
-    def mapped(*xs: Any) -> list[Any]:
-        outs, found = batch_program(params["program"], size, axis_name, xs, dims)
-        return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
-
-    program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
+    program, consts, alike = mapped_results(size, axis_name, values, dims, params["program"])
     rules = MappedRules(params["rules"], size, axis_name, tuple(dims[count:]))
     outs = bind(
         custom_vjp_op,
@@ -424,7 +419,7 @@ def _custom_vjp_batch(
         rules=rules,
         out_tree=params["out_tree"],
     )
-    return outs, [0] * len(outs)
+    return outs, alike
 
 
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The rules of a `custom_vjp` function under `vmap`: the function's own, run on mapped values."""
+"""Functions with rules of their own under `vmap`: their programs, and the rules of `custom_vjp`, run on mapped values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef
-from shardwise.ir import ShapedArray, tracing
-from shardwise.ops.rules.derivative import do
-from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, lifted
+from shardwise.ir import Program, ShapedArray, trace_program, tracing
+from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.transforms.interpreters.batch_trace import Alike, BatchTrace, BatchTracer, batch_program, lifted
+
+
+def mapped_results(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], program: Program
+) -> tuple[Program, Sequence[Any], list[int | Alike]]:
+    """The program of a function on mapped values, what it captures, and the dims of its results, all mapped: in front.
+
+    A result that is the same for all elements is repeated, since the function's rule may give it tangents that are not.
+    """
+    found: list[int | Alike] = []
+
+    def mapped(*xs: Any) -> list[Any]:
+        outs, out_dims = batch_program(program, size, axis_name, xs, dims)
+        found[:] = [Alike() if d is None else 0 for d in out_dims]
+        return [full_in_front(size, o, d) for o, d in zip(outs, out_dims, strict=True)]
+
+    made, consts = trace_program(mapped, [v.aval for v in values], program.name)
+    return made, consts, found
 
 
 class MappedRules:

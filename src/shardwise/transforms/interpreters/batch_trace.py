@@ -44,16 +44,43 @@ from shardwise.runtime.plan import kernel_of
 from shardwise.sharding.rule import Rule, batched_rule
 
 
+class Alike:
+    """Marks a mapped result whose elements are all the same; the rule of its function may give them tangents that differ."""
+
+    __slots__ = ("_differ", "_taken")
+
+    def __init__(self) -> None:
+        self._differ = self._taken = False
+
+    def take(self) -> None:
+        """Note that one element stands for all. ValueError if their tangents differ."""
+        self._taken = True
+        self._check()
+
+    def differ(self) -> None:
+        """Note that the tangents differ. ValueError if one element stands for all."""
+        self._differ = True
+        self._check()
+
+    def _check(self) -> None:
+        if self._taken and self._differ:
+            raise ValueError(
+                "vmap has mapped output but out_axes is None: the value is the same for all elements, but its tangent is not. Use "
+                "out_axes=0, or reduce it."
+            )
+
+
 class BatchTracer(Tracer):
     """A value with one more dim, `dim`, than it shows."""
 
-    __slots__ = ("dim", "value")
+    __slots__ = ("alike", "dim", "value")
     _trace_kind = "BatchTrace"
 
-    def __init__(self, trace: BatchTrace, value: Any, dim: int) -> None:
+    def __init__(self, trace: BatchTrace, value: Any, dim: int, alike: Alike | None = None) -> None:
         self.owner = trace
         self.value = value
         self.dim = dim
+        self.alike = alike
         aval = value.aval
         shape = aval.shape[:dim] + aval.shape[dim + 1 :]
         self.aval = aval.update(shape=shape, spec=aval.spec[:dim] + aval.spec[dim + 1 :])
@@ -126,7 +153,7 @@ class BatchTrace(Trace):
                     f"{op.name} over {params['axes']}, of which {self.axis_name!r} is a vmap axis, has no batching rule; call it over mesh "
                     "axes, in shard_map."
                 )
-            out_dims: Sequence[int | None]
+            out_dims: Sequence[int | Alike | None]
             if op.batch is not None:
                 with SPMD_AXES.override(self.spmd), _MAP.override(self.map):
                     outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
@@ -135,7 +162,10 @@ class BatchTrace(Trace):
             else:
                 outs = _general(op, self.size, values, dims, params)
                 out_dims = [0] * len(outs)
-        wrapped = [o if d is None else BatchTracer(self, o, d) for o, d in zip(outs, out_dims, strict=True)]
+        wrapped = [
+            o if d is None else BatchTracer(self, o, 0, d) if isinstance(d, Alike) else BatchTracer(self, o, d)
+            for o, d in zip(outs, out_dims, strict=True)
+        ]
         return wrapped if op.multiple_results else wrapped[0]
 
 

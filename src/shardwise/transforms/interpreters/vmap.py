@@ -20,6 +20,7 @@ from shardwise.ir import (
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
 from shardwise.ir.references import Standing, check_distinct, is_reference, refuse_views
 from shardwise.ir.types import kept_spec
+from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.iota import iota
 from shardwise.ops.shapes.transpose import transpose
@@ -283,6 +284,9 @@ def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
         return registered.from_elt(lambda _, part, dim: _leave(trace, part, dim), trace.size, x, axis)
     value, dim = trace.unwrap(x)
     if axis is None:
+        if dim is not None and x.alike is not None:
+            x.alike.take()
+            return index_in_dim(value, 0, dim, keepdims=False)
         if dim is not None:
             named = "" if trace.axis_name is None else f" (axis_name={trace.axis_name!r})"
             raise ValueError(

@@ -5,6 +5,7 @@ In: a call's arguments, arrays or `ShapeDtypeStruct`s. Out: a `BoundCall` whose 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base.tree import tree_map
@@ -16,12 +17,14 @@ from shardwise.ir.references import shows_reference
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.formats import Format
+from shardwise.transforms.interpreters.jvp import zeros
 from shardwise.transforms.jit.abstract_meshes import is_abstract, over_devices
-from shardwise.transforms.tracing import BoundCall, from_beginning
+from shardwise.transforms.jit.references import ReferenceArgument
+from shardwise.transforms.jit.traced_call import TracedCall
+from shardwise.transforms.tracing import BoundCall, from_beginning, prune
 
 if TYPE_CHECKING:
     from shardwise.transforms.jit.wrapped import JitWrapped
-from shardwise.transforms.jit.references import ReferenceArgument
 
 
 class Abstract(Array):
@@ -69,6 +72,25 @@ def abstract_leaf(x: Any) -> Any:
             )
             return Abstract(struct.aval, signature(struct.aval, sharding, True, order))
     return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False), sharding)
+
+
+def refuse_types(fun: Any, values: Iterable[Any]) -> None:
+    """TypeError if a value that `fun` uses is a type."""
+    for x in values:
+        if isinstance(x, Abstract):
+            raise TypeError(
+                f"{fun} uses an array of type {x.aval.str_short()} of which it got a ShapeDtypeStruct. This is not a valid JAX type: it "
+                "has no value. Pass an array, or lower() the function for types."
+            )
+
+
+def with_placeholders(leaves: Sequence[Any], traced: TracedCall) -> Sequence[Any]:
+    """The leaves of a call, with zeros in place of types that its program does not use."""
+    if not any(isinstance(x, Abstract) for x in leaves):
+        return leaves
+    first = len(traced.consts)
+    used = prune(traced.program, False)[1]
+    return [zeros(x.aval) if isinstance(x, Abstract) and i + first not in used else x for i, x in enumerate(leaves)]
 
 
 def over_signature(x: Any, sig: Signature, devices: tuple[Device, ...] | None) -> Signature:

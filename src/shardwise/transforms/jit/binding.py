@@ -10,15 +10,17 @@ from shardwise.base.errors import about
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_flatten
 from shardwise.engine.array import ArrayImpl
+from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.ir import Literal, Tracer
 from shardwise.ir.references import shows_reference
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Device
+from shardwise.transforms.jit.abstract import Abstract, abstract_leaf
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
 from shardwise.transforms.jit.references import ReferenceArgument
 from shardwise.transforms.tracing import ArgSelection, BoundCall, Statics, StaticValue, argument_names, from_beginning
 
-Value = ArrayImpl | Literal | Tracer
+Value = ArrayImpl | Literal | Tracer | Abstract
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def bound_call(
 
     Raises:
         ReferenceArgument: a reference is among the arguments.
-        TypeError: an argument is no array, with its path; OverflowError: a number fits no dtype.
+        TypeError: an argument is neither an array nor a type, with its path; OverflowError: a number fits no dtype.
         ValueError: named arguments beside in_shardings.
     """
     if kwargs and options.in_shardings is not UNSPECIFIED and options.in_shardings is not None:
@@ -69,6 +71,9 @@ def bound_call(
                 f"{names[i]}: {error}"
             ) from None
         except TypeError:
+            if isinstance(leaf, ShapeDtypeStruct):  # for an argument that the function does not use
+                values.append(abstract_leaf(leaf))
+                continue
             names = names or argument_names(fun, args, dynamic_kwargs, tuple(nums))
             error = TypeError(
                 f"Error interpreting argument to {fun} as an abstract array. The problematic value is of type "

@@ -41,7 +41,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over, opened
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
-from shardwise.transforms.jit.abstract import over_signature
+from shardwise.transforms.jit.abstract import Abstract, over_signature, refuse_types, with_placeholders
 from shardwise.transforms.jit.abstract_meshes import nowhere, over_devices
 from shardwise.transforms.jit.binding import JitOptions, bound_call
 from shardwise.transforms.jit.cache_misses import explained
@@ -210,6 +210,7 @@ class JitWrapped(Generic[P, R]):
             if isinstance(x, ArrayImpl):
                 x._check_alive()
         entry = self._compile(call, [_leaf_signature(x) for x in call.leaves])
+        refuse_types(self._fun, [call.leaves[i] for i in entry.kept])
         if key is not None:
             self._fast[key] = entry
             if self._plain and not kwargs and all(type(a) is ArrayImpl for a in args):
@@ -308,14 +309,15 @@ class JitWrapped(Generic[P, R]):
         """The call inside another trace: a call equation in the outer program, or the body itself if `inline`."""
         types = [x.aval for x in call.leaves]
         traced = self._trace(call, types)
+        leaves = with_placeholders(call.leaves, traced)
         if self._options.inline:
-            outs = eval_program(traced.program, [*traced.consts, *call.leaves])
+            outs = eval_program(traced.program, [*traced.consts, *leaves])
         else:
             ins, outs_wanted = self._asked.of(call, traced)
             outs = bind(
                 jit_op,
                 *traced.consts,
-                *call.leaves,
+                *leaves,
                 program=traced.program,
                 name=traced.program.name,
                 in_shardings=(None,) * len(traced.consts) + tuple(ins),
@@ -369,6 +371,7 @@ class JitWrapped(Generic[P, R]):
         traced, placed, outs = self.prepare(call, sigs, devices, tracing=False)
         orders = self._asked.orders(call, sigs, traced)
         program, kept = prune(traced.program, self._options.keep_unused)
+        refuse_types(self._fun, traced.consts)
         consts = [as_array_impl(c) for c in traced.consts]
         if any(c._sig.spans for c in consts):
             raise RuntimeError(
@@ -459,7 +462,7 @@ def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
 
 
 def _leaf_signature(x: Any) -> Signature:
-    return x._sig if isinstance(x, ArrayImpl) else literal_signature(x)
+    return x._sig if isinstance(x, (ArrayImpl, Abstract)) else literal_signature(x)
 
 
 def _without_value(x: Any) -> Any:

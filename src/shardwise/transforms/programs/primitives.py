@@ -165,10 +165,7 @@ class Primitive:
         if self.lowering is not None:
             return self._traced(self.lowering, types, params)
         if self.impl is None:
-            raise NotImplementedError(
-                f"MLIR translation rule for primitive '{self.name}' not found for platform cpu. Rules that write MLIR are not called, "
-                "since programs here are not made of it; give the primitive an impl, or register mlir.lower_fun(function)."
-            )
+            raise _not_lowered(self.name)
         if self.own_op().effects:  # tracing would run the effect once only
             return self._traced(self._called_back, types, params)
         try:
@@ -203,6 +200,23 @@ class Primitive:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+
+def _not_lowered(name: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"MLIR translation rule for primitive '{name}' not found for platform cpu. Rules that write MLIR are not called, "
+        "since programs here are not made of it; give the primitive an impl, or register mlir.lower_fun(function)."
+    )
+
+
+def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
+    """What a compiled program gives for `prim`: as its `impl`, this is its lowering.
+
+    NotImplementedError if it has none that is a function.
+    """
+    if not prim.is_ours and prim.lowering is None:
+        raise _not_lowered(prim.name)
+    return bind(prim.own_op(), *[as_value(a) for a in args], **params)
 
 
 class _Held:
