@@ -33,6 +33,7 @@ from shardwise.passes.split import (
     local_results,
     local_type,
 )
+from shardwise.passes.spread import spread
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfer_cost
 from shardwise.passes.trials import take_cheapest
@@ -378,7 +379,8 @@ class Region:
 
     def viewed(self, eqn: Equation) -> None:
         """Record the results of an op that moves elements as views of its operands, whatever reads them."""
-        assert eqn.op.boxes is not None and (boxes := eqn.op.boxes(eqn)) is not None
+        boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
+        assert boxes is not None
         self.known.changes.alone = False
         operands = [self.view(a) for a in eqn.inputs]
         for var, of in zip(eqn.outputs, boxes, strict=True):
@@ -445,6 +447,10 @@ class Region:
             self.known.changes.alone = False
         else:
             partition_by_rule(self, eqn, self.placed(eqn))
+
+    def spread(self, eqn: Equation, whole: Atom) -> bool:
+        """Put elements of `whole` with padding between them where a pad has them, if that is possible; see `passes.spread`."""
+        return spread(self, eqn, whole)
 
     def finish(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
         """Finish a result of which each device holds a partial reduction over these axes."""

@@ -95,6 +95,8 @@ def _spread_first(region: Any, eqn: Equation) -> None:
             Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple((0, m, 0) for m in more)}, eqn.source)
         )
         x = whole
+    if region.spread(eqn, x):
+        return None
     local, have = region.read(x)
     between = tuple((0, interior, interior) for _, _, interior in config)
     around = tuple(
