@@ -90,6 +90,8 @@ def test_modules(shell, tmp_path):
             1,
             "jax.devices() are the 16 devices of v5e-16",
         ),
+        ("import jax; int('')", ("--on", "v5e-8"), 1, "base 10: ''\n"),
+        ("import jax", ("--on", "v5e-8", "--json", "-", "--html", "-"), 2, "standard output takes one of"),
         ("import jax", (), 2, "--on MACHINE is missing"),
         ("import jax", ("--on", "none.toml"), 2, "--on none.toml: No such file"),
         ("import jax", ("--on", "v5p-256", "--html", "none/plan.html"), 2, "there is no folder"),
@@ -109,6 +111,25 @@ def test_the_plan_is_shown_though_the_program_fails_later(plan):
     done = plan(PROGRAM + "\nraise OSError('disk is full')\n", "--on", "v5p-256", 1)
     assert done.returncode == 1 and "OSError: disk is full" in done.stderr
     assert "step on v5p-256" in done.stdout
+
+
+AT_ONCE = """
+import os, sys, threading, time, jax, jax.numpy as jnp
+f = jax.jit(lambda x: x @ x)
+"""
+
+
+def test_the_plan_is_shown_though_the_program_ends_at_once(plan):
+    done = plan(
+        AT_ONCE + "f(jnp.ones((8, 8))); print(1, flush=True); os.close(1); os._exit(3)", "--on", "v5e-8", "--json", "-"
+    )
+    assert done.returncode == 3 and json.loads(done.stdout)["machine"] == "v5e-8"
+    assert done.stderr.startswith("1\n<lambda> on v5e-8")
+
+
+def test_threads_of_the_program_are_waited_for(plan):
+    source = AT_ONCE + "threading.Thread(target=lambda: (time.sleep(0.1), f(jnp.ones((8, 8))))).start()"
+    assert "<lambda> on v5e-8" in plan(source, "--on", "v5e-8").stdout
 
 
 def test_a_search_varies_a_program_as_it_stands(plan):

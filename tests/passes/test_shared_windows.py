@@ -38,3 +38,16 @@ def test_one_exchange():
     split = sw.device_put(X, NamedSharding(MESH, P("x")))
     f = lambda x: (pool(x, 0.0, lax.add), pool(x, -jnp.inf, lax.max), pool(x, jnp.inf, lax.min))  # noqa: E731
     assert len(sw.jit(f).lower(split).compile().runtime_executable().transfers) == 1
+
+
+@pytest.mark.parametrize("rows, step", [(20, 2), (28, 3)])
+def test_windows_that_overlap_known_ones_fetch_what_these_lack(rows, step):
+    f = lambda x: [x[k : k + rows - step : step] * 2 for k in range(step)]  # noqa: E731
+    x = np.arange(2.0 * rows, dtype=np.float32).reshape(rows, 2)
+    split = sw.device_put(x, NamedSharding(Mesh(MESH.devices[:, 0], ("x",)), P("x")))
+    made = sw.jit(f).lower(split).compile()
+    for got, want in zip(made(split), f(x), strict=True):
+        np.testing.assert_array_equal(got, want)
+    first = sw.jit(lambda x: f(x)[0]).lower(split).compile()
+    sent = [sum(t.total for t in c.runtime_executable().transfers) for c in (made, first)]
+    assert sent[0] < step * sent[1]

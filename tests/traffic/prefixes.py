@@ -34,6 +34,15 @@ add_function(
 )  # fmt: skip
 
 
+def _gradient_of_thirds(e: Any, x: Any) -> Any:
+    return e.jax.grad(lambda x: (x[::3] ** 2).sum())(x)
+
+
+add_function("prefixes_of_100_rows", _sums, ((100, 8), ROWS), x=4)
+add_function("gradient_of_thirds", _gradient_of_thirds, ((512, 64), ROWS), out=ROWS, x=8)
+add_function("quarters_and_halves", lambda e, x: x[::4].sum() + x[::2].sum(), ((100, 8), ROWS), x=4)
+
+
 def _preconditioned(e: Any, w: Any, left: Any, right: Any, g: Any) -> Any:
     """A step by inverse roots of two statistics, all split by rows."""
     jnp = e.jnp

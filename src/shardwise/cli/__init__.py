@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import NoReturn
 
@@ -59,12 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.parser.error("unrecognized arguments: " + " ".join(unknown))
     try:
         status = options.carry_out(options)
-        sys.stdout.flush()
+        with suppress(ValueError, AttributeError):  # the program has closed it, or put something in its place
+            sys.stdout.flush()
         return status
     except BrokenPipeError:  # who reads our output, such as `head`, has enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it
         return 128 + signal.SIGPIPE
     except UsageError as error:
-        options.parser.print_usage(sys.stderr)
-        print(f"shardwise {options.command}: {error}", file=sys.stderr)
-        return 2
+        return error.show(options)

@@ -51,12 +51,16 @@ def _carry_out(options: argparse.Namespace) -> int:
     from shardwise.plan import watched_run  # start-up time: it brings the whole engine
 
     with watched_run(options.measure) as run:
-        status = plan.run_observed(program, "explain")
-    plans = run.plans()
-    if plans:
-        plan.show_plans(plans, options)
-    elif not status:
-        raise UsageError(
-            f"{program.name} calls no jitted function. Compiled programs are explained: decorate the function with jax.jit, and call it."
-        )
-    return status
+
+        def report(status: int) -> int:
+            plans = run.plans()
+            if plans:
+                plan.show_plans(plans, options)
+            elif not status:
+                raise UsageError(
+                    f"{program.name} calls no jitted function. Compiled programs are explained: decorate the function with jax.jit, "
+                    "and call it."
+                )
+            return status
+
+        return plan.run_observed(program, options, report)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from shardwise.cli.endings import Output, Report, reporting
 from shardwise.cli.program import Program, UsageError, add_program, own_words, prepare, run_to_end
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import free_memory
@@ -25,6 +28,10 @@ _NO_MEMORY = (
     "shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of its data in "
     "place of values."
 )
+_OF_SIZES = re.compile(
+    r"devices|mesh|reshape|divi|shard|batch", re.IGNORECASE
+)  # in errors of programs that expect another machine
+_MODULES = {"json": "as_json", "html": "html", "trace": "trace"}  # in `plan.report`, by option
 # The options of planning that `shardwise explain --on` does not have.
 UNSAID = {"read": "zeros", "advise": False, "search": False, "layouts": None, "chakra": None}
 
@@ -74,7 +81,9 @@ def register(commands: Any) -> None:
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add the options that name files for the plan of the largest program."""
-    parser.add_argument("--json", metavar="FILE", help="write the page of the largest program as JSON")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the page of the largest program as JSON; - is standard output"
+    )
     parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
     parser.add_argument("--trace", metavar="FILE", help="write its predicted schedule for Perfetto")
 
@@ -114,31 +123,36 @@ def carry_out(options: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"--on {options.on}: {error.strerror}") from None
     _spare_memory()
-    found = ""
-    plans: list[Plan] = []
-    try:
-        status = run_observed(program, NAME, {MemoryError: _NO_MEMORY, ValueError: _devices_of(run.machine)})
+
+    def report(status: int) -> int:
+        found = ""
         try:
-            plans += run.plans()
+            plans = list(run.plans())
         except ValueError as error:
             raise UsageError(str(error)) from None
         largest = run.largest()
-        if largest is not None:
-            plans[0] = advised(plans[0], largest, run.machine, thorough=options.advise)
-            found = _search(largest, run.machine, options) if options.search else ""
+        if largest is None:
+            if status:
+                return status
+            raise UsageError(
+                f"{program.name} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
+                "compiled programs: decorate the training step with jax.jit, and call it."
+            )
+        plans[0] = advised(plans[0], largest, run.machine, thorough=options.advise)
+        if options.search:
+            found = _search(largest, run.machine, options)
+        show_plans(plans, options, found)
+        return status
+
+    def advice(error: BaseException) -> str:
+        if isinstance(error, MemoryError):
+            return _NO_MEMORY
+        return _devices_of(run.machine) if isinstance(error, ValueError) and _OF_SIZES.search(str(error)) else ""
+
+    try:
+        return run_observed(program, options, report, advice)
     finally:
         planned.__exit__(None, None, None)
-    if not plans:
-        if status:
-            return status
-        raise UsageError(
-            f"{program.name} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
-            "compiled programs: decorate the training step with jax.jit, and call it."
-        )
-    show_plans(plans, options)
-    if found:
-        print(f"\n{found}")
-    return status
 
 
 def _search(executable: DataFree, machine: Machine, options: argparse.Namespace) -> str:
@@ -171,27 +185,57 @@ def _devices_of(machine: Machine) -> str:
     )
 
 
-def run_observed(program: Program, command: str, advice: Mapping[type[Exception], str] | None = None) -> int:
-    """Run the program to its end, or for as many steps as are asked for, or until it is interrupted; the exit status.
+def run_observed(
+    program: Program,
+    options: argparse.Namespace,
+    report: Report,
+    advice: Callable[[BaseException], str] | None = None,
+) -> int:
+    """Run the program to its end, or for as many steps as are asked for, or until it is interrupted, and report on it; the exit status.
 
-    `advice` is printed behind errors of a type.
+    `report` gets the program's status and gives that of the command. `advice` is what to print behind an error.
     """
     from shardwise.plan import StepsDone  # start-up time: it brings the whole engine
 
-    try:
-        return run_to_end(program, advice, ends_interrupted=False)
-    except StepsDone:
-        return 0
-    except KeyboardInterrupt:
-        print(f"shardwise {command}: interrupted; this is what was seen so far", file=sys.stderr)
-        return 0
+    output = Output(apart="-" in _files(options).values())
+
+    def end(status: int) -> int:
+        with output.restored():
+            return report(status)
+
+    def end_at_once(status: int) -> int:
+        try:
+            status = end(status)
+        except UsageError as error:
+            status = error.show(options)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return status
+
+    with reporting(end_at_once):
+        try:
+            status = run_to_end(program, advice, ends_interrupted=False)
+        except StepsDone:
+            status = 0
+        except KeyboardInterrupt:
+            print(f"shardwise {options.command}: interrupted; this is what was seen so far", file=sys.stderr)
+            status = 0
+    return end(status)
+
+
+def _files(options: argparse.Namespace) -> dict[str, str]:
+    """The files that the options name for the plan of the largest program."""
+    return {name: file for name in ("json", "html", "trace") if (file := getattr(options, name)) is not None}
 
 
 def check_writable(options: argparse.Namespace) -> None:
     """Refuse files that could not be written after the run, before it."""
-    for name in ("json", "html", "trace"):
-        if (file := getattr(options, name)) is not None:
+    files = _files(options)
+    for name, file in files.items():
+        if file != "-":
             check_file(name, file)
+    if list(files.values()).count("-") > 1:
+        raise UsageError("standard output takes one of --json, --html and --trace; give a file for the others")
     if options.chakra is not None and Path(options.chakra).is_file():
         raise UsageError(f"--chakra {options.chakra}: that is a file; give a folder")
 
@@ -205,29 +249,29 @@ def check_file(option: str, file: str) -> None:
         raise UsageError(f"--{option} {file}: that is a folder; give a file in it")
 
 
-def show_plans(plans: Sequence[Plan], options: argparse.Namespace) -> None:
-    """Print the first plan and the verdicts of the others, and write the files that the options name."""
+def show_plans(plans: Sequence[Plan], options: argparse.Namespace, found: str = "") -> None:
+    """Print the first plan, the verdicts of the others and what a search has found, and write the files that the options name.
+
+    If standard output is one of these, the page goes to standard error.
+    """
     from shardwise.plan.report import terminal  # start-up time: only what shows the plan
 
-    largest = plans[0]
+    largest, files = plans[0], _files(options)
     sys.stdout.flush()
-    terminal.show(largest)
+    page = sys.stderr if "-" in files.values() else sys.stdout
+    terminal.show(largest, page)
     if len(plans) > 1:
-        print("\nOther programs:")
+        print("\nOther programs:", file=page)
         for plan in plans[1:]:
-            print(f"  {plan.name} ({plan.calls} x): {terminal.verdict(plan)}")
-    if options.json:
-        from shardwise.plan.report.as_json import to_json  # start-up time
-
-        Path(options.json).write_text(to_json(largest))
-    if options.html:
-        from shardwise.plan.report.html import to_html  # start-up time
-
-        Path(options.html).write_text(to_html(largest))
-    if options.trace:
-        from shardwise.plan.report.trace import to_trace  # start-up time
-
-        Path(options.trace).write_text(to_trace(largest))
+            print(f"  {plan.name} ({plan.calls} x): {terminal.verdict(plan)}", file=page)
+    if found:
+        print(f"\n{found}", file=page)
+    for name, file in files.items():
+        text = getattr(import_module(f"shardwise.plan.report.{_MODULES[name]}"), f"to_{name}")(largest)
+        if file == "-":
+            print(text)
+        else:
+            Path(file).write_text(text)
     if options.chakra:
         from shardwise.plan.report.chakra import write_chakra  # start-up time
 

@@ -13,7 +13,8 @@ import linecache
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Literal
@@ -33,6 +34,12 @@ _CHILDREN = os.path.join(_HERE, "children")  # found by the Python that a child 
 
 class UsageError(Exception):
     """An invalid command line; the message is for the user."""
+
+    def show(self, options: argparse.Namespace) -> int:
+        """Print it, and how the command is used; the exit status."""
+        options.parser.print_usage(sys.stderr)
+        print(f"shardwise {options.command}: {self}", file=sys.stderr)
+        return 2
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,17 @@ class Program:
         """The words of a command line that name the program and its arguments."""
         flag = {"module": ["-m"], "code": ["-c"]}.get(self.kind, [])
         return [*flag, self.text, "--", *self.arguments]
+
+    def as_module(self, error: BaseException) -> str:
+        """How to run a file that belongs to a package, if `error` is that it does not know its package; else nothing."""
+        if self.kind != "file" or not isinstance(error, ImportError) or "no known parent package" not in str(error):
+            return ""
+        path = Path(self.text).resolve()
+        top = path.parent
+        while (top.parent / "__init__.py").exists():
+            top = top.parent
+        name = ".".join([*path.parent.relative_to(top.parent).parts, path.stem])
+        return f"{self.text} is a module of a package: give -m {name} in its place, from the folder {top.parent}"
 
     def execute(self) -> None:
         """Run the program as ``__main__``. Its exceptions pass through.
@@ -237,14 +255,17 @@ def _asked_for(program: Program) -> str | None:
 
 
 def run_to_end(
-    program: Program, advice: Mapping[type[Exception], str] | None = None, ends_interrupted: bool = True
+    program: Program, advice: Callable[[BaseException], str] | None = None, ends_interrupted: bool = True
 ) -> int:
     """Run the program to its end or to its failure, which is shown; the exit status.
 
-    `advice` is printed behind errors of a type. `ends_interrupted`: Ctrl-C is a failure, too; else it is raised.
+    `advice` is what to print behind an error. `ends_interrupted`: Ctrl-C is a failure, too; else it is raised.
     """
     try:
-        program.execute()
+        try:
+            program.execute()
+        finally:
+            _wait_for_threads()
     except UsageError:
         raise
     except SystemExit as end:
@@ -256,11 +277,20 @@ def run_to_end(
         if isinstance(error, KeyboardInterrupt) and not ends_interrupted:
             raise
         _report(error)
-        for kind, text in (advice or {}).items():
-            if isinstance(error, kind):
+        for text in (program.as_module(error), advice(error) if advice else ""):
+            if text:
                 print(text, file=sys.stderr)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
+
+
+def _wait_for_threads() -> None:
+    """Wait for what Python waits for before it ends: threads that are no daemons. Those of an executor end with the process."""
+    executors = sys.modules.get("concurrent.futures.thread")
+    idle = () if executors is None else executors._threads_queues
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon and thread not in idle:
+            thread.join()
 
 
 def own_words(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:

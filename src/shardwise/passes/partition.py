@@ -33,6 +33,7 @@ from shardwise.passes.split import (
     local_results,
     local_type,
 )
+from shardwise.passes.spread import spread
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfer_cost
 from shardwise.passes.trials import take_cheapest
@@ -125,8 +126,14 @@ class Region:
         if isinstance(atom, Literal):
             return atom, ()
         if atom not in self.values:
-            self._lay_out(atom)
+            self._lay_out(atom, self.placement(atom))
         return self.values[atom]
+
+    def read_freely(self, atom: Atom) -> tuple[Atom, DimAxes]:
+        """`read`, where it does not matter how the value lies: a view that propagation leaves whole stays where its parts lie."""
+        if isinstance(atom, Var) and self.is_view(atom) and not any(self.placement(atom)):
+            self._lay_out(atom, natural_layout(self.views[atom], self.grid.axis_sizes))
+        return self.read(atom)
 
     def layout(self, atom: Atom) -> DimAxes | None:
         """The layout of a value; None for literals, and for views that are not laid out yet."""
@@ -139,9 +146,9 @@ class Region:
         local, dims = self.read(atom)
         return view_of_source(Stored(local, dims or ((),) * atom.aval.ndim, atom.aval.shape))
 
-    def _lay_out(self, var: Var) -> None:
-        """Assemble a view in the layout of its parts if that fits, then move it to the layout that propagation chose."""
-        view, placed = self.views[var], self.placement(var)
+    def _lay_out(self, var: Var, placed: DimAxes) -> None:
+        """Assemble a view in the layout of its parts if that fits, then move it to the layout `placed`."""
+        view = self.views[var]
         outer, self.current = self.current, view.eqn
         near = placed if view.fills else natural_layout(view, self.grid.axis_sizes)
         atom = Assembler(self, var.aval).assemble(view, near)
@@ -366,9 +373,18 @@ class Region:
             if len(view.parts) > MAX_PARTS or (
                 len(of) > 1 and not view.fills and self._divides(view) and not self._moves_on(var)
             ):
-                self._lay_out(var)
+                self._lay_out(var, self.placement(var))
                 del self.views[var]
         return True
+
+    def viewed(self, eqn: Equation) -> None:
+        """Record the results of an op that moves elements as views of its operands, whatever reads them."""
+        boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
+        assert boxes is not None
+        self.known.changes.alone = False
+        operands = [self.view(a) for a in eqn.inputs]
+        for var, of in zip(eqn.outputs, boxes, strict=True):
+            self.views[var] = compose(of, operands, var.aval.shape, eqn)
 
     def _moves_on(self, var: Var) -> bool:
         """Whether one equation alone reads a value, and moves its elements on."""
@@ -432,6 +448,10 @@ class Region:
         else:
             partition_by_rule(self, eqn, self.placed(eqn))
 
+    def spread(self, eqn: Equation, whole: Atom) -> bool:
+        """Put elements of `whole` with padding between them where a pad has them, if that is possible; see `passes.spread`."""
+        return spread(self, eqn, whole)
+
     def finish(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
         """Finish a result of which each device holds a partial reduction over these axes."""
         finish(self, eqn, var, dims, placed, partial)
@@ -467,7 +487,7 @@ def _partitioned(
         inputs.append(local)
         region.define(var, local, dims)
     region.run(program)
-    found = tuple(region.read(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
+    found = tuple(region.read_freely(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
     outputs = [region.output(a, d) for a, d in zip(program.outputs, found, strict=True)]
     local_program = Program(tuple(inputs), tuple(region.equations), tuple(outputs), program.num_consts, program.name)
     return local_program, found

@@ -21,6 +21,8 @@ from shardwise.ops.elementwise.comparison import ge_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.iota import iota_p
+from shardwise.ops.shapes.joining import concatenate_p
+from shardwise.ops.shapes.pieces import slice_p
 from shardwise.passes.grid import Axes
 from shardwise.passes.views import Stored
 
@@ -50,9 +52,59 @@ def exchanged_windows(
         if its_params["dim"] != params["dim"] and key_before in region.windows and len(sources) == 1:
             known = _refilled(region, region.windows[key_before][0], value, its_axes, its_params, its_ends)
             return known if _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
-    out = region.collective(halo_exchange, [*sources, fill], axes, aval, params)
+    out = _extended(region, sources, fill, axes, aval, params)
+    if out is None:
+        out = region.collective(halo_exchange, [*sources, fill], axes, aval, params)
     region.windows[key] = out, fill
     return out
+
+
+def _extended(
+    region: Region, sources: Sequence[Atom], fill: Atom, axes: Axes, aval: ShapedArray, params: dict[str, Any]
+) -> Atom | None:
+    """Windows made of known ones that overlap them, and of the rows that these lack, where that sends less; None if it does not.
+
+        x[:-1:2] and x[1::2] of rows that the axes do not divide     the windows of the second begin and end one row later
+
+    Where windows go on as the parts of the sources do, kernels read them where they lie, and they are left alone.
+    """
+    dim, start, width = params["dim"], params["start"], params["width"]
+    if params["step"] == sources[0].aval.shape[dim]:
+        return None
+    ground = Stored(fill, (), ())
+    assert halo_exchange.collective is not None
+    bytes_sent, sizes, types = (
+        halo_exchange.collective.bytes_sent,
+        region.grid.axis_sizes,
+        [a.aval for a in (*sources, fill)],
+    )
+    best, fewest = None, bytes_sent(types, {"axes": axes, **params}, sizes)
+    for (of, its_axes, items), (known, filled) in region.windows.items():
+        its = dict(items)
+        low, high = max(start, its["start"]), min(start + width, its["start"] + its["width"])
+        like = {**its, "start": start, "width": width} == params
+        if (
+            of != tuple(sources)
+            or its_axes != axes
+            or low >= high
+            or not like
+            or not Stored(filled, (), ()).is_same(ground)
+        ):
+            continue
+        rest = [{**params, "start": a, "width": b - a} for a, b in ((start, low), (high, start + width))]
+        sent = sum(bytes_sent(types, {"axes": axes, **p}, sizes) for p in rest if p["width"])
+        if sent < fewest:
+            best, fewest = (known, low - its["start"], high - its["start"], rest), sent
+    if best is None:
+        return None
+    known, low, high, rest = best
+    before, behind = [
+        region.collectives(halo_exchange, [*sources, fill], axes, aval, p) if p["width"] else () for p in rest
+    ]
+    ends = {"start_indices": [0] * known.aval.ndim, "limit_indices": list(known.aval.shape)}
+    ends["start_indices"][dim], ends["limit_indices"][dim] = low, high
+    shared = region.emit(slice_p, [known], {**{k: tuple(v) for k, v in ends.items()}, "strides": None})
+    return region.emit(concatenate_p, [*before, *shared, *behind], {"dimension": dim})[0]
 
 
 def _ends(params: Mapping[str, Any]) -> tuple[int, int] | None:

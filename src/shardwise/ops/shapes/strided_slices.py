@@ -34,7 +34,7 @@ def strided_partition(region: Any, eqn: Equation, pad: Op) -> None:
         padded = Var(x.aval.update(shape=shape))
         region = region.placing({padded: tuple(axes)})
         config = {"padding_config": tuple((0, m, 0) for m in more)}
-        region.usual(Equation(pad, (x, literal(0, x.aval.dtype)), (padded,), config, eqn.source))
+        region.viewed(Equation(pad, (x, literal(0, x.aval.dtype)), (padded,), config, eqn.source))
         x = padded
     starts, limits, steps = list(params["start_indices"]), list(params["limit_indices"]), list(strides)
     whole_starts, whole_limits, whole_steps, whole_shape = [0] * len(shape), list(shape), [1] * len(shape), list(shape)
@@ -95,6 +95,8 @@ def _spread_first(region: Any, eqn: Equation) -> None:
             Equation(eqn.op, (x, fill), (whole,), {"padding_config": tuple((0, m, 0) for m in more)}, eqn.source)
         )
         x = whole
+    if region.spread(eqn, x):
+        return None
     local, have = region.read(x)
     between = tuple((0, interior, interior) for _, _, interior in config)
     around = tuple(
