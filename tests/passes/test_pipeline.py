@@ -98,7 +98,10 @@ def test_the_verifier_knows_types():
     other = Var(X.update(dtype=np.dtype("int32")))
     lies = Program(program.inputs, (Equation(eqn.op, eqn.inputs, (other,), eqn.params),), (other,), 0, "f")
     with pytest.raises(ProgramError, match="type rule of sin"):
-        verify(lies)
+        verify(lies, before=program)
+    assert verify(lies, before=lies) is lies  # what was verified is not asked again, unless it stands elsewhere
+    with pytest.raises(ProgramError, match="defined twice"):
+        verify(Program(lies.inputs, lies.equations * 2, lies.outputs, 0, "f"), before=lies)
     few = Program(program.inputs, (Equation(eqn.op, eqn.inputs, (), eqn.params),), (), 0, "f")
     with pytest.raises(ProgramError, match="gives 1 results, not 0"):
         verify(few)
@@ -107,7 +110,7 @@ def test_the_verifier_knows_types():
 def test_compiling_verifies_where_asked(monkeypatch):
     seen = []
 
-    def noted(program, after=""):
+    def noted(program, after="", before=None):
         seen.append(after)
         return program
 

@@ -78,7 +78,7 @@ def compile_program(
     seconds: dict[str, float] = {}
     start = time.perf_counter()
     traced = _verified(program, after="trace")
-    program = _verified(inline_calls(program), after="inline")  # first: called functions name devices, too
+    program = _verified(inline_calls(program), "inline", traced)  # first: called functions name devices, too
     ranked = list(_inner_shardings(program, set()))
     inner = [s for s, _ in ranked if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
@@ -169,8 +169,8 @@ def _laid_out(
     return run_passes(PLACING, module, context, seconds), context
 
 
-def _verified(program: Program, after: str) -> Program:
-    return verify(program, after) if config.jax_enable_checks else program
+def _verified(program: Program, after: str, before: Program | None = None) -> Program:
+    return verify(program, after, before) if config.jax_enable_checks else program
 
 
 def _as_data(sig: Signature) -> Signature:

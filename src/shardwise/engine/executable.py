@@ -18,6 +18,7 @@ from shardwise.base.collector import uncollected
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.errors import about
 from shardwise.base.events import COMPILED, record_event_duration_secs
+from shardwise.base.generated import define
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.guards import refusing
 from shardwise.engine.lowered import LoweredProgram
@@ -265,7 +266,7 @@ class Executable(LoweredProgram):
                 lines.append(f"    x{i}._origin = origin + {i}")
         results = ", ".join(f"x{i}" for i in range(len(outs)))
         lines.append(f"    return {results}" if single else f"    return [{results}]")
-        exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
+        define("\n".join(lines), f"<call of {self.name}>", constants)
         return constants["call"]
 
 

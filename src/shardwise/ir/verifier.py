@@ -16,13 +16,35 @@ class ProgramError(AssertionError):
     """A pass produced a program that breaks the IR's laws: an internal error."""
 
 
-def verify(program: Program, after: str = "") -> Program:
+def verify(program: Program, after: str = "", before: Program | None = None) -> Program:
     """Return `program` if it obeys the laws.
+
+    The equations that it shares with `before`, a program that was verified, are not asked for their types again.
 
     Raises:
         ProgramError: it does not; the message names the equation, and the pass `after` which it was verified.
     """
-    since = f" after {after}" if after else ""
+    if program is before:
+        return program
+    known: set[Equation | Program] = set()
+    if before is not None:
+        _note(before, known)
+    _verify(program, f" after {after}" if after else "", known)
+    return program
+
+
+def _note(program: Program, known: set[Equation | Program]) -> None:
+    known.add(program)
+    known.update(program.equations)
+    for eqn in program.equations:
+        for _, inner in subprograms(eqn.params):
+            if inner not in known:
+                _note(inner, known)
+
+
+def _verify(program: Program, since: str, known: set[Equation | Program]) -> None:
+    if program in known:
+        return
     defined: set[Var] = set()
 
     def define(variables: Sequence[Var], where: str) -> None:
@@ -37,13 +59,14 @@ def verify(program: Program, after: str = "") -> Program:
             if isinstance(atom, Var) and atom not in defined:
                 raise ProgramError(f"{eqn}: {atom} is used before it is defined{since}")
         define(eqn.outputs, eqn.op.name)
+        if eqn in known:
+            continue
         _check_types(eqn, since)
         for _, inner in subprograms(eqn.params):
-            verify(inner, after)
+            _verify(inner, since, known)
     for atom in program.outputs:
         if isinstance(atom, Var) and atom not in defined:
             raise ProgramError(f"output {atom} is never defined{since}")
-    return program
 
 
 def _check_types(eqn: Equation, since: str) -> None:

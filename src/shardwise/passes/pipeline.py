@@ -97,10 +97,11 @@ def run_passes(
     """The module after these passes; adds the time of each to `seconds`."""
     for name, rewrite in passes:
         start = time.perf_counter()
+        before = module.program
         module = rewrite(module, context)
         seconds[name] = time.perf_counter() - start
         if config.jax_enable_checks:
-            verify(module.program, after=name)
+            verify(module.program, name, before)
     return module
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
+from shardwise.base.generated import define
 from shardwise.ir import Equation, Literal, Program, Var, calls_user, overwritten
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
@@ -28,7 +29,7 @@ def loop_of(
         raise ValueError("a loop's plan is for one device; blocks with leading dims go through the body's own plan.")
     writer = _LoopWriter(readers_first(body), env, num_consts, num_carry, length, reverse)
     source = writer.source()
-    exec(compile(source, f"<loop of {body.name}>", "exec"), writer.constants)
+    define(source, f"<loop of {body.name}>", writer.constants)
     return writer.constants["run"]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy._core import umath as _umath
 
+from shardwise.base.generated import define
 from shardwise.base.tracebacks import PLACES
 from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten
 from shardwise.runtime.blocks import Ndarray
@@ -48,7 +49,7 @@ class Plan:
         writer = Writer(program, env, self.owned)
         self.source = writer.source()
         namespace = writer.constants
-        exec(compile(self.source, f"<plan of {program.name}>", "exec"), namespace)
+        define(self.source, f"<plan of {program.name}>", namespace)
         self.run: Run = namespace["run"]
 
 

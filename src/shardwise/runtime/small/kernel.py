@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
+from shardwise.base.generated import define
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Loop, Program, ShapedArray, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
@@ -319,7 +320,7 @@ def compiled(
             lines.append(f"        a{i} = fitting(a{i}, d{i})")
     lines.append(f"        function(({given},), tools)")
     lines.append(f"    return ({', '.join(results)},)")
-    exec(compile("\n".join(lines), f"<small program {program.name}>", "exec"), space)
+    define("\n".join(lines), f"<small program {program.name}>", space)
     return Function(space["run"], tuple((j, i) for j, (i, _) in found.items()))
 
 
