@@ -91,7 +91,7 @@ def einsum(
         wanted = expression.output if last else _needed(expression.output, named)
         out_labels = expression.output if last else None
         if len(picked) == 2:
-            if chosen[0] > chosen[1] and _batched_apart(*picked, wanted):
+            if chosen[0] > chosen[1] and _batched_apart(picked[0], picked[1], wanted):
                 picked.reverse()
             result = steps.two(picked[0], picked[1], wanted, out_labels, sharding if last else None)
         else:

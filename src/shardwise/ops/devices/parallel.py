@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.collections_given import given_items, given_keys
 from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.errors import about
 from shardwise.base.nearest import did_you_mean
@@ -49,7 +50,8 @@ def axes_in_scope() -> dict[str, int]:
 
 def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
     """Axis names as a tuple, and their sizes. NameError for a name that is not in scope, ValueError for a repeated one."""
-    names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    given = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    names = given_keys(given, f"{api} takes an axis name, or a tuple of them")
     scope = axes_in_scope()
     for name in names:
         if name not in scope:
@@ -352,7 +354,11 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """
     names, sizes = checked_axes(axis_name, "ppermute")
     n = math.prod(sizes)
-    pairs = tuple((int(s), int(d)) for s, d in perm)
+    expected = "ppermute takes a sequence of pairs, (source, destination)"
+    pairs = tuple(given_items(pair, expected) for pair in given_items(perm, expected))
+    if any(len(pair) != 2 or isinstance(n, str) for pair in pairs for n in pair or [""]):
+        raise TypeError(f"{expected}; got {perm!r}.")
+    pairs = tuple((int(s), int(d)) for s, d in pairs)
     for s, d in pairs:
         if not (0 <= s < n and 0 <= d < n):
             raise ValueError(f"ppermute: pair {(s, d)} is out of range for axis {axis_name!r} of size {n}.")
