@@ -23,7 +23,71 @@ several = lambda x: jax.lax.switch((x > 0).astype('int32') + (x > 1), [jnp.zeros
 x = jnp.array([0., 0.5, 4.])
 """
 
+_BODIES = """
+mesh = mesh_of((4, 2), ('x', 'y'))
+def outcome(call, check, out=P(('x', 'y'))):
+    f = jax.shard_map(lambda a: eval(call), mesh=mesh, in_specs=P('x'), out_specs=out, check_vma=check)
+    try:
+        return str(jax.eval_shape(lambda a: (f(a), jax.grad(lambda a: f(a).sum())(a)), jax.ShapeDtypeStruct((32,), 'float32')))
+    except (TypeError, ValueError) as error:
+        return type(error).__name__
+of = lambda calls: [outcome(c, check) for c in calls for check in (True, False)]
+"""
+_EXPLICIT = """
+def put(shape, *spec): return jax.reshard(jnp.zeros(shape), P(*spec))
+def outcome(f):
+    try: return str(jax.eval_shape(f))
+    except (TypeError, ValueError) as error: return type(error).__name__
+rule = jax.custom_vjp(lambda a: a * 2)
+rule.defvjp(lambda a: (a * 2, None), lambda r, ct: (put((8, 8)),))
+"""
+
 PROGRAMS = {
+    "collectives over axes of which one varies": _BODIES + (
+        "xy = ('x', 'y')\n"
+        "result = of(['lax.ppermute(a, xy, [(0, 7), (3, 1)])', 'lax.all_gather(a, xy)', 'lax.psum(a, xy)', 'lax.psum_scatter(a, xy)'])"
+    ),
+    "casts of what is not typed": _BODIES + (
+        "result = of([f'lax.pcast(a, {x!r}, to={to!r})' for x in ('y', ('x', 'y'), ()) for to in ('varying', 'unreduced', 'up')])\n"
+        "result += [outcome(f'lax.pcast(a, {x!r}, to=\"reduced\")', False) for x in 'xy']\n"
+        "result += [outcome(f'lax.pcast(a, {x!r}, to={to!r})', True) for x, to in (('y', 'reduced'), ({'x'}, 'varying'))]"
+    ),
+    "collectives over no axes": _BODIES + "result = of(['lax.all_gather(a, ())', 'lax.psum_scatter(a, ())', 'lax.psum(a, ())'])",
+    "programs of bodies that are not typed": (
+        "mesh = mesh_of((4, 2), ('x', 'y'))\n"
+        "def body(a):\n"
+        "    c, _ = jax.lax.scan(lambda c, x: (c + x.sum(), c), 0.0 * a.sum(), a)\n"
+        "    g = jax.lax.all_gather(a, 'x', axis_index_groups=[[0, 1], [2, 3]])\n"
+        "    return jax.lax.psum(a, 'x'), jax.lax.psum(a, 'x', axis_index_groups=[[0, 1], [2, 3]]), c[None] + g.sum()\n"
+        "f = jax.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=(P(), P('x'), P('x')), check_vma=False)\n"
+        "result = str(jax.make_jaxpr(f)(jnp.arange(8.0))).split('mesh=')[0]"
+    ),
+    "out_specs looked at first": _BODIES + "result = outcome('1 / 0', True, P('z'))",
+    "tangents laid out otherwise": _EXPLICIT + (
+        "x, y = lambda: put((8, 8), 'x'), lambda: put((8, 8), None, 'y')\n"
+        "with jax.set_mesh(mesh_of((4, 2), ('x', 'y'), 'Explicit')):\n"
+        "    result = [outcome(f) for f in (\n"
+        "        lambda: jax.linearize(lambda a: a.sum(0), x())[1](y()), lambda: jax.vjp(jnp.sin, x())[1](y()),\n"
+        "        lambda: jax.linear_transpose(lambda a: a * 2, x())(y()), lambda: jax.grad(lambda a: rule(a).sum())(x()),\n"
+        "        lambda: jax.jvp(jnp.sin, (x(),), (y(),)), lambda: jax.linearize(jnp.sin, x())[1](x()))]"
+    ),
+    "batch dims laid out otherwise": _EXPLICIT + (
+        "pair = lambda *of: [put((8, 8, 8), *spec) for spec in of]\n"
+        "with jax.set_mesh(mesh_of((4, 2), ('x', 'y'), 'Explicit')):\n"
+        "    result = [outcome(lambda: jnp.einsum(s, *pair(*of)))\n"
+        "              for s in ('bij,bjk->bik', 'bij,bjk->bki', 'bij,bkj->ibk', 'bij,bij->bi')\n"
+        "              for of in ((('x',), ()), ((), ('x',)))]"
+    ),
+    "explicit_axes of what is explicit": _EXPLICIT + (
+        "twice = lambda axes, *spec: jax.sharding.explicit_axes(lambda a: a * 2, axes=axes, in_sharding=P(*spec))(put((8, 8), 'y'))\n"
+        "with jax.set_mesh(mesh_of((4, 2), ('x', 'y'), 'Explicit')):\n"
+        "    result = [outcome(lambda: twice(*a)) for a in ((None, 'x'), ('x', 'x', 'y'), ('y', ('x', 'y')))]"
+    ),
+    "structs on meshes with automatic axes": _EXPLICIT + (
+        "mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ('x', 'y'), axis_types=(AxisType.Explicit, AxisType.Auto))\n"
+        "with jax.set_mesh(mesh):\n"
+        "    result = [outcome(lambda: put((8, 8), 'x')), str(jax.jit(lambda: put((8, 8), 'x')).trace().out_info)]"
+    ),
     **{
         f"{dtype}: bits": _SMALL.format(dtype)
         + f"\none = lambda x: [bits(getattr(jax.lax, n)(x)) for n in {_UNARY.split()!r}]"
@@ -103,4 +167,4 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_and_errors_agree(name: str) -> None:
-    compare("import functools, typing\n" + PROGRAMS[name], devices=8)
+    compare("import functools, math, typing\nfrom jax import lax\n" + PROGRAMS[name], devices=8)

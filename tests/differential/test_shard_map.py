@@ -38,7 +38,10 @@ def bodies(draw: st.DrawFn) -> tuple[str, str]:
                 f"lax.psum(x, {axis})",
                 f"lax.pmean(x, {axis})",
                 f"lax.pmax(x, {single})",
-                f"lax.pmin(x, {single})",
+                f"lax.pmin(x, {axis})",
+                f"(lax.pmax(2.5, {single}), lax.psum(jnp.asarray(2.0), {axis}), lax.pmean(3, {axis}))",
+                f"lax.pcast(x, {axis}, to='varying')",
+                f"lax.all_to_all(x.reshape({n}, -1), {axis}, 0, 1)",
                 f"lax.psum((x, 1, x.sum()), {axis})",
                 f"lax.all_gather(x, {axis})",
                 f"lax.all_gather(x, {axis}, axis={dim}, tiled=True)",
@@ -54,7 +57,6 @@ def bodies(draw: st.DrawFn) -> tuple[str, str]:
             ]
         )
     )
-    del n
     setting = (
         f"mesh = mesh_of({mesh}, {names})\n"
         f"a = jax.device_put(data({shape}), NamedSharding(mesh, {draw(specs(shape, mesh))}))\n"
@@ -81,7 +83,7 @@ def test_collectives(typed):
     @given(bodies())
     def law(case):
         setting, call = case
-        compare(setting + BODY.format(call=call, check=typed) + "result = jax.jit(f)(a)", printed=typed, indices=True)
+        compare(setting + BODY.format(call=call, check=typed) + "result = jax.jit(f)(a)", printed=True, indices=True)
 
     law()
 

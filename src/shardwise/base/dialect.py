@@ -112,8 +112,6 @@ class Types:
     """Whether branches, carries and collectives must agree in the axes over which their values vary."""
     like_copies_vma: bool = differs(False, True)
     """Whether `zeros_like`, `ones_like` and `full_like` vary over the axes that their argument varies over."""
-    psum_keeps_weak_type: bool = differs(False, True)
-    """Whether reductions over mesh axes are weakly typed where their operands are."""
 
 
 @table

@@ -9,7 +9,7 @@ from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import array_type
 from shardwise.ir import Array, ShapedArray
-from shardwise.ir.axis_scope import CHECK_VMA
+from shardwise.ir.axis_scope import seen
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import ManualAxisType, NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
 from shardwise.sharding.formats import Format, Layout
@@ -26,7 +26,7 @@ def typeof(x: Any) -> ShapedArray:
     (2, 3)
     """
     if isinstance(x, Array):
-        return x.aval if CHECK_VMA.get() or not x.aval.vma else x.aval.update(vma=frozenset())
+        return seen(x.aval)
     if isinstance(x, ShapedArray):
         return x
     if isinstance(x, ShapeDtypeStruct):
@@ -153,7 +153,7 @@ class ShapeDtypeStruct:
         aval = typeof(x)
         placed = x.committed if isinstance(x, ArrayImpl) else isinstance(x, ShapeDtypeStruct)
         sharding = x.sharding if placed else None
-        if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
+        if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes and not aval.mesh.auto_axes:
             sharding = aval.sharding
         return cls(
             aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.vma or None

@@ -49,6 +49,8 @@ def _is_planned(sharding: Sharding, processes: int = 1) -> bool:
 def _checked_shape(shape: Any, api: str) -> Shape:
     if not isinstance(shape, (tuple, list)):
         raise TypeError(f"{api}: shape must be a tuple of ints, got {shape!r} of type {type(shape)}.")
+    if any(isinstance(n, str) for n in shape):
+        raise TypeError(f"{api}: shape must be a tuple of ints, got {shape!r}.")
     return tuple(int(n) for n in shape)
 
 

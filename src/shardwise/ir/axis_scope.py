@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from shardwise.base import config
 from shardwise.base.config import Setting
 from shardwise.base.dialect import Types
+
+if TYPE_CHECKING:
+    from shardwise.ir.types import ShapedArray
 
 AxisEnv = tuple[tuple[str, int], ...]
 
@@ -43,3 +48,8 @@ def varying_checked() -> bool:
 def is_checked(axis: str) -> bool:
     """Whether a value that is not typed as varying over this axis is known to be the same along it."""
     return axis not in MAPPED_AXES.get() and CHECK_VMA.get()
+
+
+def seen(aval: ShapedArray) -> ShapedArray:
+    """The type as programs see it: where types are not checked, they do not say over which axes values vary."""
+    return aval if CHECK_VMA.get() or not aval.vma else aval.update(vma=frozenset())

@@ -91,6 +91,8 @@ def einsum(
         wanted = expression.output if last else _needed(expression.output, named)
         out_labels = expression.output if last else None
         if len(picked) == 2:
+            if chosen[0] > chosen[1] and _batched_apart(picked[0], picked[1], wanted):
+                picked.reverse()
             result = steps.two(picked[0], picked[1], wanted, out_labels, sharding if last else None)
         else:
             result = steps.one(*picked[0], wanted, out_labels)
@@ -250,6 +252,12 @@ def _needed(output: str, others: Sequence[Named]) -> set[str]:
     return set(output).union(*(labels for _, labels in others))
 
 
+def _batched_apart(lhs: Named, rhs: Named, wanted: Any) -> bool:
+    """Whether the types of two operands split a batch dim over different axes."""
+    (x, left), (y, right) = lhs, rhs
+    return any(c in right and x.aval.spec[d] != y.aval.spec[right.index(c)] for d, c in enumerate(left) if c in wanted)
+
+
 @dataclass(frozen=True, slots=True)
 class _Steps:
     """One- and two-operand contractions with common settings."""
@@ -296,7 +304,12 @@ class _Steps:
         contracted = [c for c in shared if c not in wanted]
         left_free = "".join(c for c in left if c not in shared)
         right_free = "".join(c for c in right if c not in shared)
-        if output is not None and "".join(batch) + right_free + left_free == output and left_free and right_free:
+        swapped = (
+            output is not None and "".join(batch) + right_free + left_free == output and bool(left_free and right_free)
+        )
+        if _batched_apart((x, left), (y, right), batch):  # batch dims are split as those of the first one
+            swapped = output is None or "".join(batch) + left_free + right_free != output
+        if swapped:
             x, left, left_free, y, right, right_free = y, right, right_free, x, left, left_free
         labels = "".join(batch) + left_free + right_free
         numbers = (

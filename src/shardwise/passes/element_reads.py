@@ -6,7 +6,6 @@ positions are operands in the shape of the result, as elementwise ops have them.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from shardwise.ir import Atom, ElementRead, Equation, Literal, Op, Program, ShapedArray, Var

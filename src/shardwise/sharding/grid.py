@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.collections_given import given_keys
 from shardwise.base.html import table_html
 
 
@@ -204,7 +205,9 @@ class Grid:
 
 def checked_names(axis_names: Any) -> tuple[Any, ...]:
     """The names as a tuple (a str is one name); ValueError if one is None or appears twice."""
-    names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+    names = (
+        (axis_names,) if isinstance(axis_names, str) else given_keys(axis_names, "A mesh takes a tuple of axis names")
+    )
     if None in names:
         raise ValueError(f"Mesh axis names cannot be None. Got: {names}")
     if len(set(names)) != len(names):
@@ -300,6 +303,9 @@ class AbstractMesh(Grid):
 
     def update_axis_types(self, name_to_type: dict[Any, AxisType]) -> AbstractMesh:
         """A mesh in which the named axes have other types."""
+        given: Any = name_to_type
+        if not isinstance(given, dict):
+            raise TypeError(f"update_axis_types takes a dict from axis names to types; got {name_to_type!r}.")
         for name in name_to_type:
             if name not in self.axis_positions:
                 raise ValueError(f"update_axis_types: {name!r} is no axis of {self}.")

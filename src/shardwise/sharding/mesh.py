@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.collections_given import given_items
 from shardwise.base.config import Setting
 from shardwise.base.errors import about
 from shardwise.sharding.backend import device_list
@@ -249,7 +250,9 @@ def make_mesh(
         raise ValueError(f"make_mesh takes axis sizes of at least 1; got {sizes}.")
     if axis_types is None:
         axis_types = (AxisType[config.dialect.meshes.make_mesh_axis_type],) * len(names)
-    available = all_devices() if devices is None else list(devices)
+    available = (
+        all_devices() if devices is None else list(given_items(devices, "make_mesh takes a sequence of devices"))
+    )
     count = math.prod(sizes)
     if len(available) < count:
         virtual = devices is None and available[0].platform == "cpu"

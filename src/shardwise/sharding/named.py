@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.collections_given import given_items
 from shardwise.base.errors import DuplicateSpecError, about
 from shardwise.base.nearest import did_you_mean
 from shardwise.sharding import tiling as tilings
@@ -171,7 +172,7 @@ class NamedSharding(ImmutableSharding):
             ValueError: the spec is longer than the rank, or a dim does not divide evenly.
         """
         devices = self._devices("_device_assignment")
-        shape = tuple(global_shape)
+        shape = given_items(global_shape, "devices_indices_map takes a tuple of ints")
         tiling = self.tiling(len(shape))
         tilings.shard_shape(tiling, shape, self)
         return dict(zip(devices, tilings.devices_indices(tiling, shape), strict=True))

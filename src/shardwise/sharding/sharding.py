@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shardwise.base.collections_given import given_items
 from shardwise.base.html import text_html
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, device_list, memory_kinds, no_such_memory
@@ -152,7 +153,7 @@ class Sharding:
         Raises:
             ValueError: the sharding does not fit the shape.
         """
-        shape = tuple(global_shape)
+        shape = given_items(global_shape, "shard_shape takes a tuple of ints")
         if type(self).tiling is Sharding.tiling:
             return _shape_of_index(next(iter(self.devices_indices_map(shape).values())), shape)
         tiling = self.tiling(len(shape))

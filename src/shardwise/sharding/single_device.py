@@ -28,7 +28,7 @@ class SingleDeviceSharding(ImmutableSharding):
 
     def __new__(cls, device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
         """Find the sharding with these parts, or make it."""
-        known = _single.get((device, None)) if memory_kind is None else None
+        known = _single.get((device, None)) if memory_kind is None and isinstance(device, Device) else None
         if known is not None:
             return known
         if not isinstance(device, Device):

@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import physical
 from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, SmallForm, literal
-from shardwise.ir.axis_scope import is_checked, types_table
+from shardwise.ir.axis_scope import is_checked, varying_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis
 from shardwise.ops.devices.declare import define_collective
@@ -54,7 +54,7 @@ _PART = 1 << 16  # elements of a part of a large result
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
     vma = x.vma | set(axes) if groups else x.vma - set(axes)  # each group has its own sum
-    weak = x.weak_type and types_table().psum_keeps_weak_type
+    weak = x.weak_type and varying_checked()
     return x.update(weak_type=weak, vma=vma, unreduced=x.unreduced - set(axes))
 
 

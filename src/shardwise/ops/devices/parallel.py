@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.collections_given import given_items, given_keys
 from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.errors import about
 from shardwise.base.nearest import did_you_mean
@@ -18,7 +19,7 @@ from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
-from shardwise.ir.axis_scope import varying_checked
+from shardwise.ir.axis_scope import seen, varying_checked
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -49,7 +50,8 @@ def axes_in_scope() -> dict[str, int]:
 
 def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
     """Axis names as a tuple, and their sizes. NameError for a name that is not in scope, ValueError for a repeated one."""
-    names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    given = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    names = given_keys(given, f"{api} takes an axis name, or a tuple of them")
     scope = axes_in_scope()
     for name in names:
         if name not in scope:
@@ -95,8 +97,16 @@ def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...]
     return result
 
 
-def _varying(x: Array, names: Axes, api: str) -> Array:
-    """`x`, checked: with checked types, some dialects refuse a value that varies over only some of the axes."""
+def _varying(x: Array, names: Axes) -> Array:
+    """`x`, typed as varying over the axes: those that its type lacks are added to it."""
+    missing = tuple(a for a in names if a not in x.aval.vma)
+    if not missing or len(missing) == len(names) or not varying_checked():
+        return x  # the op adds all of them
+    return bind(pvary_op, x, axes=missing)
+
+
+def _summed(x: Array, names: Axes, api: str) -> Array:
+    """`x`, checked: with checked types, a sum refuses a value that varies over only some of the axes."""
     missing = [a for a in names if a not in x.aval.vma]
     if missing and len(missing) != len(names) and varying_checked():
         raise ValueError(
@@ -126,11 +136,12 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     names, sizes = checked_axes(axis_name, "psum")
     n = math.prod(sizes)
     groups = _groups(axis_index_groups, n, "psum", equal=False)
+    same = groups is None or len({len(g) for g in groups}) == 1
 
     def one(leaf: Any) -> Any:
-        if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool) and groups is None:
-            return leaf * n
-        value = _varying(_operand(leaf, "psum"), names, "psum")
+        if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool) and same:
+            return leaf * (len(groups[0]) if groups else n)
+        value = _summed(_operand(leaf, "psum"), names, "psum")
         if value.dtype == np.bool_:
             value = convert_element_type(value, np.dtype(np.int32))
         return bind(all_reduce, value, axes=names, kind="sum", groups=groups)
@@ -152,7 +163,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     n = len(groups[0]) if groups else math.prod(sizes)
 
     def one(leaf: Any) -> Any:
-        total = psum(_operand(leaf, "pmean"), names, axis_index_groups=groups)
+        total = _operand(psum(leaf, names, axis_index_groups=groups), "pmean")
         if total.dtype.kind not in "fcV" and total.dtype.kind in "iub":
             weak = total.aval.weak_type
             total = convert(total, default_dtype("f") if weak else to_inexact(total.dtype), weak)
@@ -177,7 +188,7 @@ def _extremum(kind: str) -> Callable[..., Any]:
             return bind(all_reduce, value, axes=names, kind=kind, groups=groups)
 
         def one(leaf: Any) -> Any:
-            value = _varying(_operand(leaf, api), names, api)
+            value = _varying(_operand(leaf, api), names)
             if value.dtype.kind != "c":
                 return extremum(value)
             # Complex values are ordered by their real parts, then by their imaginary parts.
@@ -231,10 +242,12 @@ def all_gather(
     if to not in ("varying", "invarying", "reduced"):
         raise ValueError(f"all_gather: to must be 'varying', 'invarying' or 'reduced', got {to!r}.")
     names, sizes = checked_axes(axis_name, "all_gather")
+    if not names:
+        return x
     groups = _groups(axis_index_groups, math.prod(sizes), "all_gather", equal=True)
 
     def one(leaf: Any) -> Any:
-        value = _varying(_operand(leaf, "all_gather"), names, "all_gather")
+        value = _varying(_operand(leaf, "all_gather"), names)
         dim = _dim(axis, value.ndim if tiled else value.ndim + 1, "all_gather", "axis")
         out = bind(
             all_gather_op,
@@ -264,11 +277,13 @@ def psum_scatter(
     Array([4, 6], dtype=int32)
     """
     names, sizes = checked_axes(axis_name, "psum_scatter")
+    if not names:
+        return x
     groups = _groups(axis_index_groups, math.prod(sizes), "psum_scatter", equal=True)
     n = len(groups[0]) if groups else math.prod(sizes)
 
     def one(leaf: Any) -> Any:
-        value = _varying(_operand(leaf, "psum_scatter"), names, "psum_scatter")
+        value = _summed(_operand(leaf, "psum_scatter"), names, "psum_scatter")
         dim = _dim(scatter_dimension, value.ndim, "psum_scatter", "scatter_dimension")
         size = value.shape[dim]
         if not tiled and size != n:
@@ -307,7 +322,7 @@ def all_to_all(
     n = len(groups[0]) if groups else math.prod(sizes)
 
     def one(leaf: Any) -> Any:
-        value = _varying(_operand(leaf, "all_to_all"), names, "all_to_all")
+        value = _varying(_operand(leaf, "all_to_all"), names)
         split = _dim(split_axis, value.ndim, "all_to_all", "split_axis")
         concat = _dim(concat_axis, value.ndim, "all_to_all", "concat_axis")
         size = value.shape[split]
@@ -339,14 +354,18 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """
     names, sizes = checked_axes(axis_name, "ppermute")
     n = math.prod(sizes)
-    pairs = tuple((int(s), int(d)) for s, d in perm)
+    expected = "ppermute takes a sequence of pairs, (source, destination)"
+    pairs = tuple(given_items(pair, expected) for pair in given_items(perm, expected))
+    if any(len(pair) != 2 or isinstance(n, str) for pair in pairs for n in pair or [""]):
+        raise TypeError(f"{expected}; got {perm!r}.")
+    pairs = tuple((int(s), int(d)) for s, d in pairs)
     for s, d in pairs:
         if not (0 <= s < n and 0 <= d < n):
             raise ValueError(f"ppermute: pair {(s, d)} is out of range for axis {axis_name!r} of size {n}.")
     if len({s for s, _ in pairs}) != len(pairs) or len({d for _, d in pairs}) != len(pairs):
         raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}.")
     return tree_map(
-        lambda leaf: bind(ppermute_op, _varying(_operand(leaf, "ppermute"), names, "ppermute"), axes=names, perm=pairs),
+        lambda leaf: bind(ppermute_op, _varying(_operand(leaf, "ppermute"), names), axes=names, perm=pairs),
         x,
     )
 
@@ -422,39 +441,43 @@ def _state(aval: ShapedArray, axis: str) -> str:
     return "invarying"
 
 
+_TARGETS = ("reduced", "unreduced", "varying")
+_CASTS = {("invarying", "varying"), ("varying", "unreduced"), ("invarying", "reduced"), ("reduced", "varying")}
+
+
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     """Change the type of `x` over the mesh axes `axis_name` to 'varying', 'unreduced' (partial sums) or 'reduced'.
-    Free at run time.
+    Free at run time. Where types are not checked every value counts as the same on all devices, and stays as it is.
 
     Raises:
-        TypeError: `axis_name` is no name or tuple of names. ValueError: there is no such change from the present
-            state.
+        TypeError: `axis_name` is a set. ValueError: there is no such change from the present state.
 
     >>> mesh = jax.make_mesh((2,), ("i",))
     >>> f = lambda x: lax.pcast(x, "i", to="varying") + lax.axis_index("i")
     >>> jax.shard_map(f, mesh=mesh, in_specs=jax.P(), out_specs=jax.P("i"))(jnp.zeros(1, int))
     Array([0, 1], dtype=int32)
     """
-    if not isinstance(axis_name, (str, tuple)):
-        raise TypeError(
-            f"pcast: axis_name {axis_name!r} must be a tuple or a str. Got {axis_name!r} of type {type(axis_name).__name__}."
-        )
+    if isinstance(axis_name, (set, frozenset)):
+        raise TypeError(f"pcast: axis_name must be a tuple or a str, since sets have no order. Got {axis_name!r}.")
+    if not axis_name:
+        return x
+    if to not in _TARGETS:
+        raise ValueError(f"pcast: to must be one of {_TARGETS}, got {to!r}.")
     names, _ = checked_axes(axis_name, "pcast")
 
     def one(leaf: Any) -> Any:
         value = _operand(leaf, "pcast")
-        if not names:
-            return leaf
-        aval: ShapedArray = value.aval
+        aval = seen(value.aval)
         states = {_state(aval, a) for a in names}
         state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"
-        allowed = {("invarying", "varying"), ("varying", "unreduced"), ("invarying", "reduced"), ("reduced", "varying")}
-        if (state, to) not in allowed:
+        if (state, to) not in _CASTS:
             raise ValueError(
                 f"jax.lax.pcast can only accept axis_name which is in one state, the right one: unsupported pcast "
                 f"from={state}, to={to!r} for {aval} over {names}. "
-                f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(allowed))}."
+                f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(_CASTS))}."
             )
+        if not CHECK_VMA.get():
+            return leaf
         if to == "varying":
             return bind(pvary_op, value, axes=names)
         return bind(pcast_op, value, axes=names, to=to)

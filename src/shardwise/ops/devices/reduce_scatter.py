@@ -146,7 +146,9 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
 
 
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    return {**shown, "axis_index_groups": eqn.params.get("groups"), "axis_size": math.prod(eqn.params["sizes"])}
+    groups = eqn.params.get("groups")
+    size = len(groups[0]) if groups else math.prod(eqn.params["sizes"])
+    return {**shown, "axis_index_groups": groups, "axis_size": size}
 
 
 psum_scatter_op = define_collective(

@@ -44,7 +44,7 @@ from shardwise.transforms.derivatives.custom_rules import (
 )
 from shardwise.transforms.derivatives.mapped_rules import MappedRules, mapped_results
 from shardwise.transforms.interpreters.batch_trace import Alike
-from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
+from shardwise.transforms.interpreters.jvp import JVPTrace, apart, tangent_type, zeros
 
 
 class custom_vjp(Custom[P, R]):
@@ -272,6 +272,11 @@ class _VjpRules:
                 f"output with the same type as the argument, {aval.str_short()}, but got {value.aval.str_short()}: the manual axis "
                 f"types do not match. Leave out its sum over these axes, or apply jax.lax.pcast(..., {tuple(sorted(missing))}, "
                 "to='varying') to it."
+            )
+        if value.shape == aval.shape and apart(aval, value.aval):
+            raise ValueError(
+                f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function {function_name(self.custom.fun)} must produce an "
+                f"output with the same type as the argument, {aval.str_short()}, but got {value.aval.str_short()}: reshard it."
             )
         if value.shape == aval.shape and (issubdtype(aval.dtype, np.complexfloating) or value.dtype.kind != "c"):
             return convert(value, aval.dtype, value.weak_type and value.dtype == aval.dtype)

@@ -181,6 +181,11 @@ def instantiate(tangent: Any, aval: ShapedArray) -> Any:
     return zeros(tangent_type(aval)) if tangent is None else tangent
 
 
+def apart(aval: ShapedArray, other: ShapedArray) -> bool:
+    """Whether both types name the axes that split their values, and differ in it."""
+    return aval.mesh is not None and other.mesh is not None and other.spec != aval.spec
+
+
 def conformed(x: Any, aval: ShapedArray) -> Any:
     """A tangent with the variance and the explicit layout of its value."""
     if aval.mesh is not None and (x.aval.mesh is None or x.aval.spec != aval.spec):

@@ -18,7 +18,14 @@ from shardwise.ir import Program, ShapedArray, eval_program
 from shardwise.ir.references import Reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.transforms.interpreters.accumulation import DontWant, GradValue, accumulated
-from shardwise.transforms.interpreters.jvp import conformed, cotangent_zeros, is_differentiable, tangent_type, zeros
+from shardwise.transforms.interpreters.jvp import (
+    apart,
+    conformed,
+    cotangent_zeros,
+    is_differentiable,
+    tangent_type,
+    zeros,
+)
 from shardwise.transforms.interpreters.linearize import Linearized, pull_back
 
 
@@ -235,6 +242,13 @@ def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
             f"tangent dtype must be float0. Got primal dtype {aval.dtype} and so expected tangent dtype {aval.dtype}, but got "
             f"tangent dtype {value.dtype} instead."
         )
+    if apart(aval, value.aval):
+        if what == "jax.jvp":
+            return conformed(value, aval)
+        raise ValueError(
+            f"{what} called on tangent values inconsistent with the original primal values: got {value.aval.str_short()} for "
+            f"{aval.str_short()}; reshard it first."
+        )
     return value
 
 
@@ -259,7 +273,7 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
             f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but expected "
             f"{aval.str_short()} because the corresponding output of the differentiated function had that type."
         )
-    if aval.mesh is not None and value.aval.mesh is not None and value.aval.spec != aval.spec:
+    if apart(aval, value.aval):
         raise ValueError(
             f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {aval.str_short()}; "
             "reshard it first."

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.collections_given import given_items
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -76,7 +77,7 @@ def vmap(
         if spmd_axis_name is None
         else (spmd_axis_name,)
         if isinstance(spmd_axis_name, str)
-        else tuple(spmd_axis_name)
+        else given_items(spmd_axis_name, "vmap spmd_axis_name takes an axis name, or a tuple of them")
     )
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -103,7 +103,7 @@ def over_signature(x: Any, sig: Signature, devices: tuple[Device, ...] | None) -
 
 def struct_of(aval: ShapedArray, sharding: Sharding | Format | None = None) -> ShapeDtypeStruct:
     """A type as a ShapeDtypeStruct; explicit axes become its sharding."""
-    if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
+    if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes and not aval.mesh.auto_axes:
         sharding = aval.sharding
     return ShapeDtypeStruct(
         aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.vma

@@ -256,6 +256,7 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
             )
         names = _axes_of(axes, mesh, "explicit_axes")
         inside = mesh.update_axis_types(dict.fromkeys(names, AxisType.Explicit))
+        left = tuple(a for a in names if a not in mesh.explicit_axes)
 
         def body(*inner: Any) -> Any:
             leaves, tree = tree_flatten(inner)
@@ -265,7 +266,7 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
             with use_abstract_mesh(inside):
                 typed = [_typed(leaf, target, inside) for leaf, target in zip(leaves, targets, strict=True)]
                 out = f(*tree_unflatten(tree, typed), **kwargs)
-            return tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=names), out)
+            return tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=left) if left else as_array(v), out)
 
         return _run(body, args, {})
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.collections_given import given_items
 from shardwise.base.config import context_token
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.removed import ABSENT, old_argument
@@ -484,8 +485,15 @@ def pmap(
             "global_arg_shapes belonged to sharded_jit, which is long gone. Use jit with in_shardings and drop it."
         )
     in_axes, out_axes = _checked_axes(in_axes, "in_axes"), _checked_axes(out_axes, "out_axes")
+    devices = (
+        devices
+        if devices is None
+        else given_items(devices, "'devices' argument to pmap takes devices, as devices() lists them")
+    )
     if devices is not None and len(devices) == 0:
         raise ValueError("'devices' argument to pmap must be non-empty, or None.")
+    if devices is not None and not all(isinstance(d, Device) for d in devices):
+        raise TypeError(f"'devices' argument to pmap takes devices, as devices() lists them; got {devices!r}.")
     chosen = tuple(devices) if devices is not None else _of_backend(backend)
     static = as_nums(static_broadcasted_argnums, "static_broadcasted_argnums")
     donated = as_nums(donate_argnums, "donate_argnums")

@@ -219,6 +219,8 @@ class ShardMap:
             paths = [path for i, path in enumerate(paths) if i not in static]
         errors.check_specs(self, mesh, manual, "in", specs)
         check_marks(mesh, manual, "in", specs)
+        known = tree_flatten(self.out_specs, is_leaf=is_spec)[0]
+        errors.check_specs(self, mesh, manual, "out", [spec for spec in known if isinstance(spec, PartitionSpec)])
         errors.check_in_ranks(self, specs, values, paths)
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)

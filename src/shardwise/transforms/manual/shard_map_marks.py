@@ -69,13 +69,16 @@ def cast_to_partial(x: Array, spec: PartitionSpec) -> Array:
 
 
 def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Array]) -> None:
-    """ValueError if a checked result is a partial sum and its out_spec does not mark it so, or the reverse."""
+    """ValueError if a checked result is a partial sum or `reduced` and its out_spec does not mark it so, or the reverse."""
     for spec, value in zip(specs, values, strict=True):
-        if value.aval.unreduced != marks_of(spec).unreduced:
-            raise ValueError(
-                f"out_specs passed to shard_map: {spec} does not match the type of the result of {name!r}, {value.aval}, which is "
-                f"unreduced over {sorted(value.aval.unreduced)}. Cast it with pcast(x, axes, to='unreduced'), or take the sum with psum."
-            )
+        own, wanted = marks_of(value.aval), marks_of(spec)
+        for mark, has, given in zip(Marks._fields, own, wanted, strict=True):
+            if has != given:
+                raise ValueError(
+                    f"out_specs passed to shard_map: {spec} does not match the type of the result of {name!r}, {value.aval}, which is "
+                    f"{mark} over {sorted(has)}. Cast it with pcast, take the sum of an unreduced value with psum, or mark the axes "
+                    f"in the spec."
+                )
 
 
 def entered(x: Array, spec: PartitionSpec, check: bool) -> Array:

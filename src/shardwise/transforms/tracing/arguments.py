@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from shardwise.base.collections_given import given_items
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import keystr, tree_flatten_with_path
@@ -86,7 +87,7 @@ def as_names(value: Any, option: str) -> Names:
     """A str or an iterable of strs as a tuple."""
     if value is None:
         return ()
-    items = (value,) if isinstance(value, str) else tuple(value)
+    items = (value,) if isinstance(value, str) else given_items(value, f"{option} takes a str or a collection of strs")
     if not all(isinstance(i, str) for i in items):
         raise TypeError(f"{option} takes a str or a collection of strs, got {value!r}")
     return items
