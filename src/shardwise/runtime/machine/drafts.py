@@ -18,7 +18,7 @@ from shardwise.runtime.machine.threads import start_thread
 
 _SOONEST, _LATEST = 0.005, 0.3  # seconds between looks at the counts
 _SAVED = 40_000  # nanoseconds of LLVM for a line of a module, most of which a draft saves
-_FEWEST, _MOST = 2, 64  # calls of a draft: other calls of a program may share it; and the thread has little to look at
+_FEWEST, _MOST = 2, 16  # calls of a draft: other calls of a program may share it; and the thread has little to look at
 
 Improve = Callable[[], Code | None]
 
