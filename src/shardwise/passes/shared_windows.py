@@ -76,7 +76,7 @@ def _extended(
     bytes_sent, sizes, types = (
         halo_exchange.collective.bytes_sent,
         region.grid.axis_sizes,
-        [a.aval for a in (*sources, fill)],
+        tuple([a.aval for a in (*sources, fill)]),
     )
     best, fewest = None, bytes_sent(types, {"axes": axes, **params}, sizes)
     for (of, its_axes, items), (known, filled) in region.windows.items():
