@@ -26,11 +26,12 @@ def test_derivatives_of_maps_are_maps_of_derivatives(function: Callable[..., Any
         (POINTS, OTHERS) if function in (jnp.logaddexp, jnp.logaddexp2, special.xlogy, special.xlog1py) else (POINTS,)
     )
     tangents = tuple(jnp.ones_like(x) for x in operands)
+    n = len(operands)
     for along in (0, None):
-        axes = (0,) + (along,) * (len(operands) - 1)
+        axes = (0,) + (along,) * (n - 1)
         given = tuple(x if a == 0 else x[1] for x, a in zip(operands, axes, strict=True))
         seeds = tuple(t if a == 0 else t[1] for t, a in zip(tangents, axes, strict=True))
-        own = sw.vmap(lambda *v, n=len(axes): sw.jvp(function, v[:n], v[n:])[1], in_axes=axes + axes)(*given, *seeds)
+        own = sw.vmap(lambda *v: sw.jvp(function, v[:n], v[n:])[1], in_axes=axes + axes)(*given, *seeds)
         mapped = sw.jvp(sw.vmap(function, in_axes=axes), given, seeds)[1]
         np.testing.assert_array_equal(mapped, own)
         slope = sw.jit(sw.grad(lambda x, f=function, g=given, a=axes: sw.vmap(f, in_axes=a)(x, *g[1:]).sum()))(given[0])
