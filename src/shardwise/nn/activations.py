@@ -15,7 +15,7 @@ import shardwise.numpy as jnp
 from shardwise.ir import Array, Shown, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, canonical_axis, promote_inexact, value, values
-from shardwise.ops.control.calls import define_call
+from shardwise.ops.control.calls import define_elementwise
 from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.shown_calls import shown_call
 
@@ -56,7 +56,7 @@ def _relu_of(x: Array) -> Array:
     return jnp.maximum(x, 0)
 
 
-_relu = define_call("relu", _relu_of, _relu_jvp, shown=_shown_rule("relu", _relu_of, _relu_jvp))
+_relu = define_elementwise("relu", _relu_of, _relu_jvp, shown=_shown_rule("relu", _relu_of, _relu_jvp))
 
 
 def relu(x: Any) -> Array:
@@ -77,7 +77,7 @@ def _relu6_of(x: Array) -> Array:
     return jnp.minimum(jnp.maximum(x, 0), 6.0)
 
 
-_relu6 = define_call("relu6", _relu6_of, _relu6_jvp, shown=_shown_rule("relu6", _relu6_of, _relu6_jvp))
+_relu6 = define_elementwise("relu6", _relu6_of, _relu6_jvp, shown=_shown_rule("relu6", _relu6_of, _relu6_jvp))
 
 
 def relu6(x: Any) -> Array:
@@ -355,7 +355,7 @@ def _log1mexp_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _log1mexp(x), t / jnp.expm1(x)
 
 
-_log1mexp = define_call("log1mexp", _log1mexp_body, _log1mexp_jvp, makes_nan=True)
+_log1mexp = define_elementwise("log1mexp", _log1mexp_body, _log1mexp_jvp, makes_nan=True)
 
 
 def log1mexp(x: Any) -> Array:

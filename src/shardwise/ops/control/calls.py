@@ -1,7 +1,7 @@
 """Functions with a derivative of their own: an op that runs as the program of its body and differentiates by rule.
 
-In: a body written with array functions, a rule for tangents. Out: a function; compilation and `vmap` see the body's
-equations.
+In: a body written with array functions, a rule for tangents. Out: a function; compilation sees the body's equations, and so does `vmap`
+unless the body is elementwise.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Array, Literal, Shown, bind, in_trace
+from shardwise.ops.rules.batching import Batched
 from shardwise.ops.rules.bodies import define_body_op, traced_body
-from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.derivative import do, full_in_front
 
 Rule = Callable[..., tuple[Array, Array | None]]
 
@@ -42,6 +43,16 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
     return call
 
 
+def define_elementwise(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any) -> Callable[..., Array]:
+    """`define_call` of an elementwise body without params, on operands of one shape: under `vmap`, too, its derivative is `jvp`."""
+
+    def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Batched:
+        return [call(*[full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)])], [0]
+
+    call = define_call(name, body, jvp, batch=batch, **fields)
+    return call
+
+
 def define_along(name: str, body: Callable[..., Array], *pushes: Callable[..., Array] | None) -> Callable[..., Array]:
     """``body(*values)``, elementwise; each operand's tangent moves the result by ``push(tangent, result, *values)``.
 
@@ -54,5 +65,5 @@ def define_along(name: str, body: Callable[..., Array], *pushes: Callable[..., A
         parts = [push(t, result, *primals) for push, t in pairs]
         return result, functools.reduce(do.add, parts) if parts else None
 
-    call = define_call(name, body, jvp)
+    call = define_elementwise(name, body, jvp)
     return call
