@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import os
 import time
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from shardwise.base import config
-from shardwise.runtime.machine import generator, llvm
+from shardwise.runtime.machine import generator, llvm, machine_code
 from shardwise.runtime.machine.drafts import calls_that_pay, drafts
 from shardwise.runtime.machine.machine_code import MachineCode
 
@@ -92,6 +95,17 @@ def test_drafts_are_kept_on_disk_and_so_is_what_replaces_them(monkeypatch: pytes
     monkeypatch.undo()
     llvm._best(llvm._need(), text)
     assert not drafts.take(draft_of(made(2.0)))
+
+
+def test_memory_goes_after_no_thread_can_find_the_code_any_more(monkeypatch: pytest.MonkeyPatch):
+    code = made(0.75)
+    found, seen = weakref.ref(draft_of(code)), list[object]()
+    kept = machine_code._library()
+    told = SimpleNamespace(munmap=lambda *place: seen.append(found()) or kept.munmap(*place))
+    monkeypatch.setattr(machine_code, "_library", lambda: told)
+    del code
+    gc.collect()
+    assert seen and set(seen) == {None}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

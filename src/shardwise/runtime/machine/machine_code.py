@@ -49,21 +49,33 @@ class Code(Protocol):
         ...
 
 
-class MachineCode:
-    """Functions in memory, which goes when the object does; but as the interpreter ends, threads may still be in them."""
+class _Pages:
+    """Memory of `length` bytes at `base`, which goes when the object does; but as the interpreter ends, threads may still run code in it.
 
-    __slots__ = ("__weakref__", "_better", "_switches", "addresses", "base", "length")
+    An object of its own: weak references to one with a `__del__` give it to other threads while that runs.
+    """
 
-    def __init__(self, base: int = 0, length: int = 0) -> None:
-        self.addresses: dict[str, int] = {}
+    __slots__ = ("base", "length")
+
+    def __init__(self, base: int, length: int) -> None:
         self.base = base
         self.length = length
-        self._switches: dict[str, int] = {}  # addresses, by function
-        self._better: Code | None = None
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
-        if self.base and not ending():
+        if not ending():
             _library().munmap(self.base, self.length)
+
+
+class MachineCode:
+    """Functions in memory that it keeps."""
+
+    __slots__ = ("__weakref__", "_better", "_pages", "_switches", "addresses")
+
+    def __init__(self, pages: _Pages | None = None) -> None:
+        self.addresses: dict[str, int] = {}
+        self._pages = pages
+        self._switches: dict[str, int] = {}  # addresses, by function
+        self._better: Code | None = None
 
     def address_of(self, name: str) -> int:
         """The address of a function; KeyError if there is none of that name."""
@@ -89,9 +101,8 @@ class MachineCode:
         """Have other code called in place of this, from the next call of each function on."""
         self._better = better  # which lives as long as this
         for name, switch in self._switches.items():
-            ctypes.c_uint64.from_address(switch).value = better.address_of(
-                name
-            )  # one store: others see the old or the new
+            place = ctypes.c_uint64.from_address(switch)
+            place.value = better.address_of(name)  # one store: others see the old or the new
 
     @property
     def replaced(self) -> bool:
@@ -121,7 +132,7 @@ def _loaded(code: bytes, outside: Callable[[str], int], counted: int | None) -> 
         pages.append((length, mmap.PAGESIZE, _READ | _EXECUTE))
         length += 2 * mmap.PAGESIZE
     base = _memory(length)
-    made = MachineCode(base, length)
+    made = MachineCode(_Pages(base, length))
     image = bytearray(length)
     for number, start in starts.items():
         offset, nbytes = sections[number][4:6]
