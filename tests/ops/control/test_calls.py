@@ -36,3 +36,11 @@ def test_derivatives_of_maps_are_maps_of_derivatives(function: Callable[..., Any
         np.testing.assert_array_equal(mapped, own)
         slope = sw.jit(sw.grad(lambda x, f=function, g=given, a=axes: sw.vmap(f, in_axes=a)(x, *g[1:]).sum()))(given[0])
         np.testing.assert_allclose(slope, sw.vmap(sw.grad(function), in_axes=axes)(*given), rtol=1e-6)
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+def test_scalars_beside_arrays_are_mapped(axes: tuple[int | None, int | None]) -> None:
+    x, y = (jnp.arange(6.0).reshape(2, 3) if axes[0] == 0 else jnp.arange(3.0)), (OTHERS[:2] if axes[1] == 0 else 0.5)
+    found = sw.vmap(jnp.logaddexp, in_axes=axes)(x, y)
+    np.testing.assert_array_equal(found, jnp.logaddexp(x, jnp.asarray(y)[..., None]) + jnp.zeros((2, 3)))
+    assert sw.vmap(sw.nn.softplus)(np.arange(6).reshape(2, 3)).shape == (2, 3)

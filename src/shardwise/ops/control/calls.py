@@ -44,13 +44,23 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
 
 
 def define_elementwise(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any) -> Callable[..., Array]:
-    """`define_call` of an elementwise body without params, on operands of one shape: under `vmap`, too, its derivative is `jvp`."""
+    """`define_call` of an elementwise body without params, on operands of one shape or scalars: under `vmap`, too, its derivative is
+    `jvp`.
+    """
 
     def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Batched:
-        return [call(*[full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)])], [0]
+        kept = [x if d is None and not x.ndim else full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
+        full = max(kept, key=lambda x: x.ndim)
+        return [call(*[x if x.ndim in (0, full.ndim) else _along_front(x, full) for x in kept])], [0]
 
     call = define_call(name, body, jvp, batch=batch, **fields)
     return call
+
+
+def _along_front(x: Any, full: Any) -> Array:
+    """`x`, a scalar per element of the first dim, in the shape of `full`."""
+    sharding = full.aval.sharding if full.aval.mesh is not None else None
+    return do.broadcast_in_dim(x, shape=full.shape, broadcast_dimensions=(0,), out_sharding=sharding)
 
 
 def define_along(name: str, body: Callable[..., Array], *pushes: Callable[..., Array] | None) -> Callable[..., Array]:
