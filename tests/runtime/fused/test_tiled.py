@@ -125,7 +125,7 @@ functions = {
     "random": lambda x: x + jax.random.normal(jax.random.key(3), x.shape),
 }
 mesh = jax.make_mesh((4, 2), ("x", "y"))
-host = np.random.default_rng(0).normal(size=(128, 96)).astype(np.float32)
+host = np.random.default_rng(0).normal(size=(192, 96)).astype(np.float32)
 for spec in (None, P("x", "y"), P(None, "y")):
     x = jnp.asarray(host) if spec is None else jax.device_put(host, NamedSharding(mesh, spec))
     for name, f in functions.items():
