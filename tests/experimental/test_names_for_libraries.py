@@ -107,8 +107,6 @@ def test_references_have_one_memory():
         assert make(jnp.ones(2)).shape == (2,)
         with pytest.raises(NotImplementedError, match="Leave it out"):
             make(jnp.ones(2), memory_space="pinned_host")
-    with pytest.raises(NotImplementedError, match="Leave it out"):
-        jax.new_ref(jnp.ones(2), kind="no_grad_no_remat")
 
 
 class Cell:
