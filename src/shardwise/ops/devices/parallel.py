@@ -347,6 +347,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     that receive nothing get zeros.
 
     Raises:
+        TypeError: `perm` is no sequence of pairs.
         ValueError: a source or destination occurs twice or is out of range.
 
     >>> jax.vmap(lambda x: lax.ppermute(x, 'i', [(0, 1), (1, 2)]), axis_name='i')(jnp.array([5, 6, 7]))
@@ -356,7 +357,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     n = math.prod(sizes)
     expected = "ppermute takes a sequence of pairs, (source, destination)"
     pairs = tuple(given_items(pair, expected) for pair in given_items(perm, expected))
-    if any(len(pair) != 2 or isinstance(n, str) for pair in pairs for n in pair or [""]):
+    if any(len(pair) != 2 or isinstance(place, str) for pair in pairs for place in pair or [""]):
         raise TypeError(f"{expected}; got {perm!r}.")
     pairs = tuple((int(s), int(d)) for s, d in pairs)
     for s, d in pairs:
