@@ -119,7 +119,7 @@ def test_a_products_result_that_is_a_table():
     f = sw.jit(lambda a, b, i: jnp.take_along_axis(a @ b, i, 0) * 2).lower(a, b, i).compile()
     names = [e.op.name for e in f.runtime_executable().plan.program.equations]
     assert names == ["dot_general", "fused"]
-    np.testing.assert_allclose(f(a, b, i), np.take_along_axis(a @ b, i, 0) * 2, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(f(a, b, i), np.take_along_axis(a @ b, i, 0) * 2, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("spec", [("x",), ("y", "x"), (("x", "y"),)])
@@ -139,5 +139,5 @@ def test_under_vmap_and_derivatives():
     f = lambda x, i: (x[i] ** 2).sum()  # noqa: E731
     want = np.zeros_like(x)
     np.add.at(want, i, 2 * x[i])
-    np.testing.assert_allclose(sw.jit(sw.grad(f))(x, i), want, rtol=1e-4)
-    np.testing.assert_allclose(sw.jit(sw.vmap(f, (None, 0)))(x, i), (x[i] ** 2).sum(1), rtol=1e-4)
+    np.testing.assert_allclose(sw.jit(sw.grad(f))(x, i), want, rtol=1e-5)
+    np.testing.assert_allclose(sw.jit(sw.vmap(f, (None, 0)))(x, i), (x[i] ** 2).sum(1), rtol=1e-5)

@@ -17,7 +17,6 @@ from shardwise.ir import Atom, Equation, literal
 from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.halo_exchange import halo_exchange
 from shardwise.ops.elementwise.binary import add_p, mul_p
-from shardwise.ops.indexing.slicing import dynamic_slice_p
 from shardwise.passes.reshard import ways
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ _INDEX = np.dtype(np.int32)
 
 def spread(region: Region, eqn: Equation, whole: Atom) -> bool:
     """Partition the pad so, of whose operand `whole` is an extension that the axes divide; False if that is not possible."""
+    from shardwise.ops.indexing.slicing import dynamic_slice_p  # start-up time: reads at computed places
+
     (x, fill), (out,) = eqn.inputs, eqn.outputs
     config = eqn.params["padding_config"]
     (local, have), placed = region.read(whole), region.placement(out)

@@ -12,6 +12,7 @@ pytestmark = [
     pytest.mark.skipif(not available(), reason="nothing can be compiled here"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
+# Systems of random matrices: the worst of some hundred has a condition of thousands.
 TOLERANCE = {np.float32: 3e-3, np.float64: 1e-9}
 COUNT = costs.STACKED_FEWEST + 3  # not a multiple of the lanes
 

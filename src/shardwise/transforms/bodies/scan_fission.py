@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Equation, Literal, Program, Var, bind, infer_types, literal, subprograms, trace_program
+from shardwise.ir import Equation, Literal, Program, Replay, Var, bind, infer_types, literal, subprograms, trace_program
 from shardwise.ops.control.scan import scan_p
 from shardwise.ops.devices.barrier import optimization_barrier_p
 from shardwise.ops.elementwise.binary import add_p, mul
@@ -40,10 +40,12 @@ def fissioned(eqn: Equation, devices: int) -> Program | None:
     if not cut.worthwhile:
         return None
     run = _Run(cut, params)
-    try:
-        program, consts = trace_program(run, [a.aval for a in eqn.inputs], params["body"].name)
-    except NotImplementedError:  # of an op that cannot run for all steps at once
-        return None
+    with Replay() as replay:
+        replay.source = eqn.source
+        try:
+            program, consts = trace_program(run, [a.aval for a in eqn.inputs], params["body"].name)
+        except NotImplementedError:  # of an op that cannot run for all steps at once
+            return None
     return None if consts else program
 
 
