@@ -6,6 +6,7 @@ positions are operands in the shape of the result, as elementwise ops have them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwise.ir import Atom, ElementRead, Equation, Literal, Op, Program, ShapedArray, Var
@@ -13,7 +14,7 @@ from shardwise.ops.indexing.element_reads import reading_elements
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.transpose import squeeze_p
-from shardwise.passes.parts import makers
+from shardwise.passes.parts import makers, users
 from shardwise.passes.schedule import map_large
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -31,7 +32,7 @@ def _read(program: Program, env: Env) -> Program:
     program = map_large(program, env, lambda inner: _read(inner, env))
     if all(e.op.element_read is None for e in program.equations):
         return program
-    positions = _Positions(program)
+    positions, used = _Positions(program), users(program)
     equations: list[Equation] = []
     for eqn in program.equations:
         out = eqn.outputs[0] if eqn.outputs else None
@@ -39,13 +40,27 @@ def _read(program: Program, env: Env) -> Program:
             equations.append(eqn)
             continue
         read = eqn.op.element_read(eqn) if env.spread.elements(out.aval) >= costs.FUSED_FEWEST else None
-        if read is None or isinstance(eqn.inputs[0], Literal):
+        computed = positions.are_computed(eqn) or _is_computed_with(out, program, used)
+        if read is None or not computed or isinstance(eqn.inputs[0], Literal):
             equations.append(eqn)
             continue
         found = positions.of(eqn, read)
         equations += [*positions.new, reading_elements(eqn, read, found)]
         positions.new.clear()
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def _computes(eqn: Equation) -> bool:
+    """Whether a loop over elements computes the equation. A copy of elements alone has kernels of its own."""
+    emit = eqn.op.emit
+    return (emit is not None and not emit.moves) or eqn.op.fold is not None or eqn.op.element_read is not None
+
+
+def _is_computed_with(value: Var, program: Program, used: Mapping[Var, Sequence[int]]) -> bool:
+    """Whether loops over elements compute with the value, or with what is broadcast of it."""
+    readers = [program.equations[i] for i in used.get(value, ())]
+    moved = [e for e in readers if e.op.emit is not None and e.op.emit.moves]
+    return any(map(_computes, readers)) or any(_is_computed_with(e.outputs[0], program, used) for e in moved)
 
 
 class _Positions:
@@ -55,6 +70,18 @@ class _Positions:
         self.program, self.made = program, makers(program)
         self.new: list[Equation] = []
         self._done: dict[object, Var] = {}
+
+    def are_computed(self, eqn: Equation) -> bool:
+        """Whether a loop could compute the positions that the equation reads at."""
+        found = False
+        for atom in eqn.inputs[1:]:
+            while not found and isinstance(atom, Var) and atom in self.made:
+                maker = self.program.equations[self.made[atom]]
+                found = _computes(maker)
+                if not maker.inputs:
+                    break
+                atom = maker.inputs[0]
+        return found
 
     def of(self, eqn: Equation, read: ElementRead) -> list[Atom]:
         """The positions of an equation."""
