@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, cast
 
+from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user
@@ -487,7 +488,8 @@ def _partitioned(
         inputs.append(local)
         region.define(var, local, dims)
     region.run(program)
-    found = tuple(region.read_freely(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
+    read = region.read if config.dialect.jit.uneven_results_whole else region.read_freely
+    found = tuple(read(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
     outputs = [region.output(a, d) for a, d in zip(program.outputs, found, strict=True)]
     local_program = Program(tuple(inputs), tuple(region.equations), tuple(outputs), program.num_consts, program.name)
     return local_program, found

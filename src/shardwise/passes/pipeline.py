@@ -131,10 +131,9 @@ def _propagate(module: Module, context: Context) -> Module:
 def _partition(module: Module, context: Context) -> Module:
     program, layouts = module.program, module.layouts
     wanted: list[DimAxes | None] = []
-    settled = config.dialect.jit.uneven_results_whole
     for fixed, atom in zip(context.results, program.outputs, strict=True):
         if fixed is None:
-            wanted.append(layouts.get(atom) if settled and isinstance(atom, Var) else None)
+            wanted.append(None)
         else:
             chosen = layouts.get(atom) if any(fixed.open) and isinstance(atom, Var) else None
             wanted.append(fixed.dims if chosen is None else chosen)

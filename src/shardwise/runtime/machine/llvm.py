@@ -229,6 +229,9 @@ def _need() -> _Host:
     return host
 
 
+_sharing = threading.Lock()
+
+
 def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text.
 
@@ -248,7 +251,9 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
     owner = _modules.get(key)
     calls = calls_that_pay(ir, slower)
     if owner is None:
-        owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir)
+        made = _draft(host, ir, calls) or _best(host, ir)
+        with _sharing:
+            owner = _modules.setdefault(key, made)  # threads that met here share what came first
     elif not calls and isinstance(owner, MachineCode) and drafts.take(owner):
         owner.give_way(_best(host, ir))
     return Compiled(owner.address_of(name), owner)

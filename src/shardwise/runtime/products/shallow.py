@@ -65,8 +65,8 @@ def fits_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
 def function(char: str, left: int, right: int, integer_size: int, work: float) -> int:
     """The address of the function for operands that lie plain or transposed, as the library's flags say; of a product of so much work."""
     text = _module(char, registers(char), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size)
-    compiled = _alive[text] = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
-    return compiled.address
+    compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
+    return _alive.setdefault(text, compiled).address
 
 
 _alive: dict[str, llvm.Compiled] = {}

@@ -53,8 +53,8 @@ def function(char: str, left: int, m: int, integer_size: int, work: float) -> in
     held = registers(char)
     tiles = -(-m // held.rows)
     text = _module(char, held, left == blas.TRANSPOSED, -(-m // tiles), 8 * integer_size)
-    compiled = _alive[text] = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
-    return compiled.address
+    compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
+    return _alive.setdefault(text, compiled).address
 
 
 _alive: dict[str, llvm.Compiled] = {}
