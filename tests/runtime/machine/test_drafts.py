@@ -6,8 +6,10 @@ import ctypes
 import gc
 import math
 import os
+import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,6 +108,19 @@ def test_memory_goes_after_no_thread_can_find_the_code_any_more(monkeypatch: pyt
     del code
     gc.collect()
     assert seen and set(seen) == {None}
+
+
+@pytest.mark.parametrize("slower", [PAYS, math.inf])
+def test_threads_that_meet_share_one_code(slower: float):
+    begin = threading.Barrier(6)
+
+    def compiled(_: int) -> llvm.Compiled:
+        begin.wait()
+        return made(0.375, slower)
+
+    with ThreadPoolExecutor(6) as pool:
+        codes = list(pool.map(compiled, range(6)))
+    assert len({code.address for code in codes}) == 1 == len({id(code.owner) for code in codes})
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
