@@ -10,21 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 from registry import normal, placed
-from separate import answer
+from separate import Cases, answer
 
 LIMIT_SECONDS = 90
-Prepare = Callable[[Any, Any, Any], tuple[Any, tuple[Any, ...]]]
-CASES: dict[str, Prepare] = {}
-
-
-def case(prepare: Prepare) -> Prepare:
-    """Register a program: `prepare(jax, jnp, np)` gives a function and its arguments."""
-    CASES[prepare.__name__] = prepare
-    return prepare
+CASES = Cases()
+case = CASES.register
 
 
 @case

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,18 @@ def environment(devices: int) -> dict[str, str]:
         "SHARDWISE_DIALECT": "latest",
         "PYTHONPATH": os.pathsep.join(paths),
     }
+
+
+Prepare = Callable[[Any, Any, Any], tuple[Any, tuple[Any, ...]]]
+
+
+class Cases(dict[str, Prepare]):
+    """Programs by name."""
+
+    def register(self, prepare: Prepare) -> Prepare:
+        """Add one: `prepare(jax, jnp, np)` gives a function and its arguments."""
+        self[prepare.__name__] = prepare
+        return prepare
 
 
 def answer(script: str, *words: object, devices: int, limit: float) -> Any:

@@ -108,9 +108,8 @@ def _write(w: Function, elements: Elements, place: str, dtype: str) -> None:
         return
     shuffled = dtype if dtype.startswith("float") else "float32"  # squares are transposed as floats
     cells = [w.bitcast(x, shuffled) for x in elements]
-    if (
-        size < w.width
-    ):  # the matrices fill as many registers as they have elements: to store each by itself takes longer
+    if size < w.width:
+        # The matrices fill as many registers as they have elements: to store each by itself takes longer.
         for k in range(size):
             w.store(w.bitcast(_joined(w, cells, k * w.width), dtype), w.moved(place, k * w.width, itemsize(dtype)))
         return
