@@ -38,7 +38,7 @@ class Drafts:
         self._end = threading.Event()
         self._waiting: list[tuple[ref[MachineCode], Improve]] = []
         self._pause = _SOONEST
-        self._running = self._refused = False
+        self._running = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._begin_anew)
         atexit.register(self._stop)  # LLVM must not be at work when its library ends
@@ -48,9 +48,8 @@ class Drafts:
         with self._lock:
             self._waiting.append((ref(code), improve))
             self._pause = _SOONEST
-            if not self._running and not self._refused and not self.ending:
+            if not self._running and not self.ending:
                 self._running = start_thread(self._work, "shardwise-drafts")
-                self._refused = not self._running  # it is not asked for again and again
 
     def take(self, code: MachineCode) -> bool:
         """Whether a draft waits, which it then does no more: the caller improves it."""
