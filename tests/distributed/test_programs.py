@@ -124,6 +124,12 @@ def test_slow_is_no_fault():
 
 
 @needs_mpi
+def test_nobody_is_within_mpi_as_it_ends():
+    done = launch(2, "faults.py", "asked_as_it_ends", devices=2)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["at rest", "at rest"]), done.stderr
+
+
+@needs_mpi
 @pytest.mark.parametrize("fault", ["interrupted", "interrupted_in_vain"])
 def test_an_interrupt_ends_all_processes(fault):
     arguments = command(2, [sys.executable, str(PROGRAMS / "faults.py"), fault])

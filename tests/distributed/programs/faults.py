@@ -15,14 +15,16 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.experimental.shard_map import shard_map
 from shardwise.runtime.machine import llvm
+from shardwise.runtime.processes import comm
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
 FAULT = sys.argv[1]
 jax.config.update("shardwise_shared_memory", FAULT != "interrupted_in_vain")  # MPI does not let go of who waits in it
+patient = FAULT in ("slow", "asked_as_it_ends", "killed_within", "interrupted", "interrupted_in_vain")
 jax.distributed.initialize(
     heartbeat_timeout_seconds=60 if FAULT in ("killed_within", "interrupted_in_vain") else 2,
-    shutdown_timeout_seconds=600 if FAULT in ("slow", "killed_within", "interrupted", "interrupted_in_vain") else 2,
+    shutdown_timeout_seconds=600 if patient else 2,
 )
 me = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])  # of MPICH, of Open MPI
 if FAULT == "stopped" and me == 1:
@@ -138,6 +140,18 @@ def slow():
     if me == 1:
         time.sleep(5)
     print(float(a.sum()), flush=True)
+
+
+def asked_as_it_ends():
+    """One process asks why it waits; the other has come by then, and ends without an answer."""
+    world = comm.the_world()
+    world.limit = 0.5
+    if me == 1:
+        world._answer = lambda *question: False
+        time.sleep(0.9)
+    total(a)
+    comm.leave()
+    print("at work" if world._watcher.is_alive() else "at rest", flush=True)
 
 
 def interrupted():

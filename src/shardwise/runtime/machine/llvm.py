@@ -254,7 +254,7 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
         made = _draft(host, ir, calls) or _best(host, ir)
         with _sharing:
             owner = _modules.setdefault(key, made)  # threads that met here share what came first
-    elif not calls and isinstance(owner, MachineCode) and drafts.take(owner):
+    if not calls and isinstance(owner, MachineCode) and drafts.take(owner):
         owner.give_way(_best(host, ir))
     return Compiled(owner.address_of(name), owner)
 

@@ -73,6 +73,7 @@ class World:
         self._doing: Any = ""
         self._evidence: Callable[[], Evidence] | None = None  # of what it does
         self._ended = threading.Event()
+        self._sent: list[Any] = []  # messages of the watching thread that may be under way
         self._links: dict[tuple[int, ...], Link] = {}
         node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
         self._node = frozenset(node.allgather(self.rank))
@@ -268,7 +269,7 @@ class World:
         self._ended.set()
         self._fall_silent()
         self._sentinel.leave()
-        self._watcher.join(1.0)  # MPI may be finalized next
+        self._watcher.join()  # MPI may be finalized next, and must not be under a thread that is inside
 
     def state(self) -> tuple[tuple[str, tuple[int, ...], int], str]:
         """What this process does now: for others to compare, and to read."""
@@ -302,18 +303,22 @@ class World:
             return False
         source = status.Get_source()
         question = comm.recv(source=source, tag=_ASK)
-        comm.isend((question, self.state()), dest=source, tag=_ANSWER)
+        self._send(comm, (question, self.state()), source, _ANSWER)
         return True
+
+    def _send(self, comm: Any, message: Any, rank: int, tag: int) -> None:
+        self._sent = [r for r in self._sent if not r.Test()]  # MPI reads a message's memory until then
+        self._sent.append(comm.isend(message, dest=rank, tag=tag))
 
     def _ask_around(self, comm: Any, since: float) -> None:
         """This process has waited long: find out why, and end the job if there is nothing to wait for."""
         place, mine = self.state()
         others = [r for r in place[1] if r != self.rank]
         for r in others:
-            comm.isend(since, dest=r, tag=_ASK)
+            self._send(comm, since, r, _ASK)
         told: dict[int, Any] = {}
         end, status = time.monotonic() + 1.5, self.mpi.Status()
-        while len(told) < len(others) and time.monotonic() < end:
+        while len(told) < len(others) and self._since == since and time.monotonic() < end:
             if comm.Iprobe(self.mpi.ANY_SOURCE, _ANSWER, status):
                 question, answer = comm.recv(source=status.Get_source(), tag=_ANSWER)
                 if question == since:
