@@ -17,10 +17,11 @@ from shardwise.base.config import context_token
 from shardwise.base.dtypes import canonicalize, is_key_dtype, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_array, new_array, nothing, unguarded
+from shardwise.engine.array import ArrayImpl, host_array, new_array, nothing
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_explicit_move
+from shardwise.engine.host_values import unguarded
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached

@@ -27,7 +27,7 @@ from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
-from shardwise.ops.elementwise import binary, comparison, unary
+from shardwise.ops.elementwise import binary, bitwise, comparison, unary
 from shardwise.ops.elementwise.binary import div
 from shardwise.ops.elementwise.casts import convert, convert_element_type
 from shardwise.ops.elementwise.selection import select
@@ -194,7 +194,7 @@ def _extremum(kind: str) -> Callable[..., Any]:
             # Complex values are ordered by their real parts, then by their imaginary parts.
             first, second = unary.real(value), unary.imag(value)
             best = extremum(first)
-            candidate = binary.bitwise_or(comparison.eq(first, best), comparison.ne(first, first))
+            candidate = bitwise.bitwise_or(comparison.eq(first, best), comparison.ne(first, first))
             other = filled(second.aval, none)
             if second.aval.vma:
                 other = bind(pvary_op, other, axes=tuple(sorted(second.aval.vma)))

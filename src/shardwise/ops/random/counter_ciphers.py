@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.base.dtypes import KEY_DTYPES, KeyDtype
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, ShapedArray, bind, literal
-from shardwise.ops.elementwise import binary
+from shardwise.ops.elementwise import binary, bitwise
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.random.bit_generators import PHILOX_MULTIPLIERS, PHILOX_WEYL
@@ -44,7 +44,7 @@ def _number(value: int) -> Any:
 
 
 _add = functools.partial(bind, binary.add_p)
-_xor = functools.partial(bind, binary.xor_p)
+_xor = functools.partial(bind, bitwise.xor_p)
 
 
 def _product(factor: int, x: Any) -> tuple[Any, Any]:
@@ -73,8 +73,8 @@ def _philox_4x32(key: Words, counter: Words) -> Words:
 
 
 def _rotated(x: Any, places: int) -> Any:
-    left = bind(binary.shift_left_p, x, _number(places))
-    return bind(binary.or_p, left, bind(binary.shift_right_logical_p, x, _number(32 - places)))
+    left = bind(bitwise.shift_left_p, x, _number(places))
+    return bind(bitwise.or_p, left, bind(bitwise.shift_right_logical_p, x, _number(32 - places)))
 
 
 def _mixed(x: Any, y: Any, places: int) -> tuple[Any, Any]:
@@ -182,4 +182,4 @@ def ciphered_bits(keys: Any, bit_width: int, shape: Shape) -> Array:
         convert(functools.reduce(_xor, [made[i] for i in which]), BITS[64])
         for which in (generator.upper, generator.lower)
     )
-    return bind(binary.or_p, bind(binary.shift_left_p, upper, literal(32, BITS[64])), lower)
+    return bind(bitwise.or_p, bind(bitwise.shift_left_p, upper, literal(32, BITS[64])), lower)
