@@ -25,7 +25,7 @@ class Together:
         self.told = told
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        from shardwise.runtime.processes.comm import number_of
+        from shardwise.runtime.processes import number_of
 
         if "shell" in item.fixturenames:
             pytest.skip("starts processes of its own")

@@ -19,7 +19,7 @@ from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
-from shardwise.ir.axis_scope import seen, varying_checked
+from shardwise.ir.axis_scope import varying_checked, visible_type
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -468,7 +468,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 
     def one(leaf: Any) -> Any:
         value = _operand(leaf, "pcast")
-        aval = seen(value.aval)
+        aval = visible_type(value.aval)
         states = {_state(aval, a) for a in names}
         state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"
         if (state, to) not in _CASTS:

@@ -134,7 +134,7 @@ def _words_of(keys: Any, shape: Shape, *, draws: bool) -> list[Any]:
     return [broadcast_in_dim(w, keys.shape + shape, range(n)) for w in each]
 
 
-def _joined(words: Words, dtype: KeyDtype) -> Array:
+def _join_words(words: Words, dtype: KeyDtype) -> Array:
     n = words[0].ndim
     return wide_wrap(concatenate([expand_dims(w, (n,)) for w in words], n), dtype)
 
@@ -150,7 +150,7 @@ def ciphered_seed(words: Any, dtype: KeyDtype) -> Array:
     """A key from the two words of each seed, the upper one first: u32[..., 2] -> key[...]."""
     n = words.ndim - 1
     high, low = (index_in_dim(words, i, n, keepdims=False) for i in range(2))
-    return _joined(_GENERATORS[dtype].seeded(high, low, dtype.words), dtype)
+    return _join_words(_GENERATORS[dtype].seeded(high, low, dtype.words), dtype)
 
 
 def ciphered_fold_in(keys: Any, data: Any) -> Array:
@@ -158,7 +158,7 @@ def ciphered_fold_in(keys: Any, data: Any) -> Array:
     generator = _GENERATORS[keys.dtype]
     counter = [*[_number(0)] * (generator.block - 1), data]
     made = generator.cipher(_words_of(keys, (), draws=False), counter)
-    return _joined(made[: keys.dtype.words], keys.dtype)
+    return _join_words(made[: keys.dtype.words], keys.dtype)
 
 
 def ciphered_split(keys: Any, shape: Shape) -> Array:
@@ -166,7 +166,7 @@ def ciphered_split(keys: Any, shape: Shape) -> Array:
     generator = _GENERATORS[keys.dtype]
     counter = [*[_number(0)] * (generator.block - 1), _counters(shape, keys)]
     made = generator.cipher(_words_of(keys, shape, draws=True), counter)
-    return _joined(made[: keys.dtype.words], keys.dtype)
+    return _join_words(made[: keys.dtype.words], keys.dtype)
 
 
 def ciphered_bits(keys: Any, bit_width: int, shape: Shape) -> Array:

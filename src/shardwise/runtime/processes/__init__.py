@@ -10,7 +10,6 @@ from shardwise.base.doors import open_door
 if TYPE_CHECKING:
     from shardwise.runtime.processes.announce import Announced as Announced
     from shardwise.runtime.processes.announce import exchanges as exchanges
-    from shardwise.runtime.processes.comm import DivergenceError as DivergenceError
     from shardwise.runtime.processes.comm import Meeting as Meeting
     from shardwise.runtime.processes.comm import as_bytes as as_bytes
     from shardwise.runtime.processes.comm import the_world as the_world
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     announce="Announced exchanges",
-    comm="DivergenceError Meeting as_bytes the_world world",
+    comm="Meeting as_bytes the_world world",
     gather="Gathered launched_by_mpi split_address",
     origin="FEW MASK history number_of",
     routes="Message Route",

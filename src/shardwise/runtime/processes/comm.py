@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from shardwise.base import config, uncaught
-from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.errors import DivergenceError
 from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes import divergence
 from shardwise.runtime.processes.divergence import Evidence
@@ -36,12 +36,6 @@ from shardwise.runtime.processes.start import Watch, check_room, library_name, s
 
 _GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
 _ASK, _ANSWER = 1, 2  # tags between the watching threads
-
-
-class DivergenceError(JaxRuntimeError):
-    """The processes of one program are about to do different things together."""
-
-    topic: ClassVar[str] = "divergence"
 
 
 class World:
