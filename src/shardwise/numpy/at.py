@@ -18,7 +18,6 @@ from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
 from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed
-from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.eager import composed
 from shardwise.ir import Array, Literal, ShapedArray, bind, is_eager
@@ -353,15 +352,6 @@ def _without_new(update: Array, plan: Layout) -> Array:
 
 
 # -- scatters ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """What addresses each operand dim: arrays over the batch dims, starts of windows, strided cuts."""
-
-    dims: tuple[int, ...]
-    arrays: tuple[Any, ...]
-    batch: tuple[int, ...]
 
 
 def _scattered(
