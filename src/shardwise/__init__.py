@@ -154,7 +154,7 @@ if _typing.TYPE_CHECKING:  # what `__getattr__` imports
     from shardwise.transforms.manual.explicit import reshard as reshard
     from shardwise.transforms.manual.pmap import pmap as pmap
     from shardwise.transforms.manual.shard_map import shard_map as shard_map
-    from shardwise.transforms.manual.shard_map import smap as smap
+    from shardwise.transforms.manual.smap import smap as smap
     from shardwise.transforms.tracing.blocking import block_until_ready as block_until_ready
     from shardwise.transforms.tracing.blocking import effects_barrier as effects_barrier
     from shardwise.transforms.tracing.blocking import ensure_compile_time_eval as ensure_compile_time_eval
@@ -179,7 +179,7 @@ _LAZY_NAMES = {
     **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.derivatives.checkpoint"),
     "eval_shape": "shardwise.transforms.jit.jaxpr", "make_jaxpr": "shardwise.transforms.jit.jaxpr",
     "pmap": "shardwise.transforms.manual.pmap", "reshard": "shardwise.transforms.manual.explicit",
-    "shard_map": "shardwise.transforms.manual.shard_map", "smap": "shardwise.transforms.manual.shard_map",
+    "shard_map": "shardwise.transforms.manual.shard_map", "smap": "shardwise.transforms.manual.smap",
     "block_until_ready": "shardwise.transforms.tracing.blocking", "effects_barrier": "shardwise.transforms.tracing.blocking",
     "named_call": "shardwise.transforms.tracing.naming", "named_scope": "shardwise.transforms.tracing.naming",
     "pure_callback": "shardwise.ops.control.callback",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardwise.base.listing import listing as _listing
 from shardwise.engine.planned import recorder
-from shardwise.runtime.processes import Gathered, check_gathers, comm, launched_by_mpi, split_address
+from shardwise.runtime.processes import Gathered, check_gathers, comm, launched_by_mpi, number_of, split_address
 from shardwise.sharding import Topology, backend_initialized
 from shardwise.sharding.backend import install_topology
 from shardwise.sharding.device import configured_device_count, launched_processes
@@ -167,7 +167,7 @@ def _bind_address(given: str | None) -> tuple[str, int] | None:
 def _topology(world: comm.World) -> Topology:
     """Called when the devices are created, which happens on all processes."""
     everyone = tuple(range(world.size))
-    world.meet(everyone, comm.number_of("devices"), lambda: "the first use of devices")
+    world.meet(everyone, number_of("devices"), lambda: "the first use of devices")
     counts = world.comm.allgather(configured_device_count())
     return Topology(world.rank, world.size, tuple(counts))
 

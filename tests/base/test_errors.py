@@ -11,12 +11,11 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.base.config import use_dialect
-from shardwise.base.errors import ShardwiseError, topic_of
+from shardwise.base.errors import DivergenceError, ShardwiseError, topic_of
 from shardwise.base.topics import PLACES, topic_at
 from shardwise.base.tracebacks import tell_topic
 from shardwise.cli.help import pages
 from shardwise.plan import plan
-from shardwise.runtime.processes import DivergenceError
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

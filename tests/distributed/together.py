@@ -29,7 +29,7 @@ class Together:
         items[:] = items[:: self.step]
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        from shardwise.runtime.processes.comm import number_of
+        from shardwise.runtime.processes import number_of
 
         if "shell" in item.fixturenames:
             pytest.skip("starts processes of its own")

@@ -32,7 +32,7 @@ def main() -> None:
     order, jobs, answers = sys.argv[1:4]
     first = int(sys.argv[4]) if sys.argv[4:] else 0
     from shardwise import alias
-    from shardwise.runtime.processes import comm
+    from shardwise.runtime.processes import comm, number_of
 
     describing = loaded(HERE.parent / "differential" / "worker.py")
     jax = alias.install()
@@ -51,7 +51,7 @@ def main() -> None:
             out.write(pickle.dumps(name))
             jax.config.update("shardwise_dialect", dialect)
             if world is not None:
-                world.meet(everyone, comm.number_of(name), lambda name=name: f"the program {name!r}")
+                world.meet(everyone, number_of(name), lambda name=name: f"the program {name!r}")
             with view() if viewed else nullcontext():
                 out.write(pickle.dumps(describing.run(jax, source)))
 

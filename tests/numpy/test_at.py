@@ -11,7 +11,8 @@ import pytest
 import shardwise
 from shardwise import lax
 from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError, TypePromotionError
-from shardwise.numpy.at import at, put, put_along_axis
+from shardwise.numpy.at import at
+from shardwise.numpy.putting import put, put_along_axis
 from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import AxisType, Mesh, NamedSharding, P
 from tests.numpy.index_forms import clipped, random_cases

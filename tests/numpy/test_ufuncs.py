@@ -7,6 +7,7 @@ import pytest
 
 import shardwise
 import shardwise.numpy as jnp
+from shardwise import lax
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error, over
 
@@ -253,3 +254,26 @@ def test_vectorize_makes_arrays_of_its_arguments() -> None:
 
     doubled = jnp.vectorize(lambda x, y: x + y, signature="(),()->()")
     assert doubled(Own(), [1.0, 2.0, 3.0]).tolist() == [1.0, 3.0, 5.0]
+
+
+def test_methods_are_the_functions_that_are_given():
+    """Each method calls the function that the ufunc was made with, with JAX's arguments."""
+    told: list[tuple[str, dict[str, object]]] = []
+
+    def note(method):
+        return lambda *args, **options: told.append((method, options)) or args[0]
+
+    add = jnp.ufunc(
+        lax.add, 2, 1, identity=0, **{m: note(m) for m in ("call", "reduce", "accumulate", "at", "reduceat")}
+    )
+    x = jnp.arange(4)
+    assert add(x, x) is x
+    for result in (
+        add.reduce(x),
+        add.accumulate(x),
+        add.at(x, 1, 2, inplace=False),
+        add.reduceat(x, jnp.array([0, 2])),
+    ):
+        assert result is x
+    assert [method for method, _ in told] == ["call", "reduce", "accumulate", "at", "reduceat"]
+    assert told[-1][1] == {"axis": 0, "dtype": None}

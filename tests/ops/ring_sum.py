@@ -10,7 +10,7 @@ import numpy as np
 import shardwise
 from shardwise.ir import Collective, ShapedArray, Shown, bind
 from shardwise.ops.devices.declare import define_collective
-from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import do
 from shardwise.sharding import PartitionSpec as P
@@ -21,8 +21,8 @@ def _type(x: ShapedArray, *, axes, step):
 
 
 def _kernel(env, x, *, axes, step):
-    front, _, dims = joined(env, x, axes)
-    return unjoined(env, front + np.roll(front, -step, 0), axes, dims)
+    front, _, dims = merge_axes(env, x, axes)
+    return unmerge_axes(env, front + np.roll(front, -step, 0), axes, dims)
 
 
 def _exchange(operands, params):

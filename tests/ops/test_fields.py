@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import warnings
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,3 +127,11 @@ def check_operands(eqn, loop):
     assert [t.shape for t in loop.body.out_types[: loop.num_carry]] == [v.aval.shape for v in eqn.outputs][
         : loop.num_carry
     ]
+
+
+def test_each_field_is_read():
+    """A field that an op sets and no code reads says nothing."""
+    read: set[str] = set()
+    for path in Path(shardwise.__path__[0]).rglob("*.py"):
+        read |= {name for name in re.findall(r"\.([a-z_]+)", path.read_text())}
+    assert not {field.name for field in fields(Op)} - read

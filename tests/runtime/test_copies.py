@@ -69,6 +69,6 @@ def test_joined(monkeypatch, axis):
     for order in itertools.permutations(range(3)):
         y = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
         parts = [y, y[(slice(None),) * axis + (slice(3, 9),)], y[(slice(None),) * axis + (slice(0, 0),)], x]
-        got = copies.joined(parts, axis)
+        got = copies.concatenate_blocks(parts, axis)
         np.testing.assert_array_equal(got, np.concatenate(parts, axis))
         assert got.strides.index(4) == y.strides.index(4), "lies as the first does"

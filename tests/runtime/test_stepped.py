@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import shardwise as sw
 from shardwise import lax
 from shardwise.base import config
-from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.errors import DivergenceError, JaxRuntimeError
 from shardwise.ir import Program, ShapedArray, Var
 from shardwise.ir.op import find_op
 from shardwise.ops import control
 from shardwise.ops.devices import parallel
 from shardwise.runtime.env import Env
 from shardwise.runtime.exchange import exchange
-from shardwise.runtime.meeting import Call, DivergenceError, Meeting
+from shardwise.runtime.rendezvous import Call, Rendezvous
 from shardwise.runtime.stepped import DeviceEnv, SteppedPlan, run_stepped
 from shardwise.sharding import AxisType, Mesh, NamedSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
@@ -426,33 +426,33 @@ def call(name, x, line, **params):
 
 
 def test_meeting_names_the_two_that_disagree():
-    meeting = Meeting({"x": 2})
+    rendezvous = Rendezvous({"x": 2})
     here, there = frozenset({("x", 0)}), frozenset({("x", 1)})
-    meeting.labels[here] = "cpu:0"
+    rendezvous.labels[here] = "cpu:0"
     x = np.zeros(3, np.float32)
-    assert meeting.arrive(here, call("all_reduce", x, 4, kind="sum")) == []
-    assert meeting.arrive(there, call("all_reduce", x, 9, kind="max")) == []
-    error = meeting.stuck()
+    assert rendezvous.arrive(here, call("all_reduce", x, 4, kind="sum")) == []
+    assert rendezvous.arrive(there, call("all_reduce", x, 9, kind="max")) == []
+    error = rendezvous.stuck()
     assert isinstance(error, DivergenceError)
     assert "cpu:0 at (x=0) waits in psum over 'x' of f32[3] at prog.py:4" in str(error)
     assert "the device at (x=1) is in pmax over 'x' of f32[3] at prog.py:9" in str(error)
 
 
 def test_meeting_names_who_left():
-    meeting = Meeting({"x": 2})
-    meeting.end(frozenset({("x", 1)}))
-    meeting.arrive(frozenset({("x", 0)}), call("all_gather", np.zeros(3), 4, dim=0, tiled=True))
-    assert "returned from the function without" in str(meeting.stuck())
+    rendezvous = Rendezvous({"x": 2})
+    rendezvous.end(frozenset({("x", 1)}))
+    rendezvous.arrive(frozenset({("x", 0)}), call("all_gather", np.zeros(3), 4, dim=0, tiled=True))
+    assert "returned from the function without" in str(rendezvous.stuck())
 
 
 def test_meeting_lets_groups_pass_on_their_own():
-    meeting = Meeting({"x": 2, "y": 2})
+    rendezvous = Rendezvous({"x": 2, "y": 2})
     place = lambda i, j: frozenset({("x", i), ("y", j)})  # noqa: E731
-    assert meeting.arrive(place(0, 1), call("all_reduce", np.ones(1), 1, kind="sum")) == []
-    done = meeting.arrive(place(1, 1), call("all_reduce", np.ones(1), 2, kind="sum"))
+    assert rendezvous.arrive(place(0, 1), call("all_reduce", np.ones(1), 1, kind="sum")) == []
+    done = rendezvous.arrive(place(1, 1), call("all_reduce", np.ones(1), 2, kind="sum"))
     assert {p for p, _ in done} == {place(0, 1), place(1, 1)}
     assert [float(x[0]) for _, x in done] == [2, 2]
-    assert not meeting.waiting
+    assert not rendezvous.waiting
 
 
 def test_values_typed_alike_must_be_alike():

@@ -148,6 +148,12 @@ class JaxRuntimeError(ShardwiseError, RuntimeError):
     """A failure while a compiled program or a device operation runs."""
 
 
+class DivergenceError(JaxRuntimeError):
+    """Devices or processes that must meet in one computation have come for different ones, or do not come."""
+
+    topic: ClassVar[str] = "divergence"
+
+
 class ConfigFrozenError(ShardwiseError, RuntimeError):
     """A setting is changed too late: the devices it describes exist already."""
 

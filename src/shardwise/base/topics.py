@@ -21,7 +21,7 @@ PLACES = {
     "indexing": "numpy/_indexer.py numpy/indexing.py ops/indexing",
     "jit-shardings": "transforms/jit/compiled.py transforms/jit/constraints.py transforms/jit/jit_shardings.py",
     "loops-and-branches": "ops/control",
-    "mapped-dims": "transforms/interpreters/vmap.py transforms/manual/pmap.py",
+    "mapped-dims": "transforms/interpreters/vmap.py transforms/manual/pmap.py transforms/manual/pmap_devices.py",
     "memory": "runtime/memory.py engine/planned.py",
     "mesh-axis": "sharding/grid.py sharding/mesh.py sharding/named.py sharding/spec.py",
     "own-parts": "engine/device_put.py engine/make_array.py",

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base import config
 from shardwise.base.caches import recent
-from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
+from shardwise.base.dtypes import KeyDtype, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
+from shardwise.engine.host_values import host_values
 from shardwise.engine.planned import check_room, recorder
 from shardwise.engine.shards import Held, Shard, local_places, shard_places
 from shardwise.engine.signature import Signature, array_type, signature
@@ -31,17 +31,14 @@ from shardwise.ir import (
     is_eager,
     literal,
 )
-from shardwise.ops.rules.convert import install_array_constructor, plain_ndarray
+from shardwise.ops.rules.convert import install_array_constructor
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
-from shardwise.runtime.handout import is_constant, read_only
+from shardwise.runtime.handout import read_only
 from shardwise.runtime.hollow import is_hollow
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
-from shardwise.sharding.context import tracing
 from shardwise.sharding.formats import Format, format_of
-
-_GUARD = config.setting("jax_transfer_guard_host_to_device")
 
 
 class ArrayImpl(Array):
@@ -432,20 +429,6 @@ def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, ex
     return ArrayImpl(_host_signature(dense.shape, dense.dtype, weak_type, default_device()), dense=dense)
 
 
-def host_values(value: Ndarray, dtype: Any = None, explicit: bool = False) -> Ndarray:
-    """The values of a host ndarray, in memory that nobody writes to; 64-bit types narrow if x64 is off.
-
-    Copies `value` unless nobody can ever write to it, so that later writes have no effect. `explicit`: the user asked for the
-    transfer (for transfer_guard).
-    """
-    guard = _GUARD.get()
-    if guard is not None and guard != "allow" and not (explicit and not guard.endswith("explicit")):
-        _guard_transfer(value, guard)
-    value = plain_ndarray(value)
-    want: Any = canonicalize(value.dtype) if dtype is None else dtype
-    return value if want == value.dtype and is_constant(value) else copied(value, want)
-
-
 @recent(4096)
 def _host_signature(shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Device) -> Signature:
     """The signature of an uncommitted array on `device`."""
@@ -455,34 +438,6 @@ def _host_signature(shape: tuple[int, ...], dtype: Any, weak_type: bool, device:
 def shared_array(value: Ndarray) -> ArrayImpl:
     """An uncommitted Array on the default device that shares the memory of a host ndarray; the owner may still write to it."""
     return ArrayImpl(_host_signature(value.shape, value.dtype, False, default_device()), dense=read_only(value))
-
-
-def unguarded() -> bool:
-    """Whether transfer_guard lets all host values enter."""
-    return _GUARD.get() in (None, "allow")
-
-
-def _guard_transfer(value: Ndarray, guard: str) -> None:
-    """Apply transfer_guard to a host value that enters: it may allow only explicit transfers (device_put, jnp.array), or none.
-
-    On one process the CPU devices share the host's memory: there are no other transfers to guard. A constant of a program that is
-    being traced is part of the program.
-    """
-    if tracing.get():
-        return
-    shown = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
-    if guard.startswith("log"):
-        import logging
-
-        logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
-    else:
-        raise about(
-            "guards",
-            JaxRuntimeError(
-                f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
-                "with device_put first, or allow transfers."
-            ),
-        )
 
 
 def new_array(value: Ndarray, *, explicit: bool = False) -> Array:

@@ -17,10 +17,11 @@ from shardwise.base.config import context_token
 from shardwise.base.dtypes import canonicalize, is_key_dtype, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_array, new_array, nothing, unguarded
+from shardwise.engine.array import ArrayImpl, host_array, new_array, nothing
 from shardwise.engine.compile import compile_program
 from shardwise.engine.executable import Executable
 from shardwise.engine.guards import guard_explicit_move
+from shardwise.engine.host_values import unguarded
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.placement import check_fits
 from shardwise.engine.planned import check_attached
@@ -127,7 +128,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     leaves, tree = tree_flatten(x)
     targets = _per_leaf(device, x, len(leaves), "device")
     if src is None and may_alias is None and type(donate) is bool and is_eager():
-        placed = _placed(leaves, targets)
+        placed = _place_leaves(leaves, targets)
         if placed is not None:
             return tree_unflatten(tree, placed)
     sources = _per_leaf(src, x, len(leaves), "source")
@@ -177,7 +178,7 @@ def _resolved(targets: Sequence[Any]) -> list[Sharding | None]:
     return [known[id(t)] for t in targets]
 
 
-def _placed(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | None:
+def _place_leaves(leaves: Sequence[Any], targets: Sequence[Any]) -> list[Any] | None:
     """Host arrays, and arrays of this process, on targets of its devices; None where there is another leaf, or more to do."""
     if _MOVES.get() is not None or not unguarded():
         return None

@@ -9,7 +9,7 @@ from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import array_type
 from shardwise.ir import Array, ShapedArray
-from shardwise.ir.axis_scope import seen
+from shardwise.ir.axis_scope import visible_type
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import ManualAxisType, NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
 from shardwise.sharding.formats import Format, Layout
@@ -26,7 +26,7 @@ def typeof(x: Any) -> ShapedArray:
     (2, 3)
     """
     if isinstance(x, Array):
-        return seen(x.aval)
+        return visible_type(x.aval)
     if isinstance(x, ShapedArray):
         return x
     if isinstance(x, ShapeDtypeStruct):

@@ -12,9 +12,10 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
-from shardwise.engine.array import ArrayImpl, host_values, nothing, unguarded
+from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.data_free import without_data
 from shardwise.engine.device_put import as_target, check_placeable, device_put
+from shardwise.engine.host_values import host_values, unguarded
 from shardwise.engine.ordered import checked_order, in_order
 from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature

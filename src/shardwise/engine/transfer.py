@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
+from shardwise.base.errors import DivergenceError
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.signature import Signature
 from shardwise.ir.digest import encoded
-from shardwise.runtime.processes import MASK, DivergenceError, Meeting, Route, checksum, history, number_of, the_world
+from shardwise.runtime.processes import MASK, Meeting, Route, checksum, history, number_of, the_world
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import is_kept_whole, local_index
 

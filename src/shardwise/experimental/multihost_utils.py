@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import canonicalize
+from shardwise.base.errors import DivergenceError
 from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.distributed import is_initialized
@@ -22,7 +23,6 @@ from shardwise.engine.device_put import device_put
 from shardwise.engine.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.ir import Tracer
 from shardwise.runtime.processes import (
-    DivergenceError,
     as_bytes,
     number_of,
     preemption,

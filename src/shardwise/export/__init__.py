@@ -5,7 +5,6 @@ and `Exported.mlir_module` is refused.
 """
 
 from shardwise.base.listing import package_listing as _listing
-from shardwise.export.exported import DisabledSafetyCheck as DisabledSafetyCheck
 from shardwise.export.exported import Exported as Exported
 from shardwise.export.exported import default_export_platform as default_export_platform
 from shardwise.export.exported import deserialize as deserialize
@@ -16,6 +15,7 @@ from shardwise.export.exported import (
 from shardwise.export.exported import (
     minimum_supported_calling_convention_version as minimum_supported_calling_convention_version,
 )
+from shardwise.export.safety_checks import DisabledSafetyCheck as DisabledSafetyCheck
 from shardwise.export.scopes import SymbolicScope as SymbolicScope
 from shardwise.export.scopes import is_symbolic_dim as is_symbolic_dim
 from shardwise.export.scopes import symbolic_args_specs as symbolic_args_specs

@@ -179,7 +179,7 @@ class TracedBody:
     def _template(self) -> Portable:
         if self.samples is None or self._scope is None:
             return Portable(_part(self.traces[0]), ())
-        main = self._joined(self.samples)
+        main = self._join_sizes(self.samples)
         special = list(self._raises)
         for env in self.samples.small:
             fixed = _small(env, self.samples)
@@ -188,14 +188,14 @@ class TracedBody:
             rest = [name for name in self._names if name not in fixed]
             samples = Samples(rest, self._scope, self.samples.more, fixed)
             try:
-                special.append((fixed, self._joined(samples)))
+                special.append((fixed, self._join_sizes(samples)))
             except Exception as error:  # also those of the user's function
                 special.append((fixed, f"{type(error).__name__}: {error}"))
         return Portable(main, tuple(special))
 
-    def _joined(self, samples: Samples) -> Part:
+    def _join_sizes(self, samples: Samples) -> Part:
         """The template of the traces at the sampled sizes, which must also hold at the large ones."""
-        part = _joined([self._at(env) for env in samples.envs], samples)
+        part = _join_traces([self._at(env) for env in samples.envs], samples)
         for env in samples.far:
             try:
                 own = _part(self._at(env))
@@ -263,7 +263,7 @@ def _part(trace: Traced) -> Part:
     return Part(with_abstract_meshes(live_equations(inline_calls(program))), [_constant(c) for c in consts])
 
 
-def _joined(traces: Sequence[Traced], samples: Samples) -> Part:
+def _join_traces(traces: Sequence[Traced], samples: Samples) -> Part:
     parts = [_part(trace) for trace in traces]
     constants = parts[0].constants
     if not all(_same_constants(part.constants, constants) for part in parts):

@@ -37,7 +37,6 @@ _COMPUTE: Final[Mapping[str, Callable[[int, int], int]]] = {
     "max": max,
     "min": min,
 }
-Factor = "str | Operation"
 Product = tuple[tuple[Any, int], ...]  # factors with their powers, sorted; () is the constant
 
 

@@ -28,6 +28,7 @@ from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.export.bodies import Body, LoadedBody, Part, Portable, Sizes, TracedBody
 from shardwise.export.codec import NotSerializable, from_bytes, to_bytes
 from shardwise.export.dims import SymbolicDim, evaluated
+from shardwise.export.safety_checks import DisabledSafetyCheck
 from shardwise.export.scopes import SymbolicScope, solved
 from shardwise.export.templates import array_type
 from shardwise.export.trees import tree_as_data, tree_from_data
@@ -42,37 +43,6 @@ from shardwise.transforms.jit.wrapped import JitWrapped
 
 minimum_supported_calling_convention_version: Final = 9
 maximum_supported_calling_convention_version: Final = 10
-
-
-class DisabledSafetyCheck:
-    """A check that `export` and `Exported.call` are to leave out."""
-
-    def __init__(self, description: str) -> None:
-        self.description = description  # ``platform`` or ``custom_call:NAME``
-
-    @classmethod
-    def platform(cls) -> DisabledSafetyCheck:
-        """That of the platform that the function is called on."""
-        return cls("platform")
-
-    @classmethod
-    def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
-        """That of a custom call by its name; programs here have none."""
-        return cls(f"custom_call:{target_name}")
-
-    def is_custom_call(self) -> str | None:
-        """The name of the custom call that it is about."""
-        kind, _, target = self.description.partition(":")
-        return target if kind == "custom_call" else None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DisabledSafetyCheck) and self.description == other.description
-
-    def __hash__(self) -> int:
-        return hash(self.description)
-
-    def __repr__(self) -> str:
-        return self.description
 
 
 @dataclass(frozen=True, eq=False, repr=False)

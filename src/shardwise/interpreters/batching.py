@@ -14,9 +14,9 @@ from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.vmappable import is_vmappable as is_vmappable
 from shardwise.transforms.interpreters.vmappable import register_vmappable as register_vmappable
 from shardwise.transforms.interpreters.vmappable import unregister_vmappable as unregister_vmappable
+from shardwise.transforms.programs.primitive_rules import axis_primitive_batchers as axis_primitive_batchers
+from shardwise.transforms.programs.primitive_rules import primitive_batchers as primitive_batchers
 from shardwise.transforms.programs.primitives import Primitive
-from shardwise.transforms.programs.primitives import axis_primitive_batchers as axis_primitive_batchers
-from shardwise.transforms.programs.primitives import primitive_batchers as primitive_batchers
 
 not_mapped = None
 

@@ -50,6 +50,6 @@ def is_checked(axis: str) -> bool:
     return axis not in MAPPED_AXES.get() and CHECK_VMA.get()
 
 
-def seen(aval: ShapedArray) -> ShapedArray:
+def visible_type(aval: ShapedArray) -> ShapedArray:
     """The type as programs see it: where types are not checked, they do not say over which axes values vary."""
     return aval if CHECK_VMA.get() or not aval.vma else aval.update(vma=frozenset())

@@ -21,7 +21,6 @@ from shardwise.sharding.rule import Rule, make_rule, pointwise_rule
 
 Params = Mapping[str, Any]
 Types = tuple[ShapedArray, ...]
-TypeRule = Callable[..., Any]
 RuleFn = Callable[[Types, Types, Params], Rule]
 
 
@@ -199,7 +198,6 @@ class Op:
     steps           for ops that hold programs: ``(eqn, operands, run) -> results`` on one device's arrays: a generator, in which
                     ``yield from run(program, values)`` runs a program.
     local           the programs in its params keep their values in registers and caches: they take no memory of their own.
-    takes_over      ``(params) -> bool``: the results may take the memory of operands of the same shape that die with the call.
     workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results; or
                     those of each of its buffers.
     numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
@@ -281,7 +279,6 @@ class Op:
     region: Callable[..., Region] | None = None
     steps: Callable[..., Any] | None = None
     local: bool = False
-    takes_over: Callable[[Params], bool] | None = None
     workspace: Callable[..., int | tuple[int, ...]] | None = None
     numeric: bool = False
     updates: bool = False

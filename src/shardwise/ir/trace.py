@@ -28,7 +28,7 @@ from shardwise.base.errors import (
     UnexpectedTracerError,
     about,
 )
-from shardwise.ir.axis_scope import MAPPED_AXES, seen
+from shardwise.ir.axis_scope import MAPPED_AXES, visible_type
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.keys import note_params, params_key
 from shardwise.ir.op import Op
@@ -105,7 +105,7 @@ class Tracer(Array):
 
     def _text(self) -> str:
         """What it is, and what it holds."""
-        return f"JitTracer({seen(self.aval)})"
+        return f"JitTracer({visible_type(self.aval)})"
 
     _trace_kind = "DynamicJaxprTrace"
 

@@ -27,6 +27,7 @@ from shardwise.ops.devices.parallel import *  # noqa: F403
 from shardwise.ops.elementwise import AccuracyMode as AccuracyMode
 from shardwise.ops.elementwise import Tolerance as Tolerance
 from shardwise.ops.elementwise.binary import *  # noqa: F403
+from shardwise.ops.elementwise.bitwise import *  # noqa: F403
 from shardwise.ops.elementwise.casts import *  # noqa: F403
 from shardwise.ops.elementwise.comparison import *  # noqa: F403
 from shardwise.ops.elementwise.selection import *  # noqa: F403
@@ -44,6 +45,7 @@ from shardwise.ops.products.contract import *  # noqa: F403
 from shardwise.ops.products.conv import *  # noqa: F403
 from shardwise.ops.products.conv_geometry import *  # noqa: F403
 from shardwise.ops.random.rng_bits import *  # noqa: F403
+from shardwise.ops.reductions.any_monoid import *  # noqa: F403
 from shardwise.ops.reductions.arg_extrema import *  # noqa: F403
 from shardwise.ops.reductions.cumulative import *  # noqa: F403
 from shardwise.ops.reductions.reduce import *  # noqa: F403

@@ -9,7 +9,6 @@ import typing as _typing
 
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.base.listing import package_listing as _package_listing
-from shardwise.numpy.at import *  # noqa: F403
 from shardwise.numpy.binary import *  # noqa: F403
 from shardwise.numpy.bits import *  # noqa: F403
 from shardwise.numpy.constants import *  # noqa: F403
@@ -35,6 +34,7 @@ from shardwise.numpy.padding import *  # noqa: F403
 from shardwise.numpy.polynomial import *  # noqa: F403
 from shardwise.numpy.predicates import *  # noqa: F403
 from shardwise.numpy.products import *  # noqa: F403
+from shardwise.numpy.putting import *  # noqa: F403
 from shardwise.numpy.quantiles import *  # noqa: F403
 from shardwise.numpy.ranges import *  # noqa: F403
 from shardwise.numpy.rearranging import *  # noqa: F403

@@ -169,7 +169,7 @@ def _entry(e: Any) -> Any:
     if isinstance(e, str):
         raise TypeError(f"JAX does not support string indexing; got idx={e!r}")
     if isinstance(e, (list, tuple)):
-        e = _joined(e) if _holds_tracers(e) else np.asarray(e) if len(e) else np.zeros(np.shape(e), np.int32)
+        e = _stack_nested(e) if _holds_tracers(e) else np.asarray(e) if len(e) else np.zeros(np.shape(e), np.int32)
     elif not isinstance(e, (Array, np.ndarray)) and hasattr(e, "__jax_array__"):
         e = as_value(e)
     if isinstance(e, Literal):
@@ -197,11 +197,11 @@ def _holds_tracers(e: Any) -> bool:
     return any(map(_holds_tracers, e)) if isinstance(e, (list, tuple)) else isinstance(e, Tracer)
 
 
-def _joined(e: Any) -> Any:
+def _stack_nested(e: Any) -> Any:
     """The array of a nested list, some of whose elements are traced."""
     if not isinstance(e, (list, tuple)):
         return e
-    values = [as_value(_joined(each)) for each in e]
+    values = [as_value(_stack_nested(each)) for each in e]
     dtype = lattice_result_type(*values)[0]
     return stack([as_array(convert(v, dtype)) for v in values])
 

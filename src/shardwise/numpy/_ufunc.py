@@ -269,6 +269,8 @@ class ufunc:
         """
         self._binary("reduceat")
         no_out(f"{self.__name__}.reduceat", out)
+        if self._reduceat is not None:
+            return self._reduceat(a, indices, axis=axis, dtype=dtype)
         x = array(f"{self.__name__}.reduceat", a)
         axis = canonical_axis(axis, x.ndim)
         starts = array(f"{self.__name__}.reduceat", indices)

@@ -1,4 +1,4 @@
-"""Writing with an index: ``x.at[...].set(y)`` and the other methods, `put`, `put_along_axis`.
+"""Writing with an index: ``x.at[...].set(y)`` and the other methods.
 
 In: an array, an index, values. Out: a new array. Static ints and slices become an update of one window;
 index arrays scatter. Writes out of bounds are dropped, unless a mode says otherwise.
@@ -17,8 +17,7 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
-from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed, about
-from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.eager import composed
 from shardwise.ir import Array, Literal, ShapedArray, bind, is_eager
@@ -26,8 +25,7 @@ from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, Window, layout, parse, settled
-from shardwise.numpy._promote import array as checked_array
-from shardwise.numpy._promote import broadcast_to_shape, canonical_axis, plain_number
+from shardwise.numpy._promote import broadcast_to_shape, plain_number
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.array_views import index_key
 from shardwise.numpy.binary import divide, power
@@ -37,19 +35,16 @@ from shardwise.numpy.indexing import (
     take_index,
     traced_arrays,
     with_arrays,
-    wrapped,
 )
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.apply import apply_at
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_with
 from shardwise.ops.indexing.slicing import dynamic_update_slice_p, static_starts
-from shardwise.ops.rules.convert import as_array, as_value, wide_int
+from shardwise.ops.rules.convert import as_array, wide_int
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.fill import full_like
 from shardwise.sharding import NamedSharding, PartitionSpec
 from shardwise.transforms.manual.explicit import auto_axes
-
-__all__ = ["put", "put_along_axis"]
 
 _BINARY: dict[str, Callable[..., Array]] = {
     "add": lax.add,
@@ -359,15 +354,6 @@ def _without_new(update: Array, plan: Layout) -> Array:
 # -- scatters ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """What addresses each operand dim: arrays over the batch dims, starts of windows, strided cuts."""
-
-    dims: tuple[int, ...]
-    arrays: tuple[Any, ...]
-    batch: tuple[int, ...]
-
-
 def _scattered(
     x: Array, items: Sequence[Item], plan: Layout, y: Any, wrap: bool
 ) -> tuple[Array, Array, ScatterDimensionNumbers, bool, bool]:
@@ -450,80 +436,3 @@ def apply_index(
         unique_indices=unique_indices or unique,
         wrap_negative=wraps,
     )
-
-
-# -- put -----------------------------------------------------------------------------------------------------------------
-
-
-def _not_in_place(name: str, inplace: bool) -> None:
-    if inplace:
-        raise about(
-            "immutable",
-            ValueError(
-                f"jax.numpy.{name} cannot modify arrays in-place, because JAX arrays are immutable. Pass inplace=False to "
-                "instead return an updated array."
-            ),
-        )
-
-
-def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
-    """`a` with the elements at the flat positions `ind` replaced by `v`, which repeats as often as needed.
-
-    `mode` for positions out of bounds: 'wrap' takes the remainder, 'clip' clamps, and so does None, which counts negative
-    ones from the end before. ValueError unless inplace=False; NotImplementedError for mode 'raise'.
-
-    >>> jnp.put(jnp.zeros(3), 1, 5.0, inplace=False)
-    Array([0., 5., 0.], dtype=float32)
-    """
-    _not_in_place("put", inplace)
-    x, index, values = checked_array("put", a), checked_array("put", ind, 1), checked_array("put", v, 2)
-    if not index.size or not values.size:
-        return x
-    flat = lax.reshape(index, (index.size,))
-    source = lax.reshape(values, (values.size,))
-    if source.size < flat.size:
-        source = lax.tile(source, (-(-flat.size // source.size),))
-    source = lax.slice(source, (0,), (flat.size,)) if source.size != flat.size else source
-    options: dict[str, Any] = {"mode": "clip"}
-    if mode == "clip":
-        options["wrap_negative_indices"] = False
-    elif mode == "wrap":
-        flat = wrapped(flat, x.size)
-    elif mode == "raise":
-        raise NotImplementedError("The 'raise' mode to jnp.put is not supported. Use mode='clip' or 'wrap'.")
-    elif mode is not None:
-        raise ValueError(f"mode should be one of 'wrap' or 'clip'; got {mode=}")
-    return lax.reshape(update_index(lax.reshape(x, (x.size,)), flat, source, "", **options), x.shape)
-
-
-def put_along_axis(
-    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: str | None = None
-) -> Array:
-    """`arr` with the elements at `indices` along `axis` replaced by `values`, other dims running in step.
-
-    ValueError unless inplace=False, and where ranks or shapes do not fit.
-
-    Args:
-        mode: what happens to indices out of bounds, as for `Array.at`.
-
-    >>> jnp.put_along_axis(jnp.array([[1, 2], [3, 4]]), jnp.array([[0], [1]]), 9, axis=1, inplace=False)
-    Array([[9, 2],
-           [3, 9]], dtype=int32)
-    """
-    _not_in_place("put_along_axis", inplace)
-    x, index = checked_array("put_along_axis", arr), checked_array("put_along_axis", indices, 1)
-    value = as_value(checked_value("put_along_axis", values, 2))
-    original = x.shape
-    if axis is None:
-        x, axis = lax.reshape(x, (x.size,)), 0
-    if x.ndim != index.ndim:
-        raise ValueError(
-            f"put_along_axis arguments 'arr' and 'indices' must have same ndim. Got {x.ndim=} and {index.ndim=}."
-        )
-    d = canonical_axis(axis, x.ndim)
-    others = [
-        np.arange(n).reshape([-1 if i == k else 1 for i in range(x.ndim)]) if k != d else None
-        for k, n in enumerate(x.shape)
-    ]
-    where = tuple(index if other is None else other for other in others)
-    return lax.reshape(update_index(x, where, value, "", mode=mode), original)

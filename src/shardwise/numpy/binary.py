@@ -36,7 +36,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import binary as two
-from shardwise.ops.elementwise import comparison
+from shardwise.ops.elementwise import bitwise, comparison
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
 from shardwise.transforms.jit.shown_calls import shown_call
@@ -75,7 +75,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
         below = bind(comparison.lt_p, rest, zero_like(rest))
     else:
         below = bind(
-            two.and_p,
+            bitwise.and_p,
             bind(comparison.ne_p, bind(one.sign_p, x), bind(one.sign_p, y)),
             bind(comparison.ne_p, rest, zero_like(rest)),
         )
@@ -110,7 +110,7 @@ def _on_other_side(y: Value, rest: Array) -> Array:
         return bind(comparison.lt_p, rest, zero_like(rest))
     some = bind(comparison.ne_p, rest, zero_like(rest))
     negative = bind(comparison.lt_p, rest, zero_like(rest))
-    return bind(two.and_p, bind(comparison.ne_p, negative, bind(comparison.lt_p, y, zero_like(y))), some)
+    return bind(bitwise.and_p, bind(comparison.ne_p, negative, bind(comparison.lt_p, y, zero_like(y))), some)
 
 
 mod = renamed(remainder, "mod")

@@ -23,15 +23,15 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.numpy.unary import absolute
-from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import bitwise
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
 from shardwise.transforms.jit.shown_calls import shown_call
 
-bitwise_and = binary("bitwise_and", two.and_p, promote, "Elementwise and of integers' bits or of bools.")
-bitwise_or = binary("bitwise_or", two.or_p, promote, "Elementwise or of integers' bits or of bools.")
-bitwise_xor = binary("bitwise_xor", two.xor_p, promote, "Elementwise exclusive or of integers' bits or of bools.")
-left_shift = binary("left_shift", two.shift_left_p, promote_to_numeric, "Elementwise ``x << y`` of integers.")
+bitwise_and = binary("bitwise_and", bitwise.and_p, promote, "Elementwise and of integers' bits or of bools.")
+bitwise_or = binary("bitwise_or", bitwise.or_p, promote, "Elementwise or of integers' bits or of bools.")
+bitwise_xor = binary("bitwise_xor", bitwise.xor_p, promote, "Elementwise exclusive or of integers' bits or of bools.")
+left_shift = binary("left_shift", bitwise.shift_left_p, promote_to_numeric, "Elementwise ``x << y`` of integers.")
 bitwise_left_shift = renamed(left_shift, "bitwise_left_shift")
 
 

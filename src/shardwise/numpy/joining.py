@@ -81,7 +81,7 @@ def _raised(items: list[Array] | Array, rank: int) -> list[Array] | Array:
     return lax.expand_dims(items, [d + 1 for d in new_dims(items.ndim - 1, rank)])
 
 
-def _joined(name: str, items: list[Array] | Array, axis: int, dtype: Any = None) -> Array:
+def _concatenate(name: str, items: list[Array] | Array, axis: int, dtype: Any = None) -> Array:
     rank = _rank(items)
     if not rank:
         raise ValueError(f"{name}: Zero-dimensional arrays cannot be concatenated. Use jnp.stack.")
@@ -110,10 +110,10 @@ def concatenate(arrays: Arrays, axis: int | None = 0, dtype: Any = None) -> Arra
     """
     items = _items("concatenate", arrays)
     if axis is not None:
-        return _joined("concatenate", items, axis, dtype)
+        return _concatenate("concatenate", items, axis, dtype)
     if isinstance(items, Array):
         return flat(_one_dtype("concatenate", [items], dtype)[0])
-    return _joined("concatenate", [flat(x) for x in items], 0, dtype)
+    return _concatenate("concatenate", [flat(x) for x in items], 0, dtype)
 
 
 def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
@@ -157,7 +157,7 @@ def vstack(tup: Arrays, dtype: Any = None) -> Array:
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    return _joined("vstack", _raised(_items("vstack", tup), 2), 0, dtype)
+    return _concatenate("vstack", _raised(_items("vstack", tup), 2), 0, dtype)
 
 
 def hstack(tup: Arrays, dtype: Any = None) -> Array:
@@ -167,7 +167,7 @@ def hstack(tup: Arrays, dtype: Any = None) -> Array:
     Array([1, 2, 3], dtype=int32)
     """
     items = _raised(_items("hstack", tup), 1)
-    return _joined("hstack", items, 0 if _rank(items) == 1 else 1, dtype)
+    return _concatenate("hstack", items, 0 if _rank(items) == 1 else 1, dtype)
 
 
 def dstack(tup: Arrays, dtype: Any = None) -> Array:
@@ -177,7 +177,7 @@ def dstack(tup: Arrays, dtype: Any = None) -> Array:
     Array([[[1, 3],
             [2, 4]]], dtype=int32)
     """
-    return _joined("dstack", _raised(_items("dstack", tup), 3), 2, dtype)
+    return _concatenate("dstack", _raised(_items("dstack", tup), 3), 2, dtype)
 
 
 def column_stack(tup: Arrays) -> Array:
@@ -192,7 +192,7 @@ def column_stack(tup: Arrays) -> Array:
         columns: list[Array] | Array = lax.expand_dims(items, range(items.ndim, 3))
     else:
         columns = [lax.expand_dims(x, range(x.ndim, 2)) for x in items]
-    return _joined("column_stack", columns, 1)
+    return _concatenate("column_stack", columns, 1)
 
 
 @shown_call()
@@ -225,7 +225,7 @@ def _block(arrays: Any) -> tuple[Array, int]:
     depth = depths[0] + 1
     rank = max(depth, *(x.ndim for x in blocks))
     raised = [lax.expand_dims(x, range(rank - x.ndim)) for x in blocks]
-    return _joined("block", raised, rank - depth), depth
+    return _concatenate("block", raised, rank - depth), depth
 
 
 # -- taking apart ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from shardwise.numpy.creation import astype as cast
 from shardwise.numpy.indexing import getitem, iterate
 from shardwise.numpy.products import matmul
 from shardwise.ops.elementwise import binary as two
-from shardwise.ops.elementwise import comparison
+from shardwise.ops.elementwise import bitwise, comparison
 from shardwise.ops.elementwise import unary as one
 
 _ACCEPTED = (int, float, complex, np.generic, np.ndarray, Array, Literal)  # bool is an int
@@ -130,10 +130,10 @@ def _install_arithmetic(cls: type) -> None:
         ("sub", "-", two.sub_p, _NUMBERS, binary.subtract),
         ("mul", "*", two.mul_p, _NUMBERS | _BOOL, binary.multiply),
         ("truediv", "/", two.div_p, _FLOATS | _COMPLEX, binary.true_divide),
-        ("and", "&", two.and_p, _INTS | _BOOL, bits.bitwise_and),
-        ("or", "|", two.or_p, _INTS | _BOOL, bits.bitwise_or),
-        ("xor", "^", two.xor_p, _INTS | _BOOL, bits.bitwise_xor),
-        ("lshift", "<<", two.shift_left_p, _INTS, bits.left_shift),
+        ("and", "&", bitwise.and_p, _INTS | _BOOL, bits.bitwise_and),
+        ("or", "|", bitwise.or_p, _INTS | _BOOL, bits.bitwise_or),
+        ("xor", "^", bitwise.xor_p, _INTS | _BOOL, bits.bitwise_xor),
+        ("lshift", "<<", bitwise.shift_left_p, _INTS, bits.left_shift),
     ]
     for name, symbol, op, dtypes, general in direct:
         forward, reflected = _operators(symbol, op, dtypes, general)

@@ -35,8 +35,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import TWO_OPERANDS, weak_if_scalar, where_
 from shardwise.numpy.creation import asarray
-from shardwise.ops.elementwise import binary as two
-from shardwise.ops.elementwise import comparison
+from shardwise.ops.elementwise import bitwise, comparison
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.transforms.jit.composed import composed
@@ -114,9 +113,9 @@ def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
     return named(function, name, doc, f"{TWO_OPERANDS} The result is of bools.")
 
 
-logical_and = _logical("logical_and", two.and_p, "Elementwise and of truth values; what is not 0 is true.")
-logical_or = _logical("logical_or", two.or_p, "Elementwise or of truth values; what is not 0 is true.")
-logical_xor = _logical("logical_xor", two.xor_p, "Elementwise exclusive or of truth values; what is not 0 is true.")
+logical_and = _logical("logical_and", bitwise.and_p, "Elementwise and of truth values; what is not 0 is true.")
+logical_or = _logical("logical_or", bitwise.or_p, "Elementwise or of truth values; what is not 0 is true.")
+logical_xor = _logical("logical_xor", bitwise.xor_p, "Elementwise exclusive or of truth values; what is not 0 is true.")
 
 
 def logical_not(x: Any, /) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Literal, ShapedArray, literal
 from shardwise.ops.devices.halo_exchange import Piece
-from shardwise.ops.elementwise.binary import and_p
+from shardwise.ops.elementwise.bitwise import and_p
 from shardwise.ops.elementwise.comparison import ge_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p

@@ -33,7 +33,8 @@ from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.elementwise.binary import add_p, mul_p, rem_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.indexing.slicing import dynamic_slice_p, dynamic_update_slice_p
-from shardwise.ops.products.contract import dot_general_p, free_dims
+from shardwise.ops.products.contract import dot_general_p
+from shardwise.ops.products.dot_sharding import free_dims
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.passes.parts import makers, users
 from shardwise.passes.split import local_results

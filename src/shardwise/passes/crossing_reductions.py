@@ -19,11 +19,11 @@ def with_crossing_reductions(program: Program, env: Env) -> Program:
     """`program` with these pairs joined; unchanged if the devices belong to several processes."""
     if not env.axis_names or env.processes is not None or not available():
         return program
-    return _joined(program, env)
+    return _join_reductions(program, env)
 
 
-def _joined(program: Program, env: Env) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, lambda inner: _joined(inner, env)))
+def _join_reductions(program: Program, env: Env) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _join_reductions(inner, env)))
     made, used = makers(program), users(program)
     kept = {v for v in program.outputs if isinstance(v, Var)}
     equations: list[Equation | None] = list(program.equations)

@@ -27,12 +27,12 @@ def with_epilogues(program: Program, env: Env) -> Program:
     """`program` with products joined with groups if that pays."""
     if config.shardwise_blas != "auto" or not llvm.available():
         return program
-    return _joined(program, env)
+    return _join_groups(program, env)
 
 
-def _joined(program: Program, env: Env) -> Program:
+def _join_groups(program: Program, env: Env) -> Program:
     program = map_equations(
-        program, lambda e: e if e.op is fused else map_programs(e, lambda inner: _joined(inner, env))
+        program, lambda e: e if e.op is fused else map_programs(e, lambda inner: _join_groups(inner, env))
     )
     search = _Search(program, env)
     for i, eqn in enumerate(program.equations):

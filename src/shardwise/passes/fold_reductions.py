@@ -21,11 +21,11 @@ def _folded(program: Program, crossing: frozenset[str], done: dict[Program, Prog
     """`done` keeps the new inner programs, so that equations that shared one still share it."""
     if program not in done:
         inner = map_equations(program, lambda e: map_programs(e, lambda p: _folded(p, crossing, done)))
-        done[program] = _joined(inner, crossing)
+        done[program] = _fold_in(inner, crossing)
     return done[program]
 
 
-def _joined(program: Program, crossing: frozenset[str]) -> Program:
+def _fold_in(program: Program, crossing: frozenset[str]) -> Program:
     if all(_as_reduction(e) is None for e in program.equations):
         return program
     uses: dict[Var, int] = {}

@@ -19,7 +19,8 @@ import numpy as np
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Op, ShapedArray, Var, literal
 from shardwise.ir.indexed import Indexed
-from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p
+from shardwise.ops.elementwise.binary import add_p, max_p, min_p
+from shardwise.ops.elementwise.bitwise import and_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.elementwise.comparison import ge_p, le_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p

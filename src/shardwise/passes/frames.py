@@ -121,7 +121,7 @@ def frames_of(
                 frame = _frame(n, axes, found, sizes)
                 if frame is None:
                     return None
-                frames[f] = _placed(frame, n, positions().low(eqn.inputs[i], d))
+                frames[f] = _place_dim(frame, n, positions().low(eqn.inputs[i], d))
     used = [a for frame in frames.values() for a in frame.axes]
     return frames if len(used) == len(set(used)) else None
 
@@ -182,10 +182,10 @@ def frame_along(region: Region, atom: Atom, d: int) -> Frame | None:
     if not axes or n % ways(axes, sizes) == 0:
         return None
     frame = _frame(n, axes, [(view, d)], sizes)
-    return None if frame is None else _placed(frame, n, region.positions().low(atom, d))
+    return None if frame is None else _place_dim(frame, n, region.positions().low(atom, d))
 
 
-def _placed(frame: Frame, n: int, low: int | None) -> Frame:
+def _place_dim(frame: Frame, n: int, low: int | None) -> Frame:
     """The frame of a dim of size `n` with the dim at `low`, if it then lies inside."""
     return replace(frame, low=low) if low is not None and 0 <= low <= frame.size - n else frame
 

@@ -36,7 +36,7 @@ def _ahead(eqn: Equation) -> list[Equation]:
     loop = region_of(eqn)
     if not isinstance(loop, Loop) or not loop.counted:
         return [eqn]
-    moved = _moved(loop)
+    moved = _hoisted_equations(loop)
     if not moved:
         return [eqn]
     body, count = loop.body, loop.num_consts
@@ -61,7 +61,7 @@ def _ahead(eqn: Equation) -> list[Equation]:
     return [*ahead, Equation(eqn.op, operands, eqn.outputs, params, eqn.source)]
 
 
-def _moved(loop: Loop) -> list[Equation]:
+def _hoisted_equations(loop: Loop) -> list[Equation]:
     """The equations of a body that go ahead of the loop, and those that they need, in order."""
     steady: set[Var] = set(loop.body.inputs[: loop.num_consts])
     made: dict[Var, Equation] = {}

@@ -16,11 +16,11 @@ from shardwise.ops.elementwise.binary import add_p
 
 def join_reductions(program: Program, joins: Callable[[Axes], bool] = lambda axes: True) -> Program:
     """The same program with such sums joined, in loop bodies and branches too, if `joins` accepts their axes."""
-    joined = ProgramMap(lambda p: _joined(joined.inside(p), joins))
+    joined = ProgramMap(lambda p: _join_sums(joined.inside(p), joins))
     return joined.of(program)
 
 
-def _joined(program: Program, joins: Callable[[Axes], bool]) -> Program:
+def _join_sums(program: Program, joins: Callable[[Axes], bool]) -> Program:
     collectives = [e for e in program.equations if e.op.collective is not None]
     if sum(_is_sum(e) and joins(e.params["axes"]) for e in collectives) < 2:
         return program

@@ -63,7 +63,7 @@ class Positions:
 def positions_of(equations: Sequence[Equation], placements: Mapping[Var, DimAxes]) -> Positions:
     """The positions of all dims that slices, pads and joins connect with dims that are split evenly."""
     found = Positions()
-    shifts = [shift for eqn in equations for shift in _joined(found, eqn)]
+    shifts = [shift for eqn in equations for shift in _join_bands(found, eqn)]
     fixed = {found.band((v, d)) for v, d in _dims(equations) if d < len(p := placements.get(v, ())) and p[d]}
     around: dict[Dim, list[Shift]] = {}
     for s in shifts:
@@ -86,7 +86,7 @@ def _dims(equations: Sequence[Equation]) -> Iterator[Dim]:
                     yield atom, d
 
 
-def _joined(found: Positions, eqn: Equation) -> list[Shift]:
+def _join_bands(found: Positions, eqn: Equation) -> list[Shift]:
     """Join the dims that an equation keeps in step to bands; the shifts between the others."""
     boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
     if boxes is None:

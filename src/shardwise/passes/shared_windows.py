@@ -16,7 +16,8 @@ import numpy as np
 from shardwise.ir import Atom, ShapedArray, literal
 from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.halo_exchange import halo_exchange
-from shardwise.ops.elementwise.binary import add_p, and_p, mul_p
+from shardwise.ops.elementwise.binary import add_p, mul_p
+from shardwise.ops.elementwise.bitwise import and_p
 from shardwise.ops.elementwise.comparison import ge_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p

@@ -159,12 +159,12 @@ class Step:
         request, call = traced.request, traced.user_call
         assert call is not None
         sigs = tuple(
-            _placed(sig, mesh, by_leaf.get(leaf), name)
+            _place_argument(sig, mesh, by_leaf.get(leaf), name)
             for sig, leaf, name in zip(request.in_sigs, call.leaves, traced.names, strict=True)
         )
         pairs = follow(traced)
         outs = tuple(
-            None if s is None else _moved(s, mesh, by_leaf.get(call.leaves[pairs[i]]) if i in pairs else None)
+            None if s is None else _sharding_over(s, mesh, by_leaf.get(call.leaves[pairs[i]]) if i in pairs else None)
             for i, s in enumerate(request.out_shardings)
         )
         default = None if request.default_mesh is None else mesh
@@ -378,7 +378,7 @@ def _entry(axes: tuple[str, ...]) -> str | tuple[str, ...] | None:
     return axes if len(axes) > 1 else axes[0] if axes else None
 
 
-def _moved(sharding: Sharding, mesh: Mesh, dims: DimAxes | None) -> Sharding:
+def _sharding_over(sharding: Sharding, mesh: Mesh, dims: DimAxes | None) -> Sharding:
     """A sharding over `mesh`, with other dims if they are given."""
     return _named(sharding, mesh, dims) if isinstance(sharding, NamedSharding) else sharding
 
@@ -388,7 +388,7 @@ def _named(sharding: NamedSharding, mesh: Mesh, dims: DimAxes | None) -> NamedSh
     return NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)
 
 
-def _placed(sig: Signature, mesh: Mesh, dims: DimAxes | None, name: str) -> Signature:
+def _place_argument(sig: Signature, mesh: Mesh, dims: DimAxes | None, name: str) -> Signature:
     """The signature of an argument over `mesh`. ValueError where the axes do not divide it."""
     sharding = sig.sharding
     if isinstance(sharding, NamedSharding):

@@ -35,7 +35,7 @@ def with_combined_reductions(groups: Sequence[Group], target: Target) -> tuple[G
             room -= nbytes
         elif waits:
             behind.update(group.writes)
-    return _joined(groups, [b for b in bundles if len(b) > 1])
+    return _join_bundles(groups, [b for b in bundles if len(b) > 1])
 
 
 def _is_reduction(eqn: Equation) -> bool:
@@ -50,7 +50,7 @@ def _type(group: Group) -> object:
     return eqn.inputs[0].aval.dtype, eqn.params.get("axes")
 
 
-def _joined(groups: Sequence[Group], bundles: list[list[int]]) -> tuple[Group, ...]:
+def _join_bundles(groups: Sequence[Group], bundles: list[list[int]]) -> tuple[Group, ...]:
     """The groups with those of each bundle as one, in the place of the last; readers follow it."""
     found: list[Group | None] = list(groups)
     for bundle in bundles:

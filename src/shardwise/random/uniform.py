@@ -10,8 +10,9 @@ from shardwise.base import config
 from shardwise.base.dtypes import check_requested, default_dtype, finfo, iinfo, issubdtype
 from shardwise.ir import Array, Literal, bind, literal
 from shardwise.ir.showing import SHOWING
-from shardwise.ops.elementwise.binary import add, bitwise_and, bitwise_or, mul, rem, shift_right_logical, sub
+from shardwise.ops.elementwise.binary import add, mul, rem, sub
 from shardwise.ops.elementwise.binary import max as maximum
+from shardwise.ops.elementwise.bitwise import bitwise_and, bitwise_or, shift_right_logical
 from shardwise.ops.elementwise.casts import bitcast_convert_type, convert
 from shardwise.ops.elementwise.comparison import gt, le, lt
 from shardwise.ops.elementwise.selection import clamp

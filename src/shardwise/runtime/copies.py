@@ -83,7 +83,7 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     return out.reshape(shape)
 
 
-def joined(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = None) -> Ndarray:
+def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = None) -> Ndarray:
     """``np.concatenate(xs, axis)`` of arrays of one dtype, in the order that the dims of the largest, or of `like`, have in memory."""
     first, size = xs[0], sum(x.shape[axis] for x in xs)
     if like is None:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from shardwise.runtime.meeting import Meeting, Place
+from shardwise.runtime.rendezvous import Place, Rendezvous
 
 
 class Stopped(BaseException):
@@ -38,7 +38,7 @@ class Crew:
     """All devices of one outermost call. Only one thread runs at a time, so nothing here needs a lock."""
 
     def __init__(self) -> None:
-        self.meeting = Meeting({})
+        self.rendezvous = Rendezvous({})
         self.workers: dict[Place, Runner] = {}
         self.ready: deque[Runner] = deque()
         self.error: BaseException | None = None
@@ -46,15 +46,15 @@ class Crew:
     def pass_on(self) -> None:
         """Resume the next runner; if all wait in collectives that never complete, end them all with an error."""
         if not self.ready:
-            self.fail(self.meeting.stuck())
+            self.fail(self.rendezvous.stuck())
         self.ready.popleft().resume()
 
     def fail(self, error: BaseException) -> None:
         """Remember the first error, and let waiting devices unwind."""
         if self.error is None:
             self.error = error
-        self.ready.extend(self.workers[place] for place in self.meeting.waiting)
-        self.meeting.waiting.clear()
+        self.ready.extend(self.workers[place] for place in self.rendezvous.waiting)
+        self.rendezvous.waiting.clear()
 
 
 class Group:

@@ -134,13 +134,3 @@ def reducer(reduction: str, dtype: np.dtype[Any]) -> Callable[..., Block]:
     if not has_signs(dtype):
         return np.maximum.reduce if reduction == "max" else np.minimum.reduce
     return _maximum_along if reduction == "max" else _minimum_along
-
-
-def maximum_along(x: Block, axis: Any, *, keepdims: bool = False) -> Block:
-    """The greatest elements along dims."""
-    return reducer("max", x.dtype)(x, axis, keepdims=keepdims)
-
-
-def minimum_along(x: Block, axis: Any, *, keepdims: bool = False) -> Block:
-    """The least elements along dims."""
-    return reducer("min", x.dtype)(x, axis, keepdims=keepdims)

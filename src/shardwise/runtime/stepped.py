@@ -22,8 +22,8 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms, unwrapped
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.meeting import Call, Meeting, Place
 from shardwise.runtime.plan import kernel_of
+from shardwise.runtime.rendezvous import Call, Place, Rendezvous
 
 if TYPE_CHECKING:
     from shardwise.engine.executable import Executable
@@ -190,7 +190,7 @@ class SteppedPlan:
     def _run(self, blocks: Sequence[Ndarray]) -> tuple[Ndarray, ...]:
         env, program = self.env, self.program
         devices = [DeviceEnv(env.axis_names, env.axis_sizes, 0, at) for at in np.ndindex(*env.axis_sizes)]
-        meeting = Meeting(dict(zip(env.axis_names, env.axis_sizes, strict=True)))
+        rendezvous = Rendezvous(dict(zip(env.axis_names, env.axis_sizes, strict=True)))
         places = [d.place for d in devices]
         number = {place: i for i, place in enumerate(places)}
         steps = [device_steps(program, [_own_part(b, d.coordinates) for b in blocks], d) for d in devices]
@@ -202,11 +202,11 @@ class SteppedPlan:
                 call = steps[i].send(value)
             except StopIteration as done:
                 outputs[i] = done.value
-                meeting.end(places[i])
+                rendezvous.end(places[i])
                 continue
-            ready.extend((number[p], result) for p, result in meeting.arrive(places[i], call))
-        if meeting.waiting:
-            raise meeting.stuck()
+            ready.extend((number[p], result) for p, result in rendezvous.arrive(places[i], call))
+        if rendezvous.waiting:
+            raise rendezvous.stuck()
         return tuple(self._joined(k, [outs[k] for outs in outputs]) for k in range(len(program.outputs)))
 
     def _joined(self, number: int, parts: Sequence[Ndarray]) -> Ndarray:

@@ -13,7 +13,7 @@ from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Literal, ShapedArray, all_ops, infer_types, literal
 from shardwise.ops import elementwise
-from shardwise.ops.elementwise import binary, casts, comparison, transcendental, unary
+from shardwise.ops.elementwise import binary, bitwise, casts, comparison, transcendental, unary
 from shardwise.ops.elementwise import selection as select
 from shardwise.ops.rules.operands import aligned, dtype_kind, operands
 from shardwise.runtime.env import SINGLE
@@ -81,12 +81,12 @@ BINARY = {
         (binary.nextafter_p, "f"),
         (binary.pow_p, "fc"),
         (binary.mulhi_p, "iu"),
-        (binary.and_p, "biu"),
-        (binary.or_p, "biu"),
-        (binary.xor_p, "biu"),
-        (binary.shift_left_p, "iu"),
-        (binary.shift_right_logical_p, "iu"),
-        (binary.shift_right_arithmetic_p, "iu"),
+        (bitwise.and_p, "biu"),
+        (bitwise.or_p, "biu"),
+        (bitwise.xor_p, "biu"),
+        (bitwise.shift_left_p, "iu"),
+        (bitwise.shift_right_logical_p, "iu"),
+        (bitwise.shift_right_arithmetic_p, "iu"),
         (comparison.eq_p, "biufc"),
         (comparison.ne_p, "biufc"),
         (comparison.lt_p, "biuf"),

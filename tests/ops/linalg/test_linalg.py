@@ -13,7 +13,7 @@ from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.lax import linalg
 from shardwise.ops.linalg import decompositions as ops
-from shardwise.ops.linalg import lapack, spectral
+from shardwise.ops.linalg import determinants, lapack, spectral
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from tests.rounding import assert_normwise, assert_same_products
@@ -227,8 +227,8 @@ def test_loop_dims_are_independent(case, mix):
 
 def test_one_factorisation_serves_all_columns(monkeypatch):
     calls = []
-    original = lapack._gufunc
-    monkeypatch.setattr(lapack, "_gufunc", lambda name, *xs: calls.append(xs[0].shape) or original(name, *xs))
+    original = lapack.gufunc
+    monkeypatch.setattr(lapack, "gufunc", lambda name, *xs: calls.append(xs[0].shape) or original(name, *xs))
     a, b = matrix(1, 4, 4), matrix(8, 4, 2)
     got = ops.solve_p.kernel(Env(("x",), (8,)), a, b, transposed=False)
     assert calls == [(4, 4)]
@@ -307,7 +307,7 @@ def test_stacks_that_several_threads_share():
     single = [
         functools.partial(lapack.svd, full=full, vectors=v) for full, v in ((False, False), (False, True), (True, True))
     ]
-    single += [lapack.det, lapack.slogdet, functools.partial(lapack.eig, left=False, right=True)]
+    single += [determinants.det, determinants.slogdet, functools.partial(lapack.eig, left=False, right=True)]
     for f in (*single, lambda x: lapack.cholesky(x @ np.swapaxes(x, -1, -2))):
         for x in (many, many.swapaxes(0, 1), one):
             got, want = f(x), [f(part) for part in x.reshape(-1, 40, 40)]

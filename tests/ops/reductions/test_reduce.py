@@ -12,7 +12,6 @@ import pytest
 import shardwise as sw
 from shardwise import lax
 from shardwise.ir import ShapedArray, infer_types
-from shardwise.ops.elementwise import binary
 from shardwise.ops.reductions import arg_extrema, reduce, summing
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.operands import dtype_kind
@@ -235,49 +234,11 @@ def test_explicit_types():
         (lambda x: arg_extrema.argmax(x, 0, np.float32), TypeError, "integer type"),
         (lambda x: arg_extrema.argmax(as_value(np.zeros((0, 2))), 0, np.int32), ValueError, "at least one element"),
         (lambda x: arg_extrema.argmax(as_value(np.zeros(2, np.complex64)), 0, np.int32), TypeError, "complex64"),
-        (lambda x: reduce.reduce(x, np.ones(2, np.float32), binary.add, (0,)), ValueError, "scalar initial"),
-        (lambda x: reduce.reduce(x, 0.0, binary.add, (5,)), ValueError, "out-of-bounds"),
-        (lambda x: reduce.reduce((x, x), 0.0, binary.add, (0,)), ValueError, "structure"),
-        (lambda x: reduce.reduce(x, 0.0, binary.max, (0,), out_sharding=P()), NotImplementedError, "reshard"),
     ],
 )
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call(as_value(np.ones((3, 4), np.float32)))
-
-
-# -- reduce -------------------------------------------------------------------------------------------------------------
-
-FOLDS = [
-    ("add", 0.0, (0,)), ("add", 2.0, (0, 1)), ("add", 0, (0,)), ("mul", 1.0, (1,)), ("max", -np.inf, (1,)), ("min", np.inf, (0,)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "init", "dims"), FOLDS)
-def test_reduce_knows_monoids(name, init, dims):
-    lax = pytest.importorskip("jax").lax
-    x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    got = reduce.reduce(as_value(x), init, getattr(binary, name), dims)
-    np.testing.assert_allclose(np.asarray(got), lax.reduce(x, init, getattr(lax, name), dims))
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8])
-def test_reduce_folds_any_function(n):
-    x = RNG.uniform(0.1, 0.5, (n, 3)).astype(np.float32)
-    combine = lambda a, b: binary.add(binary.mul(a, b), binary.add(a, b))  # noqa: E731
-    got = reduce.reduce(as_value(x), 0.0, combine, (0,))
-    np.testing.assert_allclose(np.asarray(got), np.prod(1 + x, 0) - 1, rtol=5e-6)
-    pairs = lambda a, b: {"sum": binary.add(a["sum"], b["sum"]), "max": binary.max(a["max"], b["max"])}  # noqa: E731
-    x = as_value(x)
-    got = reduce.reduce({"sum": x, "max": x}, {"sum": 0.0, "max": 0.0}, pairs, (0, 1))
-    np.testing.assert_allclose(np.asarray(got["sum"]), np.asarray(x).sum(), rtol=2e-6)
-    np.testing.assert_allclose(np.asarray(got["max"]), np.asarray(x).max(initial=0))
-
-
-def test_reduce_names_the_way_out():
-    x = as_value(np.ones((3, 4), np.float32))
-    with pytest.raises(NotImplementedError, match=r"lax\.scan"):
-        reduce.reduce(x, 0.0, lambda a, b: reduce.reduce_sum(binary.add(a, b), ()), (0,))
 
 
 def test_signatures_are_those_of_the_oracle():

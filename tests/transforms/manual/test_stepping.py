@@ -12,8 +12,8 @@ import pytest
 import shardwise as sw
 from shardwise import lax
 from shardwise.base.config import use_dialect
+from shardwise.base.errors import DivergenceError
 from shardwise.ops.devices import parallel
-from shardwise.runtime.meeting import DivergenceError
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from shardwise.transforms.manual.pmap import pmap

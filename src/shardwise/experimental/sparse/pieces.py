@@ -69,7 +69,7 @@ def bcoo_slice(
     strided = per_dim(steps[first:end], indices)
     moved = indices - per_dim(starts[first:end], indices)
     kept = (moved >= 0) & (moved % strided == 0) & (indices < per_dim(limits[first:end], indices))
-    return _placed(mat, data, moved // strided, kept, shape)
+    return _place_elements(mat, data, moved // strided, kept, shape)
 
 
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
@@ -99,7 +99,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     offsets = [b.astype(indices.dtype) for b in begins[first:end]]
     moved = indices - per_dim(jnp.stack(offsets) if offsets else (), indices)
     kept = (moved >= 0) & (moved < per_dim(sizes[first:end], indices))
-    return _placed(mat, data, moved, kept & (indices < per_dim(mat.shape[first:end], indices)), sizes)
+    return _place_elements(mat, data, moved, kept & (indices < per_dim(mat.shape[first:end], indices)), sizes)
 
 
 def bcoo_gather(
@@ -179,7 +179,7 @@ def _cut_arrays(mat: BCOO, cut: Callable[[Array, int, int], Array]) -> tuple[Arr
     return data, indices
 
 
-def _placed(mat: BCOO, data: Array, indices: Array, kept: Array, shape: Sequence[int]) -> BCOO:
+def _place_elements(mat: BCOO, data: Array, indices: Array, kept: Array, shape: Sequence[int]) -> BCOO:
     """The elements at new indices; those that are not `kept` are put outside."""
     first, end = _ends(mat)
     inside = jnp.all(kept, axis=-1, keepdims=True)
@@ -233,7 +233,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     sizes = per_dim(operand.shape[first:end], indices)
     flips = np.asarray([d in turned for d in range(first, end)], bool)
     kept = indices < sizes
-    return _placed(operand, data, jnp.where(flips, sizes - 1 - indices, indices), kept, operand.shape)
+    return _place_elements(operand, data, jnp.where(flips, sizes - 1 - indices, indices), kept, operand.shape)
 
 
 # -- put together ------------------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def _pairs(left: BCOO, right: BCOO) -> tuple[Array, Array, Array, Array]:
     return repeat(left.data) * tiled(right.data), inside, repeat(left.indices), tiled(right.indices)
 
 
-def _placed(data: Array, places: Array, kept: Array, shape: Dims) -> BCOO:
+def _sum_at_places(data: Array, places: Array, kept: Array, shape: Dims) -> BCOO:
     """Elements, those that are not `kept` outside, one for each place."""
     outside = jnp.broadcast_to(jnp.asarray(shape, places.dtype), places.shape)
     found = BCOO((jnp.where(kept, data, 0), jnp.where(kept[:, None], places, outside)), shape=shape)
@@ -148,7 +148,7 @@ def _sparse_product(lhs: BCOO, rhs: BCOO, numbers: Any) -> BCOO:
     free, others = _free(a, left, left_batch), _free(b, right, right_batch)
     columns = [*(here[:, d] for d in (*left_batch, *free)), *(there[:, e] for e in others)]
     places = jnp.stack(columns, axis=-1) if columns else jnp.zeros((*data.shape, 0), np.int32)
-    return _placed(data, places, kept, (*_sizes(a, (*left_batch, *free)), *_sizes(b, others)))
+    return _sum_at_places(data, places, kept, (*_sizes(a, (*left_batch, *free)), *_sizes(b, others)))
 
 
 def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers: Any) -> Array:
@@ -250,7 +250,7 @@ def bcoo_conv_general_dilated(
         kept = kept & (at % stride == 0) & (place >= 0) & (place < out.shape[o])
         columns[o] = place
     places = jnp.stack([columns[d] for d in range(len(out.shape))], axis=-1)
-    return _placed(data, places, kept, out.shape).astype(out.dtype)
+    return _sum_at_places(data, places, kept, out.shape).astype(out.dtype)
 
 
 # -- operators -----------------------------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def _window(eqn: Equation, x: Any, *starts: Any) -> BCOO:
     return pieces.bcoo_dynamic_slice(x, [as_array(s) for s in starts], eqn.params["slice_sizes"])
 
 
-def _joined(eqn: Equation, *parts: Any) -> BCOO:
+def _concatenate(eqn: Equation, *parts: Any) -> BCOO:
     found = [x if _is_sparse(x) else BCOO.fromdense(as_array(x), nse=as_array(x).size) for x in parts]
     return pieces.bcoo_concatenate(found, dimension=eqn.params["dimension"])
 
@@ -246,7 +246,7 @@ _RULES: dict[Op, Callable[..., Any]] = {
     dynamic_slice_p: _window,
     gather_p: _gathered,
     conv_general_dilated_p: _convolved,
-    concatenate_p: _joined,
+    concatenate_p: _concatenate,
     broadcast_in_dim_p: _repeated,
 }
 

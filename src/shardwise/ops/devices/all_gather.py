@@ -14,7 +14,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, shifted
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
-from shardwise.ops.devices.fronts import Groups, grouped, joined, unjoined
+from shardwise.ops.devices.fronts import Groups, grouped, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     block_bytes,
@@ -64,7 +64,7 @@ def _kernel(
     groups: Groups | None = None,
     invariant: bool = False,
 ) -> Ndarray:
-    front, _, dims = joined(env, x, axes)
+    front, _, dims = merge_axes(env, x, axes)
     lead = env.lead - len(dims)
 
     def fold(part: Ndarray) -> Ndarray:
@@ -76,7 +76,7 @@ def _kernel(
         return moved.reshape(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
 
     if groups is not None:
-        return unjoined(env, grouped(front, groups, fold), axes, dims)
+        return unmerge_axes(env, grouped(front, groups, fold), axes, dims)
     return with_ones(fold(front), dims)
 
 
@@ -178,5 +178,5 @@ all_gather_op = define_collective(
         hidden=frozenset({"sizes", "invariant", "groups"}),
         change=_shown,
     ),
-    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
+    small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

@@ -21,7 +21,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups
-from shardwise.ops.devices.fronts import Groups, grouped, joined, unjoined
+from shardwise.ops.devices.fronts import Groups, grouped, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Across,
     Kernel,
@@ -61,8 +61,8 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> Ndarray:
     monoid = MONOIDS[kind]
     if groups is not None:
-        front, _, dims = joined(env, x, axes)
-        return unjoined(env, grouped(front, groups, lambda part: monoid.over(part, 0)), axes, dims)
+        front, _, dims = merge_axes(env, x, axes)
+        return unmerge_axes(env, grouped(front, groups, lambda part: monoid.over(part, 0)), axes, dims)
     dims = tuple([env.dim(a) for a in axes])
     return _reduced_over(monoid, monoid.reducer(x.dtype), dims, [env.size(a) for a in axes], x)
 

@@ -75,5 +75,5 @@ all_slice = define_collective(
     transpose=_transpose,
     batch=_batch,
     collective=Collective("slice", alone=_alone),
-    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
+    small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

@@ -13,7 +13,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
-from shardwise.ops.devices.fronts import Groups, joined, unjoined
+from shardwise.ops.devices.fronts import Groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     back_from,
@@ -82,10 +82,10 @@ def _kernel(
     tiled: bool,
     groups: Groups | None = None,
 ) -> Ndarray:
-    front, n, dims = joined(env, x, axes)
+    front, n, dims = merge_axes(env, x, axes)
     lead = env.lead - len(dims)
     if groups is None:
-        return unjoined(env, _swapped(front, lead, split, concat, tiled), axes, dims)
+        return unmerge_axes(env, _swapped(front, lead, split, concat, tiled), axes, dims)
     out: Ndarray | None = None
     for group in groups:
         part = _swapped(front[list(group)], lead, split, concat, tiled)
@@ -93,7 +93,7 @@ def _kernel(
             out = np.empty((n, *part.shape[1:]), x.dtype)
         out[list(group)] = part
     assert out is not None
-    return unjoined(env, out, axes, dims)
+    return unmerge_axes(env, out, axes, dims)
 
 
 def _transpose(ct: Any, x: Any, *, split: int, concat: int, **params: Any) -> list[Any]:
@@ -222,5 +222,5 @@ all_to_all_op = define_collective(
         hidden=frozenset({"sizes", "groups"}),
         change=_shown,
     ),
-    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
+    small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

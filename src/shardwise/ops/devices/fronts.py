@@ -13,7 +13,7 @@ from shardwise.runtime.env import Env
 Groups = tuple[tuple[int, ...], ...]
 
 
-def joined(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, int, tuple[int, ...]]:
+def merge_axes(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, int, tuple[int, ...]]:
     """Move the leading dims of `axes` to the front of `block` and merge them into one dim of extent n.
 
     Returns the block, n, and the merged leading dims.
@@ -28,8 +28,8 @@ def joined(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, in
     return first.reshape(n, *first.shape[len(dims) :]), n, dims
 
 
-def unjoined(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, ...]) -> Ndarray:
-    """Inverse of `joined`: split the front dim into the leading dims of `axes`."""
+def unmerge_axes(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, ...]) -> Ndarray:
+    """Inverse of `merge_axes`: split the front dim into the leading dims of `axes`."""
     if len(dims) != 1:
         front = front.reshape(*[env.size(a) for a in axes], *front.shape[1:])
     return from_front(front, dims)

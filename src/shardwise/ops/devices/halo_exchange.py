@@ -22,7 +22,7 @@ from shardwise.ir import Box, Collective, Equation, ShapedArray, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
-from shardwise.ops.devices.fronts import invariant, joined, unjoined
+from shardwise.ops.devices.fronts import invariant, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     Line,
@@ -105,7 +105,7 @@ def _kernel(
     wholes = []
     for x, parts in zip(sources, split, strict=True):
         if parts:
-            front, n, dims = joined(env, x, axes)
+            front, n, dims = merge_axes(env, x, axes)
             at = env.lead - len(dims) + dim
             whole = with_dim_at(front, 0, at)
             wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
@@ -129,7 +129,7 @@ def _kernel(
         (step * whole.strides[at], *whole.strides),
         writeable=False,
     )
-    return unjoined(env, view, axes, dims)
+    return unmerge_axes(env, view, axes, dims)
 
 
 def _alike(env: Env, x: Ndarray, axes: tuple[str, ...]) -> Ndarray:
@@ -147,7 +147,7 @@ def _put_together(runs: list[Run], parts: list[Ndarray], like: Ndarray, fill: Nd
     for source, _, length in runs:
         part = value if source is None else next(found)
         pieces.append(np.broadcast_to(part, (*loops, *rest[:core], length, *rest[core + 1 :])))
-    return copies.joined(pieces, at, like=like)
+    return copies.concatenate_blocks(pieces, at, like=like)
 
 
 # -- over processes --------------------------------------------------------------------------------------------------------
@@ -358,5 +358,5 @@ halo_exchange = define_collective(
     rule=_keeps_dim,
     across=_across,
     collective=Collective("permute", sent_of=_sent, moves=True, exchange=_exchange, told=("dim",), boxes=_boxes),
-    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
+    small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

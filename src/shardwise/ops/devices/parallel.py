@@ -19,7 +19,7 @@ from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
-from shardwise.ir.axis_scope import seen, varying_checked
+from shardwise.ir.axis_scope import varying_checked, visible_type
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -27,7 +27,7 @@ from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
-from shardwise.ops.elementwise import binary, comparison, unary
+from shardwise.ops.elementwise import binary, bitwise, comparison, unary
 from shardwise.ops.elementwise.binary import div
 from shardwise.ops.elementwise.casts import convert, convert_element_type
 from shardwise.ops.elementwise.selection import select
@@ -194,7 +194,7 @@ def _extremum(kind: str) -> Callable[..., Any]:
             # Complex values are ordered by their real parts, then by their imaginary parts.
             first, second = unary.real(value), unary.imag(value)
             best = extremum(first)
-            candidate = binary.bitwise_or(comparison.eq(first, best), comparison.ne(first, first))
+            candidate = bitwise.bitwise_or(comparison.eq(first, best), comparison.ne(first, first))
             other = filled(second.aval, none)
             if second.aval.vma:
                 other = bind(pvary_op, other, axes=tuple(sorted(second.aval.vma)))
@@ -468,7 +468,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 
     def one(leaf: Any) -> Any:
         value = _operand(leaf, "pcast")
-        aval = seen(value.aval)
+        aval = visible_type(value.aval)
         states = {_state(aval, a) for a in names}
         state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"
         if (state, to) not in _CASTS:

@@ -13,7 +13,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, require_single_axis
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands
-from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     as_slice,
@@ -39,7 +39,7 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int],
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> Ndarray:
-    front, n, dims = joined(env, x, axes)
+    front, n, dims = merge_axes(env, x, axes)
     source_of = dict((dst, src) for src, dst in perm)
     if len(source_of) == n:
         out = chosen(front, [source_of[i] for i in range(n)])
@@ -47,7 +47,7 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple[tuple[in
         out = np.zeros_like(front)
         if perm:
             out[[dst for _, dst in perm]] = front[[src for src, _ in perm]]
-    return unjoined(env, out, axes, dims)
+    return unmerge_axes(env, out, axes, dims)
 
 
 def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> list[Any]:
@@ -144,5 +144,5 @@ ppermute_op = define_collective(
     across=_across,
     collective=Collective("permute", sent=lambda nbytes, n: nbytes, moves=True, exchange=_exchange, told=("perm",)),
     shown=Shown(renamed={"axes": "axis_name"}),
-    small=SmallForm(later("shardwise.runtime.small", "moved"), later("shardwise.runtime.small", "moved_fits")),
+    small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

@@ -14,7 +14,7 @@ from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups, parts
-from shardwise.ops.devices.fronts import Groups, joined, unjoined
+from shardwise.ops.devices.fronts import Groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     back_from,
@@ -68,7 +68,7 @@ def _kernel(
     kind: str = "sum",
 ) -> Ndarray:
     monoid = MONOIDS[kind]
-    front, n, dims = joined(env, x, axes)
+    front, n, dims = merge_axes(env, x, axes)
     lead = env.lead - len(dims)
     at = lead + dim
 
@@ -79,7 +79,7 @@ def _kernel(
         return with_dim_at(total, at, 0)
 
     if groups is None:
-        return unjoined(env, part_major(monoid.over(front, 0), n), axes, dims)
+        return unmerge_axes(env, part_major(monoid.over(front, 0), n), axes, dims)
     out: Ndarray | None = None
     for group in groups:
         parts = part_major(monoid.over(front[list(group)], 0), len(group))
@@ -87,7 +87,7 @@ def _kernel(
             out = np.empty((n, *parts.shape[1:]), x.dtype)
         out[list(group)] = parts
     assert out is not None
-    return unjoined(env, out, axes, dims)
+    return unmerge_axes(env, out, axes, dims)
 
 
 def _transpose(ct: Any, x: Any, *, kind: str = "sum", **params: Any) -> list[Any]:

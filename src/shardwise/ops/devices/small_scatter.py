@@ -9,15 +9,15 @@ from shardwise.ops.devices.all_slice import all_slice
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.small import Body, Value, Wanted, moved_fits, over_devices, reduction_fits, relocated
+from shardwise.runtime.small import BodyWriter, Value, Wanted, moves_fit, over_devices, reduction_fits, relocated
 
 
 def fits(eqn: Equation, spread: Spread) -> bool:
     """Whether both can be written."""
-    return reduction_fits(eqn, eqn.params.get("kind", "sum")) and moved_fits(eqn, spread)
+    return reduction_fits(eqn, eqn.params.get("kind", "sum")) and moves_fit(eqn, spread)
 
 
-def scattered(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def scattered(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The devices' parts."""
     params, code, (out,) = eqn.params, body.code, eqn.outputs
     axes, sizes, dim = params["axes"], params["sizes"], params["dim"]

@@ -25,7 +25,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands
-from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import Kernel, line_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.runtime.blocks import Ndarray, with_dim_at
@@ -47,12 +47,12 @@ def _transformed(x: Ndarray, at: int, inverse: bool) -> Ndarray:
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, inverse: bool) -> Ndarray:
-    front, n, dims = joined(env, x, axes)
+    front, n, dims = merge_axes(env, x, axes)
     at = env.lead - len(axes) + dim
     whole = with_dim_at(front, 0, at)
     shape = whole.shape
     out = _transformed(whole.reshape(*shape[:at], n * shape[at + 1], *shape[at + 2 :]), at, inverse)
-    return unjoined(env, with_dim_at(out.reshape(shape), at, 0), axes, dims)
+    return unmerge_axes(env, with_dim_at(out.reshape(shape), at, 0), axes, dims)
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:

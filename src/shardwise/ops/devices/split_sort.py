@@ -17,7 +17,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.even_cuts import bytes_shown, even_cuts
-from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Line,
     back_from,
@@ -64,14 +64,14 @@ def _kernel(
     at = lead + dimension
     wholes, dims = [], ()
     for x in operands:
-        front, n, dims = joined(env, x, axes)
+        front, n, dims = merge_axes(env, x, axes)
         whole = with_dim_at(front, 0, at)
         wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
     results = []
     for out in _permute_operands(wholes, at) if places else sorted_rows(wholes, at, lead, is_stable, num_keys):
         n = math.prod(sizes)
         parts = out.reshape(*out.shape[:at], n, out.shape[at] // n, *out.shape[at + 1 :])
-        results.append(unjoined(env, with_dim_at(parts, at, 0), axes, dims))
+        results.append(unmerge_axes(env, with_dim_at(parts, at, 0), axes, dims))
     return tuple(results)
 
 

@@ -1,4 +1,4 @@
-"""Elementwise functions of two operands: arithmetic, bits and shifts, complex numbers from parts."""
+"""Elementwise functions of two operands: arithmetic, complex numbers from parts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import as_dtype, canonicalize, itemsize_bits
-from shardwise.base.small_integers import is_below_byte
+from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ops.elementwise import complex_loops
 from shardwise.ops.elementwise import elementwise_ir as ir
@@ -28,8 +27,7 @@ from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
 
 __all__ = [
-    "add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "complex", "div", "max", "min", "mul", "mulhi", "nextafter", "pow", "rem",
-    "shift_left", "shift_right_arithmetic", "shift_right_logical", "sub",
+    "add", "atan2", "complex", "div", "max", "min", "mul", "mulhi", "nextafter", "pow", "rem", "sub",
 ]  # fmt: skip
 
 _BOOL = np.dtype(np.bool_)
@@ -62,23 +60,6 @@ def _rem(x: Block, y: Block) -> Block:
         out = np.fmod(x, y)
     zero = y == 0
     return np.where(zero, x, out) if np.any(zero) else out
-
-
-def _shift_right_logical(x: Block, y: Block) -> Block:
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    return np.right_shift(x.view(unsigned), y.view(unsigned)).view(x.dtype)
-
-
-def _shift_right_arithmetic(x: Block, y: Block) -> Block:
-    """Shift in copies of the sign bit from the left, for unsigned integers too."""
-    if x.dtype.kind == "i":
-        return np.right_shift(x, y)
-    if is_below_byte(x.dtype):  # the sign bit moves to that of a byte, and back
-        missing = np.uint8(8 - itemsize_bits(x.dtype))
-        wide = (x.view(np.uint8) << missing).view(np.int8) >> missing.view(np.int8)
-        return np.right_shift(wide, y.astype(np.int8)).astype(x.dtype)
-    signed = np.dtype(f"i{x.dtype.itemsize}")
-    return np.right_shift(x.view(signed), y.view(signed)).view(x.dtype)
 
 
 def _atan2(x: Block, y: Block) -> Block:
@@ -260,16 +241,6 @@ nextafter_p = elementwise_op(
     push=(unknown("nextafter", "x1"), unknown("nextafter", "x2")),
 )
 mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu", emit=ir.MULHI)
-and_p = elementwise_op("and", np.bitwise_and, "biu", "biu", emit=ir.AND)
-or_p = elementwise_op("or", np.bitwise_or, "biu", "biu", emit=ir.OR)
-xor_p = elementwise_op("xor", np.bitwise_xor, "biu", "biu", emit=ir.XOR)
-shift_left_p = elementwise_op("shift_left", np.left_shift, "iu", "iu", emit=ir.SHIFT_LEFT)
-shift_right_logical_p = elementwise_op(
-    "shift_right_logical", _shift_right_logical, "iu", "iu", raw=True, emit=ir.SHIFT_RIGHT_LOGICAL
-)
-shift_right_arithmetic_p = elementwise_op(
-    "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", raw=True, emit=ir.SHIFT_RIGHT_ARITHMETIC
-)
 
 
 def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
@@ -465,57 +436,3 @@ def mulhi(x: Any, y: Any, /) -> Array:
     Array([2, 0], dtype=int32)
     """
     return bind(mulhi_p, *operands("mulhi", x, y))
-
-
-def bitwise_and(x: Any, y: Any) -> Array:
-    """Elementwise and of the bits of the integers, or of the bools, `x` and `y`.
-
-    >>> lax.bitwise_and(jnp.array([6]), jnp.array([3]))
-    Array([2], dtype=int32)
-    """
-    return bind(and_p, *operands("bitwise_and", x, y))
-
-
-def bitwise_or(x: Any, y: Any) -> Array:
-    """Elementwise or of the bits of the integers, or of the bools, `x` and `y`.
-
-    >>> lax.bitwise_or(jnp.array([6]), jnp.array([3]))
-    Array([7], dtype=int32)
-    """
-    return bind(or_p, *operands("bitwise_or", x, y))
-
-
-def bitwise_xor(x: Any, y: Any) -> Array:
-    """Elementwise exclusive or of the bits of the integers, or of the bools, `x` and `y`.
-
-    >>> lax.bitwise_xor(jnp.array([6]), jnp.array([3]))
-    Array([5], dtype=int32)
-    """
-    return bind(xor_p, *operands("bitwise_xor", x, y))
-
-
-def shift_left(x: Any, y: Any) -> Array:
-    """Elementwise ``x << y`` of integers; 0 where `y` is negative or at least the number of bits.
-
-    >>> lax.shift_left(jnp.array([1]), jnp.array([3]))
-    Array([8], dtype=int32)
-    """
-    return bind(shift_left_p, *operands("shift_left", x, y))
-
-
-def shift_right_logical(x: Any, y: Any) -> Array:
-    """Elementwise ``x >> y``, shifting in zero bits; 0 where `y` is negative or at least the number of bits.
-
-    >>> lax.shift_right_logical(jnp.array([-8]), jnp.array([28]))
-    Array([15], dtype=int32)
-    """
-    return bind(shift_right_logical_p, *operands("shift_right_logical", x, y))
-
-
-def shift_right_arithmetic(x: Any, y: Any) -> Array:
-    """Elementwise ``x >> y``, shifting in copies of the sign bit, also where `y` is out of range.
-
-    >>> lax.shift_right_arithmetic(jnp.array([-8]), jnp.array([1]))
-    Array([-4], dtype=int32)
-    """
-    return bind(shift_right_arithmetic_p, *operands("shift_right_arithmetic", x, y))

@@ -35,22 +35,22 @@ def as_joined(op: Op, params: Params, types: Types) -> tuple[Op, Params, Types]:
     """What an op with columns stands for: the op at joined columns, its params and the types of its operands. Other ops as they are."""
     if op not in (read_at_columns, written_at_columns):
         return op, params, types
-    return params["of"], dict(params["inner"]), _joined(types, params["count"])
+    return params["of"], dict(params["inner"]), _join_columns(types, params["count"])
 
 
-def _joined(types: Types, count: int) -> Types:
+def _join_columns(types: Types, count: int) -> Types:
     """The types of the operands with the columns joined."""
     vectors = types[_FIRST].update(shape=(*types[_FIRST].shape[:-1], count))
     return (*types[:_FIRST], vectors, *types[_FIRST + count :])
 
 
 def _type(*types: ShapedArray, of: Op, count: int, inner: Any) -> ShapedArray:
-    return of.type_rule(*_joined(types, count), **dict(inner))
+    return of.type_rule(*_join_columns(types, count), **dict(inner))
 
 
 def _rule(ins: Types, outs: Types, params: Params) -> Rule:
     count = params["count"]
-    rule = params["of"].sharding_rule(_joined(ins, count), outs, dict(params["inner"]))
+    rule = params["of"].sharding_rule(_join_columns(ins, count), outs, dict(params["inner"]))
     column = (*rule.inputs[_FIRST][:-1], ())
     return replace(rule, inputs=(*rule.inputs[:_FIRST], *[column] * count, *rule.inputs[_FIRST + 1 :]))
 

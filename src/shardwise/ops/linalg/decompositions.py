@@ -15,7 +15,7 @@ from shardwise.ops.elementwise.binary import add, div, mul
 from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
-from shardwise.ops.linalg import lapack
+from shardwise.ops.linalg import determinants, lapack
 from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.rules.convert import as_array
@@ -362,7 +362,7 @@ def _slogdet_results(shape: Ints) -> list[Result]:
     return [((), "same"), ((), "real")]
 
 
-slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, lapack.slogdet, rules=("jvp",), makes_nan=True)
+slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, determinants.slogdet, rules=("jvp",), makes_nan=True)
 
 
 def _det_results(shape: Ints) -> list[Result]:
@@ -370,7 +370,7 @@ def _det_results(shape: Ints) -> list[Result]:
     return [((), "same")]
 
 
-det_p = define_matrix_op("det", (2,), _det_results, lapack.det, multiple=False, rules=("jvp",), makes_nan=True)
+det_p = define_matrix_op("det", (2,), _det_results, determinants.det, multiple=False, rules=("jvp",), makes_nan=True)
 
 
 def slogdet(x: Any) -> tuple[Array, Array]:

@@ -26,7 +26,7 @@ _SHARED = 1 << 20  # multiplications from which a second thread pays
 _SMALL = 1 << 16  # elements of a matrix up to which LAPACK itself uses one thread, or gains little by more
 
 
-def _gufunc(name: str, *operands: NDArray) -> Any:
+def gufunc(name: str, *operands: NDArray) -> Any:
     """NumPy's own LAPACK loops, which compute in the operands' precision and mark failures with NaN; by several threads.
 
     Operands are stacks of matrices with loops of one rank.
@@ -98,7 +98,8 @@ def nan_of(dtype: np.dtype[Any]) -> Any:
     return dtype.type(complex(np.nan, np.nan) if dtype.kind == "c" else np.nan)
 
 
-def _finite(x: NDArray) -> bool:
+def is_finite(x: NDArray) -> bool:
+    """Whether no element is NaN or infinite."""
     return bool(np.isfinite(x).all())
 
 
@@ -113,7 +114,7 @@ def cholesky(x: NDArray) -> NDArray:
         found = by_loops(x)
         if found is not None:
             return found
-    out = _gufunc("cholesky_lo", x)
+    out = gufunc("cholesky_lo", x)
     if x.size and x.shape[-1] > 1 and np.isnan(out[..., 0, -1]).any():
         out = np.tril(out)  # failures fill all of a matrix
     return out
@@ -121,7 +122,7 @@ def cholesky(x: NDArray) -> NDArray:
 
 def eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
     """Eigenvectors and ascending eigenvalues of Hermitian matrices given by one triangle."""
-    values, vectors = _gufunc("eigh_lo" if lower else "eigh_up", x)
+    values, vectors = gufunc("eigh_lo" if lower else "eigh_up", x)
     return vectors, values
 
 
@@ -133,7 +134,7 @@ def svd(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
         eye = lambda a, b: np.broadcast_to(np.eye(a, b, dtype=x.dtype), (*x.shape[:-2], a, b))  # noqa: E731
         return np.zeros((*x.shape[:-2], 0), x.real.dtype), eye(m, k[0]), eye(k[1], n)
     valid = None
-    if not _finite(x):  # LAPACK may not return from infinities
+    if not is_finite(x):  # LAPACK may not return from infinities
         valid = np.asarray(np.isfinite(x).all(axis=(-2, -1), keepdims=True))
         x = np.where(valid, x, x.dtype.type(0))
     outs = _svd_of_finite(x, full, vectors)
@@ -150,8 +151,8 @@ def _svd_of_finite(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]
     if not hasattr(_umath_linalg, kind):  # NumPy 2.0 splits them by shape
         kind = kind.replace("svd", f"svd_{'m' if m < n else 'n'}")
     if not vectors:
-        return (_gufunc(kind, x),)
-    u, s, vh = _gufunc(kind, x)
+        return (gufunc(kind, x),)
+    u, s, vh = gufunc(kind, x)
     return s, u, vh
 
 
@@ -172,7 +173,7 @@ def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
         w, vl, vr = each(both, (2,), (wide,), core) if n else [np.zeros((*x.shape[:-2], *c), result) for c, _ in core]
         outs = (w, vl, vr) if right else (w, vl)
     else:
-        outs = _gufunc("eig", wide) if right else (_gufunc("eigvals", wide),)
+        outs = gufunc("eig", wide) if right else (gufunc("eigvals", wide),)
     return tuple(
         np.where(valid if o.ndim == x.ndim else valid[..., 0], o.astype(result, copy=False), nan_of(result))
         for o in outs
@@ -282,7 +283,7 @@ def schur(x: NDArray, vectors: bool) -> tuple[NDArray, ...]:
     from scipy.linalg import schur as one
 
     def call(a: NDArray) -> Sequence[NDArray]:
-        if not _finite(a):
+        if not is_finite(a):
             return (np.full_like(a, nan_of(a.dtype)),) * 2
         return one(a, output="complex" if a.dtype.kind == "c" else "real", check_finite=False)  # type: ignore[return-value]
 
@@ -331,7 +332,7 @@ def solve(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
 def _general(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
     if not b.size:
         return np.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), b.dtype)
-    x = _gufunc("solve", a.swapaxes(-1, -2) if transposed else a, b)
+    x = gufunc("solve", a.swapaxes(-1, -2) if transposed else a, b)
     if np.isfinite(x).all():
         return x
     getrf, trsm = lapack_routine("getrf", a.dtype), blas_routine("trsm", a.dtype)
@@ -371,7 +372,7 @@ def triangular_solve(
         ).T.reshape(b.shape)
     else:
         x = _stacked_triangular(a.conj() if conjugate else a, b, left, lower, transpose, unit)
-    return x if _finite(x) else _like_lapack(x, *given, unit)
+    return x if is_finite(x) else _like_lapack(x, *given, unit)
 
 
 def _stacked_triangular(a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, unit: bool) -> NDArray:
@@ -451,56 +452,3 @@ def tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray, *, pertu
     if not n or not k:
         return b
     return each(one, (1, 1, 1, 2), (dl, d, du, b), [((n, k), b.dtype)])[0]
-
-
-# -- determinants ----------------------------------------------------------------------------------------------------------------
-
-
-def _spoiled(x: NDArray) -> NDArray | None:
-    """Which matrices have NaNs, which LU decompositions may lose; None if none has."""
-    return None if _finite(x) else np.asarray(np.isnan(x).any(axis=(-2, -1)))
-
-
-def slogdet(x: NDArray) -> tuple[NDArray, ...]:
-    """Sign (for complex matrices a unit number) and logarithm of the determinant's magnitude."""
-    from shardwise.ops.linalg import stacks  # start-up time
-
-    return stacks.slogdet(x, _slogdet) or _slogdet(x)
-
-
-def _slogdet(x: NDArray) -> tuple[NDArray, ...]:
-    sign, log = (np.asarray(v) for v in _gufunc("slogdet", x))
-    spoiled = _spoiled(x)
-    return (sign, log) if spoiled is None else tuple(np.where(spoiled, nan_of(v.dtype), v) for v in (sign, log))  # type: ignore[return-value]
-
-
-def det(x: NDArray) -> NDArray:
-    """Determinants: by their definition up to 3 by 3, else by LU decompositions."""
-    from shardwise.ops.linalg import stacks  # start-up time
-
-    by_lanes = stacks.det(x, _det)
-    return _det(x) if by_lanes is None else by_lanes
-
-
-def _det(x: NDArray) -> NDArray:
-    n = x.shape[-1]
-    if 0 < n < 4:
-        if x.size == n * n:
-            return np.full(x.shape[:-2], _small_det([x.reshape(n, n).tolist()], n)[0], x.dtype)
-        wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
-        with np.errstate(all="ignore"):
-            return _small_det(wide.transpose(-2, -1, *range(x.ndim - 2))[None], n)[0].astype(x.dtype)
-    out, spoiled = np.asarray(_gufunc("det", x)), _spoiled(x)
-    return out if spoiled is None else np.where(spoiled, nan_of(x.dtype), out)
-
-
-def _small_det(stack: Any, n: int) -> list[Any]:
-    """Of matrices whose elements are numbers or arrays, in double precision, of which single precision loses nothing."""
-    if n == 1:
-        return [m[0][0] for m in stack]
-    if n == 2:
-        return [a * d - b * c for (a, b), (c, d) in stack]
-    return [
-        (a * e * i + b * f * g + c * d * h) - (c * e * g + a * f * h + b * d * i)
-        for (a, b, c), (d, e, f), (g, h, i) in stack
-    ]

@@ -11,10 +11,10 @@ from shardwise.ir import Equation, Spread
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name, lanes_of
-from shardwise.runtime.small import Body, Code, Substitution, Value, Wanted, store, turned
+from shardwise.runtime.small import BodyWriter, Code, Substitution, Value, Wanted, store, turned
 
 
-def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The lower factors: f[..., n, n] -> f[..., n, n]."""
     code, into = body.code, wanted[0]
     x = code.in_memory(values[0])
@@ -30,7 +30,7 @@ def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted)
     return [code.settled(out)]
 
 
-def lu(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def lu(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The packed factors, pivots and orders of rows: f[..., m, n] -> f[..., m, n], int32[..., min(m, n)], int32[..., m]."""
     code = body.code
     return [code.settled(v) for v in _factored(code, values[0])]
@@ -51,7 +51,7 @@ def _factored(code: Code, x: Value) -> tuple[Value, Value, Value]:
     return factors, pivots, order
 
 
-def solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """x with a x = b: (f[..., n, n], f[..., n, k]) -> f[..., n, k]."""
     code = body.code
     a, b = (code.in_memory(v) for v in values)

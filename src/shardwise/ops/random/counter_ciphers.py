@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.base.dtypes import KEY_DTYPES, KeyDtype
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, ShapedArray, bind, literal
-from shardwise.ops.elementwise import binary
+from shardwise.ops.elementwise import binary, bitwise
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.random.bit_generators import PHILOX_MULTIPLIERS, PHILOX_WEYL
@@ -44,7 +44,7 @@ def _number(value: int) -> Any:
 
 
 _add = functools.partial(bind, binary.add_p)
-_xor = functools.partial(bind, binary.xor_p)
+_xor = functools.partial(bind, bitwise.xor_p)
 
 
 def _product(factor: int, x: Any) -> tuple[Any, Any]:
@@ -73,8 +73,8 @@ def _philox_4x32(key: Words, counter: Words) -> Words:
 
 
 def _rotated(x: Any, places: int) -> Any:
-    left = bind(binary.shift_left_p, x, _number(places))
-    return bind(binary.or_p, left, bind(binary.shift_right_logical_p, x, _number(32 - places)))
+    left = bind(bitwise.shift_left_p, x, _number(places))
+    return bind(bitwise.or_p, left, bind(bitwise.shift_right_logical_p, x, _number(32 - places)))
 
 
 def _mixed(x: Any, y: Any, places: int) -> tuple[Any, Any]:
@@ -134,7 +134,7 @@ def _words_of(keys: Any, shape: Shape, *, draws: bool) -> list[Any]:
     return [broadcast_in_dim(w, keys.shape + shape, range(n)) for w in each]
 
 
-def _joined(words: Words, dtype: KeyDtype) -> Array:
+def _join_words(words: Words, dtype: KeyDtype) -> Array:
     n = words[0].ndim
     return wide_wrap(concatenate([expand_dims(w, (n,)) for w in words], n), dtype)
 
@@ -150,7 +150,7 @@ def ciphered_seed(words: Any, dtype: KeyDtype) -> Array:
     """A key from the two words of each seed, the upper one first: u32[..., 2] -> key[...]."""
     n = words.ndim - 1
     high, low = (index_in_dim(words, i, n, keepdims=False) for i in range(2))
-    return _joined(_GENERATORS[dtype].seeded(high, low, dtype.words), dtype)
+    return _join_words(_GENERATORS[dtype].seeded(high, low, dtype.words), dtype)
 
 
 def ciphered_fold_in(keys: Any, data: Any) -> Array:
@@ -158,7 +158,7 @@ def ciphered_fold_in(keys: Any, data: Any) -> Array:
     generator = _GENERATORS[keys.dtype]
     counter = [*[_number(0)] * (generator.block - 1), data]
     made = generator.cipher(_words_of(keys, (), draws=False), counter)
-    return _joined(made[: keys.dtype.words], keys.dtype)
+    return _join_words(made[: keys.dtype.words], keys.dtype)
 
 
 def ciphered_split(keys: Any, shape: Shape) -> Array:
@@ -166,7 +166,7 @@ def ciphered_split(keys: Any, shape: Shape) -> Array:
     generator = _GENERATORS[keys.dtype]
     counter = [*[_number(0)] * (generator.block - 1), _counters(shape, keys)]
     made = generator.cipher(_words_of(keys, shape, draws=True), counter)
-    return _joined(made[: keys.dtype.words], keys.dtype)
+    return _join_words(made[: keys.dtype.words], keys.dtype)
 
 
 def ciphered_bits(keys: Any, bit_width: int, shape: Shape) -> Array:
@@ -182,4 +182,4 @@ def ciphered_bits(keys: Any, bit_width: int, shape: Shape) -> Array:
         convert(functools.reduce(_xor, [made[i] for i in which]), BITS[64])
         for which in (generator.upper, generator.lower)
     )
-    return bind(binary.or_p, bind(binary.shift_left_p, upper, literal(32, BITS[64])), lower)
+    return bind(bitwise.or_p, bind(bitwise.shift_left_p, upper, literal(32, BITS[64])), lower)

@@ -17,7 +17,7 @@ from shardwise.ir.op import Params
 from shardwise.ops.random.counted_bits import hashed, own_part
 from shardwise.runtime import costs
 from shardwise.runtime.machine import Lane, Lanes
-from shardwise.runtime.small import Body, Code, Value, dense, pointwise
+from shardwise.runtime.small import BodyWriter, Code, Value, dense, pointwise
 
 Write = Callable[[Lanes, list[Lane]], Lane]
 
@@ -30,20 +30,20 @@ def _high_word(w: Lanes, keys: Lane) -> Lane:
     return w.convert(w.binary("lshr", keys, w.like(32, keys)), "uint32")
 
 
-def _joined(w: Lanes, low: Lane, high: Lane) -> Lane:
+def _join_words(w: Lanes, low: Lane, high: Lane) -> Lane:
     """Two words as one of 64 bits."""
     wide = w.convert(high, "uint64")
     return w.binary("or", w.convert(low, "uint64"), w.binary("shl", wide, w.like(32, wide)))
 
 
 def _new_key(w: Lanes, given: list[Lane]) -> Lane:
-    return _joined(w, *_hashed(w, *given))
+    return _join_words(w, *_hashed(w, *given))
 
 
 def _bits(width: int) -> Write:
     def write(w: Lanes, given: list[Lane]) -> Lane:
         x0, x1 = _hashed(w, *given)
-        return _joined(w, x1, x0) if width == 64 else w.convert(w.binary("xor", x0, x1), f"uint{width}")
+        return _join_words(w, x1, x0) if width == 64 else w.convert(w.binary("xor", x0, x1), f"uint{width}")
 
     return write
 
@@ -62,25 +62,25 @@ def _appended(code: Code, keys: Value, params: Params, write: Write, dtype: str)
     return pointwise(code, [wide, code.known(counters, "uint32")], lambda lanes: write(code, lanes), dtype)
 
 
-def split(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def split(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """New keys from each key."""
     return [_appended(body.code, values[0], eqn.params, _new_key, "uint64")]
 
 
-def block(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def block(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """Random bits from each key."""
     width = eqn.params["bit_width"]
     return [_appended(body.code, values[0], eqn.params, _bits(width), f"uint{width}")]
 
 
-def fold_in(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def fold_in(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """New keys from keys and numbers."""
     rank = body.code.lead + eqn.outputs[0].aval.ndim
     code = body.code
     return [pointwise(code, [code.aligned(v, rank) for v in values], lambda lanes: _new_key(code, lanes), "uint64")]
 
 
-def wrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def wrap(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """Keys from their words."""
     code, words = body.code, values[0]
     shape = words.shape[:-1]
@@ -92,7 +92,7 @@ def wrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> l
     return [code.settled(Value(shape, "uint64", place=words.place, steps=words.steps[:-1], owners=words.owners))]
 
 
-def unwrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def unwrap(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """The words of keys."""
     return [_words_of(body.code, values[0])]
 
@@ -107,7 +107,7 @@ def _words_of(code: Code, keys: Value) -> Value:
     return code.settled(Value(shape, "uint32", place=keys.place, steps=(*keys.steps, 4), owners=keys.owners))
 
 
-def words(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def words(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """The two words of keys, apart."""
     code = body.code
     low = pointwise(code, values, lambda given: code.convert(given[0], "uint32"), "uint32")

@@ -17,7 +17,7 @@ from shardwise.base.dtypes import KEY_DTYPES, KeyDtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import DRAWS, LEAVES, MAKES
 from shardwise.ir.op import Params, Types
-from shardwise.ops.elementwise.binary import bitwise_xor
+from shardwise.ops.elementwise.bitwise import bitwise_xor
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.random.counted_bits import BITS
 from shardwise.ops.random.rng_bits import RandomAlgorithm, rng_bit_generator_p

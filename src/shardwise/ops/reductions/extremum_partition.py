@@ -16,7 +16,8 @@ import numpy as np
 from shardwise.ir import Atom, Equation, Literal, Op, Var, literal
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.axis_index import axis_index_op
-from shardwise.ops.elementwise.binary import add_p, max_p, mul_p, or_p, sub_p
+from shardwise.ops.elementwise.binary import add_p, max_p, mul_p, sub_p
+from shardwise.ops.elementwise.bitwise import or_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.elementwise.comparison import eq_p, ne_p
 from shardwise.ops.elementwise.selection import select_n_p

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Literal, literal
-from shardwise.ops.elementwise import binary
+from shardwise.ops.elementwise import binary, bitwise
 from shardwise.ops.rules.operands import Value, operands
 from shardwise.runtime.monoids import MONOIDS
 
@@ -17,7 +17,7 @@ from shardwise.runtime.monoids import MONOIDS
 _ORDERED: dict[Any, str] = {binary.add: "sum", binary.max: "max", binary.min: "min"}
 _MONOIDS = {
     "reduce": _ORDERED
-    | {binary.mul: "prod", binary.bitwise_and: "and", binary.bitwise_or: "or", binary.bitwise_xor: "xor"},
+    | {binary.mul: "prod", bitwise.bitwise_and: "and", bitwise.bitwise_or: "or", bitwise.bitwise_xor: "xor"},
     "reduce_window": _ORDERED,
 }
 

@@ -26,7 +26,8 @@ from shardwise.ir.explicit import varying_specs
 from shardwise.ir.op import Params, Types
 from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
-from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
+from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
+from shardwise.ops.elementwise.bitwise import and_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
 from shardwise.ops.reductions.initial import initial_value

@@ -16,7 +16,8 @@ import numpy as np
 from shardwise.base.small_integers import in_bytes
 from shardwise.ir import Equation, Op, Program, ShapedArray, Var, literal
 from shardwise.ir.op import Params, Types
-from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
+from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
+from shardwise.ops.elementwise.bitwise import and_p, or_p, xor_p
 from shardwise.ops.products.conv_geometry import Pads, dilated, window_count
 from shardwise.ops.products.im2col import spread_out
 from shardwise.ops.rules.operands import Block, dtype_kind

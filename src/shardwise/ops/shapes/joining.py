@@ -19,7 +19,7 @@ from shardwise.ops.rules.operands import Block, check_same_dtype, operand, opera
 from shardwise.ops.shapes.broadcast import expand_dims, shows_joins, stretched
 from shardwise.ops.shapes.pieces import split
 from shardwise.ops.shapes.transpose import dim_factors, squeeze
-from shardwise.runtime.copies import joined
+from shardwise.runtime.copies import concatenate_blocks
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -52,7 +52,7 @@ def _concatenate_kernel(env: Env, *xs: Block, dimension: int) -> Block:
     if len(loops) > 1:
         common = np.broadcast_shapes(*loops)
         xs = tuple(stretched(x, common + x.shape[lead:]) for x in xs)
-    return joined(xs, lead + dimension)
+    return concatenate_blocks(xs, lead + dimension)
 
 
 def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Rule:

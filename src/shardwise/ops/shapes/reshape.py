@@ -96,7 +96,7 @@ def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh
     elif len(group) == 1:
         middle = _dealt(group[0][1], pieces, mesh)
     elif len(pieces) == 1:
-        middle = _joined([axes for _, axes in group])
+        middle = _merge_axes([axes for _, axes in group])
     else:
         middle = None
     if middle is None:
@@ -128,7 +128,7 @@ def _dealt(axes: Axes, pieces: list[int], mesh: AbstractMesh) -> list[Axes] | No
     return None if left else out
 
 
-def _joined(group: list[Axes]) -> list[Axes] | None:
+def _merge_axes(group: list[Axes]) -> list[Axes] | None:
     split = [bool(axes) for axes in group]
     if split != sorted(split, reverse=True):
         return None

@@ -267,15 +267,10 @@ def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     return kernel if available() else TiledKernel(kernel.program, kernel.met, lambda *blocks: kernel.plain(*blocks))
 
 
-def _takes_over(params: Params) -> bool:
-    return True
-
-
 fused = define_op(
     "fused",
     type_rule=_fused_type,
     compile=_fused_compile,
     multiple_results=True,
     local=True,
-    takes_over=_takes_over,
 )

@@ -111,7 +111,7 @@ def _write(w: Function, elements: Elements, place: str, dtype: str) -> None:
     if size < w.width:
         # The matrices fill as many registers as they have elements: to store each by itself takes longer.
         for k in range(size):
-            w.store(w.bitcast(_joined(w, cells, k * w.width), dtype), w.moved(place, k * w.width, itemsize(dtype)))
+            w.store(w.bitcast(_interleave(w, cells, k * w.width), dtype), w.moved(place, k * w.width, itemsize(dtype)))
         return
     step = size * itemsize(dtype)
     for begin in _pieces(size, w.width):
@@ -119,7 +119,7 @@ def _write(w: Function, elements: Elements, place: str, dtype: str) -> None:
             w.store(w.bitcast(row, dtype), w.moved(place, 1, r * step + begin * itemsize(dtype)))
 
 
-def _joined(w: Function, cells: Elements, begin: int) -> Lane:
+def _interleave(w: Function, cells: Elements, begin: int) -> Lane:
     """A register of the matrices as they lie in memory, from element `begin` on."""
     size, width = len(cells), w.width
     out, v = "poison", w.vector(cells[0].type)

@@ -10,10 +10,8 @@ from shardwise.base.doors import open_door
 if TYPE_CHECKING:
     from shardwise.runtime.processes.announce import Announced as Announced
     from shardwise.runtime.processes.announce import exchanges as exchanges
-    from shardwise.runtime.processes.comm import DivergenceError as DivergenceError
     from shardwise.runtime.processes.comm import Meeting as Meeting
     from shardwise.runtime.processes.comm import as_bytes as as_bytes
-    from shardwise.runtime.processes.comm import number_of as number_of
     from shardwise.runtime.processes.comm import the_world as the_world
     from shardwise.runtime.processes.comm import world as world
     from shardwise.runtime.processes.gather import Gathered as Gathered
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.processes.origin import FEW as FEW
     from shardwise.runtime.processes.origin import MASK as MASK
     from shardwise.runtime.processes.origin import history as history
+    from shardwise.runtime.processes.origin import number_of as number_of
     from shardwise.runtime.processes.routes import Message as Message
     from shardwise.runtime.processes.routes import Route as Route
     from shardwise.runtime.processes.shared import processors as processors
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     announce="Announced exchanges",
-    comm="DivergenceError Meeting as_bytes number_of the_world world",
+    comm="Meeting as_bytes the_world world",
     gather="Gathered launched_by_mpi split_address",
-    origin="FEW MASK history",
+    origin="FEW MASK history number_of",
     routes="Message Route",
     shared="processors",
     start="check_gathers launched_rank",

@@ -16,9 +16,9 @@ from shardwise.ir.digest import ProgramDigest
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan, kernel_of
-from shardwise.runtime.processes.comm import Meeting, number_of, the_world
+from shardwise.runtime.processes.comm import Meeting, the_world
 from shardwise.runtime.processes.divergence import Evidence
-from shardwise.runtime.processes.origin import MASK, history
+from shardwise.runtime.processes.origin import MASK, history, number_of
 from shardwise.runtime.processes.origin import Program as Told
 from shardwise.runtime.processes.vouch import checksum, describe_value
 

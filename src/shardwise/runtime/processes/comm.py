@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from shardwise.base import config, uncaught
-from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.errors import DivergenceError
 from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes import divergence
 from shardwise.runtime.processes.divergence import Evidence
@@ -31,17 +31,11 @@ from shardwise.runtime.processes.link import as_bytes as as_bytes
 from shardwise.runtime.processes.network import NetworkLink
 from shardwise.runtime.processes.origin import history
 from shardwise.runtime.processes.sentinel import Sentinel
-from shardwise.runtime.processes.shared import SharedLink, crowd, processors
+from shardwise.runtime.processes.shared import SharedLink, crowd, has_shared_memory, processors
 from shardwise.runtime.processes.start import Watch, check_room, library_name, start_mpi, unlink_segments
 
 _GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
 _ASK, _ANSWER = 1, 2  # tags between the watching threads
-
-
-class DivergenceError(JaxRuntimeError):
-    """The processes of one program are about to do different things together."""
-
-    topic: ClassVar[str] = "divergence"
 
 
 class World:
@@ -103,7 +97,7 @@ class World:
     def _linked(self, ranks: tuple[int, ...]) -> Link:
         comm, mpi, size = self.group(ranks), self.mpi, len(ranks)
         if size > 1 and self._node.issuperset(ranks):
-            room = config.shardwise_shared_memory and _has_shared_memory(size * SharedLink.bytes_needed(self._crowded))
+            room = config.shardwise_shared_memory and has_shared_memory(size * SharedLink.bytes_needed(self._crowded))
             rooms = self.allgather(
                 ranks, np.array(room)
             )  # mpi4py's allreduce of objects would keep the interpreter's lock
@@ -433,22 +427,6 @@ _BUSY: tuple[str, tuple[int, ...], int] = ("busy", (), 0)
 
 def _said(what: Any) -> str:
     return str(what() if callable(what) else what)
-
-
-def _has_shared_memory(size: int) -> bool:
-    """Whether the system has `size` bytes of shared memory and more, as far as it tells."""
-    try:
-        system = os.statvfs("/dev/shm")
-    except (AttributeError, OSError):  # not on every system
-        return True
-    return system.f_bavail * system.f_frsize > 4 * size
-
-
-def number_of(text: str) -> int:
-    """A positive 62-bit number that stands for a text, the same on every process."""
-    import hashlib
-
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 2 | 1
 
 
 def user_line(frame: Any = None) -> str:

@@ -356,3 +356,12 @@ def processors() -> set[int]:
         return os.sched_getaffinity(0)
     except AttributeError:  # not on every system
         return set(range(os.cpu_count() or 1))
+
+
+def has_shared_memory(size: int) -> bool:
+    """Whether the system has `size` bytes of shared memory and more, as far as it tells."""
+    try:
+        system = os.statvfs("/dev/shm")
+    except (AttributeError, OSError):  # not on every system
+        return True
+    return system.f_bavail * system.f_frsize > 4 * size

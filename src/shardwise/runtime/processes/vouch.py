@@ -11,7 +11,8 @@ import hashlib
 import numpy as np
 
 from shardwise.runtime.blocks import Ndarray
-from shardwise.runtime.processes.comm import World, as_bytes, number_of
+from shardwise.runtime.processes.comm import World, as_bytes
+from shardwise.runtime.processes.origin import number_of
 
 _PLAIN = 1 << 16  # bytes up to which every one goes through the hash
 _ROW = 4093  # words; a prime, so that rows of the values that change places do not end up in the same column

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body as Body
+    from shardwise.runtime.small.body import BodyWriter as BodyWriter
     from shardwise.runtime.small.code import Code as Code
     from shardwise.runtime.small.code import Shape as Shape
     from shardwise.runtime.small.code import Value as Value
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.cost import small_cost as small_cost
     from shardwise.runtime.small.devices import all_reduce_fits as all_reduce_fits
     from shardwise.runtime.small.devices import all_reduced as all_reduced
-    from shardwise.runtime.small.devices import moved as moved
-    from shardwise.runtime.small.devices import moved_fits as moved_fits
+    from shardwise.runtime.small.devices import move_elements as move_elements
+    from shardwise.runtime.small.devices import moves_fit as moves_fit
     from shardwise.runtime.small.devices import over_devices as over_devices
     from shardwise.runtime.small.devices import reduction_fits as reduction_fits
     from shardwise.runtime.small.devices import relocated as relocated
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 __getattr__ = open_door(
     __name__,
-    body="Body",
+    body="BodyWriter",
     code="Code Shape Value",
     control="mapped",
     cost="small_cost",
-    devices="all_reduce_fits all_reduced moved moved_fits over_devices reduction_fits relocated",
+    devices="all_reduce_fits all_reduced move_elements moves_fit over_devices reduction_fits relocated",
     forms="mapped_fits writable",
     in_place="carry_updates",
     kernel="available small",

@@ -1,4 +1,4 @@
-"""`Body`: the equations of a small program, one after the other, as instructions of a `Code`.
+"""`BodyWriter`: the equations of a small program, one after the other, as instructions of a `Code`.
 
 Comes in: a Program, the `Value`s of its inputs, memory wanted for outputs. Goes out: the outputs' Values. Elementwise equations
 and reductions over values in memory wait until somebody else needs their results, and then run as one loop.
@@ -27,7 +27,7 @@ from shardwise.runtime.small.loops import reduced, store
 from shardwise.runtime.small.moves import cells, in_cell, stored
 
 
-class Body:
+class BodyWriter:
     """Writes one program. `stable`: how many inputs are the same in each round of the loop around; `places`: memory of values."""
 
     def __init__(
@@ -75,9 +75,9 @@ class Body:
 
     def inner(
         self, program: Program, inputs: Sequence[Value], stable: int = 0, places: Mapping[Var, Value] | None = None
-    ) -> Body:
+    ) -> BodyWriter:
         """One that writes a program inside of this one."""
-        return Body(self.code, program, inputs, stable, places)
+        return BodyWriter(self.code, program, inputs, stable, places)
 
     def value(self, atom: Atom) -> Value:
         """The value of an atom; a literal is one element."""

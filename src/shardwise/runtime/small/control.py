@@ -27,7 +27,7 @@ from shardwise.runtime.small.loops import dense, store
 from shardwise.runtime.small.moves import as_index
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,7 @@ def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into:
 # -- loops ---------------------------------------------------------------------------------------------------------------
 
 
-def region(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def region(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """A loop, or one of several branches."""
     held = region_of(eqn)
     if isinstance(held, Branches):
@@ -108,7 +108,9 @@ def region(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | 
     return _counted_loop(body, held, held.length, values, wanted)
 
 
-def _counted_loop(body: Body, loop: Loop, length: int, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def _counted_loop(
+    body: BodyWriter, loop: Loop, length: int, values: list[Value], wanted: list[Value | None]
+) -> list[Value]:
     """A loop of known length."""
     code, inner, lead = body.code, loop.body, body.code.lead
     consts, rows, n = values[loop.consts], values[loop.rows], loop.num_carry
@@ -150,7 +152,7 @@ def _counted_loop(body: Body, loop: Loop, length: int, values: list[Value], want
     return results
 
 
-def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def mapped(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """An op applied to each entry along the first own dim of the operands that are mapped: a loop."""
     code, params, lead = body.code, eqn.params, body.code.lead
     which = params["mapped"]
@@ -255,7 +257,7 @@ class _Carries:
         ]
 
 
-def _loop_until(body: Body, loop: Loop, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def _loop_until(body: BodyWriter, loop: Loop, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """A loop whose length comes out when it runs; signals are looked at now and then."""
     code, test = body.code, loop.test
     assert test is not None
@@ -288,7 +290,7 @@ def _loop_until(body: Body, loop: Loop, values: list[Value], wanted: list[Value 
 
 
 def _branches(
-    body: Body, held: Branches, eqn: Equation, values: list[Value], wanted: list[Value | None]
+    body: BodyWriter, held: Branches, eqn: Equation, values: list[Value], wanted: list[Value | None]
 ) -> list[Value]:
     """The branch that an index names; one out of range takes the nearest."""
     code, branches, lead = body.code, held.programs, body.code.lead

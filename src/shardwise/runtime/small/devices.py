@@ -26,10 +26,10 @@ from shardwise.runtime.small.boxes import Even, even_boxes, numbered
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
 from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
 from shardwise.runtime.small.loops import dense, pointwise, reduce_lanes
-from shardwise.runtime.small.moves import Kernel, apart, joined, kernel_of
+from shardwise.runtime.small.moves import Kernel, apart, join_parts, kernel_of
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 
 def all_reduce_fits(eqn: Equation, spread: Spread) -> bool:
@@ -42,7 +42,9 @@ def reduction_fits(eqn: Equation, kind: str) -> bool:
     return eqn.params.get("groups") is None and fits(eqn.inputs[0].aval, MONOIDS[kind].fold.kinds)
 
 
-def all_reduced(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
+def all_reduced(
+    body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]
+) -> list[Value]:
     """The collective."""
     if eqn.params.get("groups") is not None:
         return list(values)
@@ -84,12 +86,14 @@ def over_devices(
     return pointwise(code, [x], lambda lanes: code.mul(lanes[0], code.constant(copies, lanes[0].dtype)), dtype, wanted)
 
 
-def moved(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
+def move_elements(
+    body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]
+) -> list[Value]:
     """The result of a collective that moves elements."""
     return [relocated(body.code, eqn.outputs[0], values, kernel_of(body.code, eqn), wanted[0])]
 
 
-def moved_fits(eqn: Equation, spread: Spread) -> bool:
+def moves_fit(eqn: Equation, spread: Spread) -> bool:
     """Whether the result has few enough boxes of elements that move alike."""
     params = eqn.params
     if params.get("groups") is not None:
@@ -117,7 +121,7 @@ def relocated(code: Code, out: Var, values: Sequence[Value], kernel: Kernel, wan
     ]
     if len(boxes) == 1 and boxes[0].source is not None:
         return apart(code, sources[boxes[0].source], parts[0])
-    return joined(code, numbers.shape, dtype, parts, [itemgetter(b.index) for b in boxes], wanted)
+    return join_parts(code, numbers.shape, dtype, parts, [itemgetter(b.index) for b in boxes], wanted)
 
 
 def _box_of(code: Code, x: Value, box: Even) -> Value:

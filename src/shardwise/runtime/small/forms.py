@@ -22,7 +22,7 @@ from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import axes_reduced
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 
 def form_of(op: Op) -> SmallForm | None:
@@ -155,7 +155,7 @@ def mapped_fits(eqn: Equation, spread: Spread) -> bool:
     )  # the whole's size is asked of `eqn`
 
 
-def _hand_on(body: Body, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
+def _hand_on(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
     """The operands, which are the results."""
     return list(values)
 

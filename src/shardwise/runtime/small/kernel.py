@@ -31,7 +31,7 @@ from shardwise.runtime.loops import module as module_of
 from shardwise.runtime.machine import Flow, llvm
 from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.small.body import Body
+from shardwise.runtime.small.body import BodyWriter
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import updates
@@ -362,7 +362,9 @@ def module(
     for j, (i, _) in updated.items():
         given[i] = wanted[j] = replace(wanted[j], updated=True)
     values = [code.settled(v) for v in given[: len(inputs)]]
-    Body(code, program, values, 0, {v: wanted[j] for j, (_, chain) in updated.items() for v in chain[1:]}).run(wanted)
+    BodyWriter(code, program, values, 0, {v: wanted[j] for j, (_, chain) in updated.items() for v in chain[1:]}).run(
+        wanted
+    )
     if long:
         code.line("%back.at = getelementptr ptr, ptr %tools, i64 1")
         code.line("%back = load ptr, ptr %back.at, align 8")

@@ -18,7 +18,7 @@ from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.group import each
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 
 def pointwise(
@@ -49,7 +49,7 @@ def running_fits(eqn: Equation, spread: Spread) -> bool:
 
 
 def running(
-    body: Body,
+    body: BodyWriter,
     eqn: Equation,
     values: Sequence[Value],
     wanted: Sequence[Value | None],

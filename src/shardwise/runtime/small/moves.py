@@ -24,7 +24,7 @@ from shardwise.runtime.small.code import Box, Code, Shape, Unwritable, Value
 from shardwise.runtime.small.loops import dense, store
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 Kernel = Callable[..., Any]
 Wanted = Sequence[Value | None]  # the memory where results are wanted
@@ -37,7 +37,7 @@ def kernel_of(code: Code, eqn: Equation) -> Kernel:
     return lambda *arrays: kernel(code.env, *arrays, **eqn.params)
 
 
-def view(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def view(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Results of an op whose kernel gives views of its operand."""
     x, code = values[0], body.code
     return [apart(code, x, v) for v in viewed(code, x, kernel_of(code, eqn))]
@@ -52,12 +52,12 @@ def apart(code: Code, x: Value, part: Value) -> Value:
     return into
 
 
-def constant(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def constant(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The result of an op without operands."""
     return [body.code.known(kernel_of(body.code, eqn)(), dtype_name(eqn.outputs[0].aval))]
 
 
-def recast(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def recast(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The same bits as another type of that size."""
     code, (x,), dtype = body.code, values, dtype_name(eqn.outputs[0].aval)
     if x.constant is not None:
@@ -122,7 +122,7 @@ def _in_place(x: Value, kernel: Kernel) -> list[tuple[Shape, Shape, int]] | None
     return out
 
 
-def joined(
+def join_parts(
     code: Code, shape: Shape, dtype: str, parts: Sequence[Value], places: Sequence[Kernel], into: Value | None
 ) -> Value:
     """A value of that shape whose parts, as `places` cut them out, are `parts`; later ones lie over earlier ones."""
@@ -231,7 +231,7 @@ def in_cell(code: Code, value: Value, start: Shape, shape: Shape) -> Value:
     return cut_out(code, value, start, shape)
 
 
-def concatenated(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def concatenated(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Operands one after the other along a dim."""
     code = body.code
     axis: int = eqn.params["dimension"] + code.lead
@@ -242,10 +242,10 @@ def concatenated(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wan
     for v in values:
         cuts.append(itemgetter((slice(None),) * axis + (slice(start, start + v.shape[axis]),)))
         start += v.shape[axis]
-    return [joined(code, tuple(shape), values[0].dtype, values, cuts, wanted[0])]
+    return [join_parts(code, tuple(shape), values[0].dtype, values, cuts, wanted[0])]
 
 
-def padded(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def padded(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """An operand with a value around it and between its elements; negative padding cuts off."""
     x, fill = values
     code, lead = body.code, body.code.lead
@@ -267,20 +267,20 @@ def padded(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -
     if all(c != slice(0, 0) for c in cut):
         parts += viewed(code, x, itemgetter(tuple(cut)))
         cuts.append(itemgetter(tuple(put)))
-    return [joined(code, tuple(shape), x.dtype, parts, cuts, wanted[0])]
+    return [join_parts(code, tuple(shape), x.dtype, parts, cuts, wanted[0])]
 
 
 # -- computed positions --------------------------------------------------------------------------------------------------
 
 
-def dynamic_slice(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def dynamic_slice(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """A window that begins where scalars say, moved so that it fits."""
     code, (x, *starts) = body.code, values
     sizes = x.shape[: code.lead] + tuple(eqn.params["slice_sizes"])
     return [apart(code, x, code.settled(_window(code, x, starts, sizes, eqn.params["wrap"])))]
 
 
-def dynamic_update(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def dynamic_update(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """An operand with a window replaced."""
     code, into, (x, update, *starts) = body.code, wanted[0], values
     lead = np.broadcast_shapes(x.shape[: code.lead], update.shape[: code.lead])
@@ -293,7 +293,7 @@ def dynamic_update(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
     return [code.settled(into)]
 
 
-def updated_window(body: Body, eqn: Equation) -> Value | None:
+def updated_window(body: BodyWriter, eqn: Equation) -> Value | None:
     """The window that a `dynamic_update` replaces, where that is written over the operand."""
     code, (x, update, *_) = body.code, eqn.inputs
     old, into = body.value(x), body.wanted.get(eqn.outputs[0])

@@ -24,7 +24,7 @@ from shardwise.runtime.small.loops import store
 from shardwise.runtime.small.moves import Wanted
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 Ints = tuple[int, ...]
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
@@ -83,7 +83,7 @@ def axes_contracted(code: Code, eqn: Equation, values: Sequence[Value]) -> tuple
     return axes
 
 
-def matrix_product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def matrix_product(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The contraction of two operands: batch dims, free dims of the left one, of the right one."""
     code, into, stable = body.code, wanted[0], [body.is_stable(a) for a in eqn.inputs]
     dims: DotDims = eqn.params["dimension_numbers"]

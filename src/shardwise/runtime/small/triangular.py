@@ -17,7 +17,7 @@ from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.moves import Wanted
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 
 def systems_fit(eqn: Equation, spread: Spread) -> bool:
@@ -26,7 +26,7 @@ def systems_fit(eqn: Equation, spread: Spread) -> bool:
     return fits(b, "w") and b.size * a.shape[-1] * spread.parts(a, b) <= costs.SMALL_SYSTEMS
 
 
-def triangular_solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+def triangular_solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """``x`` with op(a) x = b, or x op(a) = b: (f[..., n, n], f[..., n, k]) -> f[..., n, k]."""
     code, into, params = body.code, wanted[0], eqn.params
     a, b = (code.in_memory(v) for v in values)

@@ -23,10 +23,12 @@ from shardwise.runtime.small.loops import pointwise, store
 from shardwise.runtime.small.moves import Wanted, as_index, viewed
 
 if TYPE_CHECKING:
-    from shardwise.runtime.small.body import Body
+    from shardwise.runtime.small.body import BodyWriter
 
 
-def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, fill: Any, clips: bool) -> list[Value]:
+def gather(
+    body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted, fill: Any, clips: bool
+) -> list[Value]:
     """Windows of an operand. `fill`: what windows outside of it hold, unless it `clips`."""
     code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
     numbers = params["dimension_numbers"]
@@ -82,7 +84,7 @@ def axes_scattered(code: Code, eqn: Equation, values: Sequence[Value]) -> tuple[
     return tuple(eqn.params.get("sum_axes") or ())
 
 
-def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, clips: bool) -> list[Value]:
+def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted, clips: bool) -> list[Value]:
     """An operand with windows replaced, or combined with the elements there, in the order of the updates."""
     code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
     numbers = params["dimension_numbers"]

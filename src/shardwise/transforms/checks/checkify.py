@@ -49,7 +49,7 @@ from shardwise.transforms.checks.checkify_errors import (
     error_of,
     flat_error,
     init_error,
-    joined,
+    join_errors,
     sizes_of,
     strong,
     whole,
@@ -114,7 +114,7 @@ def _run(program: Program, enabled: Enabled, values: Sequence[Any]) -> Checked:
     error = init_error
     for eqn in program.equations:
         found, outs = _equation(eqn, [read(a) for a in eqn.inputs], enabled)
-        error = joined(error, found)
+        error = join_errors(error, found)
         known.update(zip(eqn.outputs, outs, strict=True))
     return error, [read(a) for a in program.outputs]
 
@@ -133,7 +133,7 @@ def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked
     error = init_error
     if enabled - user_checks:
         for found in checks_of(op, params, values, outs, enabled):
-            error = joined(error, found)
+            error = join_errors(error, found)
     return error, outs
 
 
@@ -273,7 +273,7 @@ def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     def step(*xs: Any) -> list[Any]:
         before, rest = xs[k + n : k + n + count], xs[k + n + count :]
         error, outs = _apart(made, eval_program(made.program, [*xs[: k + n], *rest]))
-        return [*flat_error(joined(error_of(before, sites, sizes), error)), *outs]
+        return [*flat_error(join_errors(error_of(before, sites, sizes), error)), *outs]
 
     own = made.program.in_types
     body = traced(step, [*own[: k + n], *types, *own[k + n :]], made.program.name)
@@ -307,7 +307,7 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         given, carry = xs[: len(consts)], xs[len(consts) :]
         error, outs = _apart(body, eval_program(body.program, [*given[split:], *carry]))
         after, _ = _apart(test, eval_program(test.program, [*given[:split], *outs]))
-        return joined(error, after), outs
+        return join_errors(error, after), outs
 
     note: list[Any] = []
 
@@ -330,7 +330,7 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
 
     def step(*xs: Any) -> list[Any]:
         error, outs = again(*xs[:size], *xs[size + count :])
-        return [*flat_error(joined(error_of(xs[size : size + count], sites, sizes), error)), *outs]
+        return [*flat_error(join_errors(error_of(xs[size : size + count], sites, sizes), error)), *outs]
 
     def going(*xs: Any) -> list[Any]:
         return eval_program(without_checks(params["cond"]), [*xs[:a], *xs[a + count :]])
@@ -350,7 +350,7 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
         cond_consts=len(tested.consts) + a,
         body_consts=len(looped.consts) + size,
     )
-    return joined(first, strong(error_of(outs, sites, sizes))), list(outs[count:])
+    return join_errors(first, strong(error_of(outs, sites, sizes))), list(outs[count:])
 
 
 def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:

@@ -158,7 +158,7 @@ def failed(site: Site, pred: Any, payload: Sequence[Any] = ()) -> Error:
     return Error(bind(select_n_p, as_array(pred), zero, code), (tuple(map(as_array, payload)),), (site,))
 
 
-def joined(first: Error, then: Error) -> Error:
+def join_errors(first: Error, then: Error) -> Error:
     """The first of two errors that tells of a failure."""
     if not (first.sites and then.sites):
         return first if first.sites else then

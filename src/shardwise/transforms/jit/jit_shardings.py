@@ -186,11 +186,11 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
 def with_signature(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """The same value under another signature; with one process, without a copy."""
     if sig.spans and not x._sig.spans:
-        return _joined(x, sig)
+        return _array_of_copies(x, sig)
     return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
 
 
-def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+def _array_of_copies(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """An array over several processes from this process's copy of the value, which must be the same on all of them."""
     if not sig.sharding.is_fully_replicated:
         raise ValueError(

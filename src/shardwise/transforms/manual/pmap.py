@@ -34,14 +34,11 @@ from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.transpose import squeeze
 from shardwise.sharding import (
-    AxisType,
     Device,
     Mesh,
     NamedSharding,
     PartitionSpec,
-    devices,
     local_devices,
-    process_count,
     use_mesh,
 )
 from shardwise.sharding.ownership import spans_processes
@@ -51,6 +48,7 @@ from shardwise.transforms.jit.binding import JitOptions
 from shardwise.transforms.jit.entry import Entry
 from shardwise.transforms.jit.stages import Lowered, Traced
 from shardwise.transforms.jit.wrapped import JitWrapped, signature_of, wrap
+from shardwise.transforms.manual.pmap_devices import check_backend, check_count, mapped_mesh
 from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
 from shardwise.transforms.manual.shard_map import ShardMap
 from shardwise.transforms.tracing import StaticValue, argument_names, as_nums, select_arguments
@@ -174,7 +172,7 @@ class PmapWrapped:
         names = argument_names(self._fun, args, kwargs, tuple(nums))
         size = self._axis_size(leaves, axes, names)
         ranked = tuple(a if a is None else a % x.ndim for a, x in zip(axes, leaves, strict=True))
-        return PmapCall(dynamic, kwargs, statics, ranked, self._mesh(size))
+        return PmapCall(dynamic, kwargs, statics, ranked, mapped_mesh(self._options.name, self._options.devices, size))
 
     def _statics(self, args: tuple[Any, ...]) -> tuple[tuple[tuple[int, StaticValue], ...], tuple[Any, ...]]:
         """The static arguments with their positions, and the others."""
@@ -235,34 +233,6 @@ class PmapWrapped:
             raise ValueError(f"Specified axis_size {wanted} doesn't match received axis_size {size}.")
         return size
 
-    def _mesh(self, size: int) -> Mesh:
-        chosen = self._options.devices
-        if chosen is None and process_count() > 1:
-            chosen = tuple(devices())
-        if chosen is not None and spans_processes(chosen):
-            return self._mesh_of_processes(chosen, size)
-        if chosen is not None and size != len(chosen):
-            raise ValueError(
-                "Leading axis size of input to pmapped function must equal the number of local devices passed to pmap. "
-                f"Got axis_size={size}, num_local_devices={len(chosen)}.\n(Local devices available to pmap: "
-                f"{', '.join(map(str, chosen))})"
-            )
-        if chosen is None:
-            chosen = tuple(local_devices())
-            _check_count(size, len(chosen))
-        return Mesh(np.array(chosen[:size], object), (self._options.name,), axis_types=(AxisType.Auto,))
-
-    def _mesh_of_processes(self, chosen: tuple[Device, ...], size: int) -> Mesh:
-        """The mesh of all processes, which map together: each passes, and gets back, a row for each of its own devices."""
-        own = sum(d.is_local for d in chosen)
-        if size != own or not own:
-            raise ValueError(
-                f"pmap over the {len(chosen)} devices of several processes takes from each process a row per device of its own: this "
-                f"process has {own} of them, but the mapped axes have size {size}. To map over the devices of this process alone pass "
-                "devices=jax.local_devices()."
-            )
-        return Mesh(np.array(chosen, object), (self._options.name,), axis_types=(AxisType.Auto,))
-
     # -- the mapped function ---------------------------------------------------------------------------------------------------
 
     def _nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -276,7 +246,7 @@ class PmapWrapped:
             raise ValueError("Nested pmap with explicit devices argument. Give devices= to the outermost pmap.")
         call = self._bind(args, kwargs)
         outer, size = math.prod(around.values()), call.mesh.size
-        _check_count(outer * size, len(local_devices()))
+        check_count(outer * size, len(local_devices()))
 
         def inner(*leaves: Any) -> Any:
             own_args, own_kwargs = tree_unflatten(tree, leaves)
@@ -417,15 +387,6 @@ class Ready:
         return tree_unflatten(tree, [resigned(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
 
 
-def _check_count(wanted: int, available: int) -> None:
-    """Raise unless there is a device for every slice."""
-    if wanted > available:
-        raise ValueError(
-            f"compiling computation that requires {wanted} logical devices, but only {available} devices are available: the mapped "
-            f"axes have size {wanted}. Set jax_num_cpu_devices to {wanted}, or map several rows per device with shard_map."
-        )
-
-
 def _is_none(x: Any) -> bool:
     return x is None
 
@@ -494,13 +455,9 @@ def pmap(
         raise ValueError("'devices' argument to pmap must be non-empty, or None.")
     if devices is not None and not all(isinstance(d, Device) for d in devices):
         raise TypeError(f"'devices' argument to pmap takes devices, as devices() lists them; got {devices!r}.")
-    chosen = tuple(devices) if devices is not None else _of_backend(backend)
+    if devices is None:
+        check_backend(backend)
+    chosen = None if devices is None else tuple(devices)
     static = as_nums(static_broadcasted_argnums, "static_broadcasted_argnums")
     donated = as_nums(donate_argnums, "donate_argnums")
     return PmapWrapped(fun, PmapOptions(axis_name, in_axes, out_axes, static, chosen, axis_size, donated))
-
-
-def _of_backend(backend: str | None) -> tuple[Device, ...] | None:
-    if backend is not None:
-        devices(backend)  # raises RuntimeError for a backend that does not exist
-    return None

@@ -45,7 +45,7 @@ from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.ops.rules.convert import as_array
 from shardwise.runtime.blocks import Ndarray, block_form
 from shardwise.runtime.crew import Crew, Group, Runner, Stopped
-from shardwise.runtime.meeting import Call, Place
+from shardwise.runtime.rendezvous import Call, Place
 from shardwise.runtime.stepped import DeviceEnv, axes_used, equation_steps
 from shardwise.sharding import (
     AbstractMesh,
@@ -106,8 +106,8 @@ class Worker(Runner):
         name = str(self.devices[0]) + (f"..{self.devices[-1]}" if len(self.devices) > 1 else "")
         self.thread = threading.Thread(target=self._context.run, args=(self._run,), name=name, daemon=True)
         crew.workers[place] = self
-        crew.meeting.labels[place] = name
-        crew.meeting.ended.discard(place)
+        crew.rendezvous.labels[place] = name
+        crew.rendezvous.ended.discard(place)
 
     def resume(self) -> None:
         """Start or resume the device's thread."""
@@ -133,14 +133,14 @@ class Worker(Runner):
         except Stopped:
             pass
         except BaseException as error:
-            crew.meeting.waiting.pop(self.place, None)
+            crew.rendezvous.waiting.pop(self.place, None)
             if crew.error is None:
                 error.add_note(
-                    f"Raised on {crew.meeting.label(self.place)}, which ran the body of shard_map on its own."
+                    f"Raised on {crew.rendezvous.label(self.place)}, which ran the body of shard_map on its own."
                 )
             crew.fail(error)
         finally:
-            crew.meeting.end(self.place)
+            crew.rendezvous.end(self.place)
             self.group.running -= 1
             if not self.group.running:
                 crew.ready.append(self.group.parent)
@@ -162,7 +162,7 @@ class Worker(Runner):
     def meet(self, call: Call) -> Ndarray:
         """Wait in a collective; returns this device's result."""
         crew = self.crew
-        for place, result in crew.meeting.arrive(self.place, call):
+        for place, result in crew.rendezvous.arrive(self.place, call):
             other = crew.workers[place]
             other.result = result
             crew.ready.append(other)
@@ -247,7 +247,7 @@ class SteppedTrace(Trace):
         source = user_source()
         types = infer_types(op, tuple(a.aval for a in args), params)
         operands = [a.value if isinstance(a, Literal) else a.dense for a in args]
-        sizes = worker.crew.meeting.sizes
+        sizes = worker.crew.rendezvous.sizes
         at = worker.coordinates
         env = DeviceEnv(tuple(at), tuple(sizes[a] for a in at), 0, tuple(at.values()))
         equation = Equation(op, tuple(Var(a.aval) for a in args), tuple(Var(t) for t in types), params, source)
@@ -314,7 +314,7 @@ def step(
     axes = tuple(a for a in whole.axis_names if a in manual)
     sizes = tuple(whole.shape[a] for a in axes)
     crew = Crew() if outer is None else outer.crew
-    crew.meeting.sizes.update(zip(axes, sizes, strict=True))
+    crew.rendezvous.sizes.update(zip(axes, sizes, strict=True))
     group = Group(Runner() if outer is None else outer, int(np.prod(sizes, dtype=int)))
     parts = [_split(v, dims, axes, sizes) for v, dims in zip(values, in_dims, strict=True)]
     rests = [_automatic(v, whole, manual) for v in values]
@@ -333,7 +333,7 @@ def step(
     if crew.error is not None:
         raise crew.error if outer is None else Stopped
     leaves, out_tree = _agreed(call, group, workers)
-    return tree_unflatten(out_tree, _joined(call, whole, manual, axes, sizes, out_tree, leaves, outer))
+    return tree_unflatten(out_tree, _join_results(call, whole, manual, axes, sizes, out_tree, leaves, outer))
 
 
 def _wait(crew: Crew, group: Group, outer: Worker | None) -> None:
@@ -429,7 +429,7 @@ def _agreed(call: ShardMap, group: Group, workers: Sequence[Worker]) -> tuple[li
     for worker, (others, other_tree) in zip(workers, results, strict=True):
         theirs = [f"{x.dtype.name}[{','.join(map(str, x.shape))}]" for x in others]
         if other_tree != tree or theirs != shown:
-            label = worker.crew.meeting.label
+            label = worker.crew.rendezvous.label
             raise ValueError(
                 f"shard_map applied to the function '{call.name}': {label(workers[0].place)} returned {tree} of {shown}, but "
                 f"{label(worker.place)} returned {other_tree} of {theirs}. All devices must return values of the same types."
@@ -437,7 +437,7 @@ def _agreed(call: ShardMap, group: Group, workers: Sequence[Worker]) -> tuple[li
     return [[worker_leaves[i] for worker_leaves, _ in results] for i in range(len(leaves))], tree  # type: ignore[misc]
 
 
-def _joined(
+def _join_results(
     call: ShardMap,
     mesh: Mesh,
     manual: frozenset[str],

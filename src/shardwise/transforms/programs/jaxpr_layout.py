@@ -47,7 +47,7 @@ def group(*body: Doc) -> Group:
     return Group(body)
 
 
-def joined(separator: Sequence[Doc], parts: Iterable[Sequence[Doc]]) -> list[Doc]:
+def join_docs(separator: Sequence[Doc], parts: Iterable[Sequence[Doc]]) -> list[Doc]:
     """The parts with the separator between them."""
     out: list[Doc] = []
     for i, part in enumerate(parts):

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
-from shardwise.transforms.programs.jaxpr_layout import Break, Doc, Group, group, joined, layout, nest
+from shardwise.transforms.programs.jaxpr_layout import Break, Doc, Group, group, join_docs, layout, nest
 from shardwise.transforms.programs.primitives import jax_name
 
 
@@ -123,7 +123,7 @@ class _Writer:
         captured = program.num_consts if outer or config.dialect.jaxprs.inner_programs_have_constants else 0
         consts = " ".join(self.typed(v) for v in program.inputs[:captured])
         args = " ".join(self.typed(v) for v in program.inputs[captured:])
-        body = joined([Break("; ")], [[self.equation(e)] for e in program.equations])
+        body = join_docs([Break("; ")], [[self.equation(e)] for e in program.equations])
         outs = [self.name(v) for v in program.outputs]
         result = f"({', '.join(outs)}{',' if len(outs) == 1 else ''})"
         head = f"{{ lambda {consts}; {args}. let" if consts else f"{{ lambda ; {args}. let"
@@ -146,7 +146,7 @@ class _Writer:
         right = nest(2, *[d for i, operand in enumerate(operands) for d in (group(Break()) if i else " ", operand)])
         if not params:
             return nest(0, head, right)
-        inner = joined([Break()], [[p] for p in params])
+        inner = join_docs([Break()], [[p] for p in params])
         return nest(0, head, group("[", nest(2, Break(""), *inner), Break(""), "]"), right)
 
     def params(self, eqn: Equation) -> list[Doc]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.dtypes import short_name
-from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.errors import DivergenceError
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.op import Op
 from shardwise.ir.program import Source
@@ -19,10 +19,6 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.exchange import Mapped, exchange
 
 Place = frozenset[tuple[str, int]]  # mesh axis names with the device's coordinates
-
-
-class DivergenceError(JaxRuntimeError):
-    """Devices that must meet in one collective called different ones, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class Call:
         return f"{name} over {axes} of {shown}{' with ' + ', '.join(extra) if extra else ''}{where}"
 
 
-class Meeting:
+class Rendezvous:
     """The calls that wait for their group to be complete."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
