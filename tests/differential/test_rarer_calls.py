@@ -52,6 +52,14 @@ PROGRAMS = {
         "result += [outcome(f'lax.pcast(a, {x!r}, to=\"reduced\")', False) for x in 'xy']\n"
         "result += [outcome(f'lax.pcast(a, {x!r}, to={to!r})', True) for x, to in (('y', 'reduced'), ({'x'}, 'varying'))]"
     ),
+    "reads of nothing": (
+        "key, none, i = jax.random.key(4), jnp.zeros((0, 4)), jnp.zeros((2, 4), 'int32')\n"
+        "far = lambda x: jnp.take_along_axis(x, i, axis=0)\n"
+        "split = jax.device_put(none, NamedSharding(mesh_of((2, 2), ('x', 'y')), P('x', 'y')))\n"
+        "result = [far(none).shape, jax.jit(far)(split).shape, jax.grad(lambda x: far(x).sum())(none)]\n"
+        "result += [jax.random.permutation(key, none), jax.random.permutation(key, none.T, axis=1)]\n"
+        "q = jnp.zeros((1, 2, 2, 0)); result += [jax.nn.dot_product_attention(q, q, q)]"
+    ),
     "collectives over no axes": _BODIES + "result = of(['lax.all_gather(a, ())', 'lax.psum_scatter(a, ())', 'lax.psum(a, ())'])",
     "programs of bodies that are not typed": (
         "mesh = mesh_of((4, 2), ('x', 'y'))\n"

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
+
+from shardwise.base.locks import free_reentrant_lock
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -80,7 +81,7 @@ class Interned(dict[K, V], Generic[K, V]):
     def __init__(self, least: int = 1024) -> None:
         super().__init__()
         self._least = self._next = least
-        self._lock = threading.RLock()
+        self._lock = free_reentrant_lock()
         _interned.append(self)
 
     def keep(self, key: K, value: V) -> V:

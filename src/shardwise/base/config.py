@@ -20,6 +20,7 @@ from contextlib import ContextDecorator, contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from shardwise.base.dialect import DIALECTS, LATEST, SEED, Dialect
+from shardwise.base.locks import free_lock
 from shardwise.base.nearest import did_you_mean
 from shardwise.base.options import NO_EFFECT, OPTIONS, PROCESS_WIDE, from_text
 
@@ -64,7 +65,7 @@ class _Local(threading.local):
 
 
 thread_local = _Local()
-_lock = threading.Lock()
+_lock = free_lock()
 _traced_settings: list[Setting[Any]] = []
 _tokens: weakref.WeakValueDictionary[tuple[Any, ...], Token] = weakref.WeakValueDictionary()
 _epoch = object()  # replaced whenever a process-wide value changes; threads compare it by identity

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
+from shardwise.base.locks import free_lock
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.ir import Array, bind
 from shardwise.ops.control.callback import io_callback
@@ -19,7 +19,7 @@ from shardwise.ops.rules.operands import operands
 
 # All processes run the same calls in the same order, and so draw the same numbers.
 _generator = np.random.Generator(np.random.Philox(0))
-_lock = threading.Lock()
+_lock = free_lock()
 
 
 def _drawn(low: Any, high: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -88,7 +88,7 @@ def dot_product_attention(
         mask,
         lengths[0],
         lengths[1],
-        1 / math.sqrt(size) if scale is None else scale,
+        (1 / math.sqrt(size) if size else 1.0) if scale is None else scale,  # no elements: any scale does
         is_causal=is_causal,
         window=window,
         with_residual=return_residual,

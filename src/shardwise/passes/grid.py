@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from functools import cached_property
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import cached_property
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
 from shardwise.sharding import Crowding, Device
 from shardwise.sharding.ownership import Ownership, local_part, owned_positions, ownership, spans_processes, takes_part

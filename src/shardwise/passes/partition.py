@@ -10,12 +10,12 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field, replace
-from functools import cached_property
 from typing import Any, cast
 
 from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import cached_property
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user
 from shardwise.ir.op import Op
 from shardwise.ir.program import NOWHERE, Need

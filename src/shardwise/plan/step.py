@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import cached_property
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.compile import compile_program
 from shardwise.engine.data_free import DataFree

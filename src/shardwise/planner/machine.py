@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple, overload
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import cached_property
 
 
 @dataclass(frozen=True, slots=True)

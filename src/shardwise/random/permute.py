@@ -43,7 +43,7 @@ def rows_at(x: Array, indices: Array, axis: int) -> Array:
     batch = indices.ndim
     offsets = (*range(axis), *range(axis + batch, x.ndim - 1 + batch))
     numbers = lax.GatherDimensionNumbers(offset_dims=offsets, collapsed_slice_dims=(axis,), start_index_map=(axis,))
-    sizes = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    sizes = (*x.shape[:axis], min(1, x.shape[axis]), *x.shape[axis + 1 :])
     return lax.gather(x, lax.expand_dims(indices, (batch,)), numbers, sizes, mode="promise_in_bounds")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from functools import cached_property
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import cached_property
 from shardwise.ir import Spread
 from shardwise.sharding.ownership import Ownership
 

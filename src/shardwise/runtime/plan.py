@@ -11,13 +11,14 @@ it takes what it writes over out of the list.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy._core import umath as _umath
 
 from shardwise.base.generated import define
+from shardwise.base.locks import cached_property
 from shardwise.base.tracebacks import PLACES
 from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten
 from shardwise.runtime.blocks import Ndarray

@@ -6,17 +6,17 @@ install a `Topology` before that.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base import config
 from shardwise.base.errors import ConfigFrozenError
+from shardwise.base.locks import free_reentrant_lock
 from shardwise.sharding.device import PLATFORM, Client, Device, Topology, launched_processes, unknown_memory_kind
 
 _ACCELERATORS = ("gpu", "tpu", "cuda", "rocm", "metal")
-_lock = threading.RLock()
+_lock = free_reentrant_lock()
 _client: Client | None = None
 _topology: Topology | Callable[[], Topology] = Topology()
 _device_lists: dict[tuple[Device, ...], tuple[Device, ...]] = {}

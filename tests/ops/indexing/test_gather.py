@@ -131,6 +131,20 @@ def test_an_indexed_dim_may_be_split(name, mode):
                 np.testing.assert_array_equal(got.sum(0), want)
 
 
+def test_an_empty_dim_has_no_window():
+    import shardwise.numpy as jnp
+
+    mesh = shardwise.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    for dtype, fill in (("float32", np.nan), ("int8", -128)):
+        for spec in ((), ("x", "y"), (("y", "x"),)):
+            sharding = shardwise.NamedSharding(mesh, shardwise.P(*spec))
+            empty = shardwise.device_put(np.zeros((0, 4), dtype), sharding)
+            found = shardwise.jit(lambda v: jnp.take_along_axis(v, np.zeros((2, 4), int), axis=0) + v.dtype.type(0))(
+                empty
+            )
+            np.testing.assert_array_equal(found, np.full((2, 4), fill, dtype))
+
+
 def test_rule():
     rule_of = lambda name: _rule(*PATTERNS[name])  # noqa: E731
     rule = rule_of("rows")

@@ -44,6 +44,19 @@ def gather_kernel(
     """The windows at `indices`; with `sum_axes`, the sum over these axes of the devices' partial windows."""
     del promises
     lead, numbers = env.lead, dimension_numbers
+    if not all(slice_sizes[d] for d in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)):
+        # Windows of no elements where the result has some: beyond the end of an empty dim. One of fill values is in their place.
+        fill = (
+            filling(fill_value, operand.dtype)
+            if mode is GatherScatterMode.FILL_OR_DROP
+            else np.zeros((), operand.dtype)
+        )
+        for axes in operand_axes or ():
+            fill = np.where(env.index(axes) == 0, fill, absent(operand.dtype)) if axes else fill
+        fill = fill.reshape(fill.shape or (1,) * lead)
+        slice_sizes = tuple(n or 1 for n in slice_sizes)
+        operand = np.broadcast_to(fill.reshape(*fill.shape, *(1,) * len(slice_sizes)), (*fill.shape, *slice_sizes))
+        indices, mode, operand_axes = np.zeros_like(indices), GatherScatterMode.CLIP, None
     # Per split dim: the first position of each device's part, in the shape of the leading dims, and the dim's size.
     begins: dict[int, Block] = {}
     full = list(operand.shape[lead:])

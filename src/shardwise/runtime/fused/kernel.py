@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from operator import add
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.locks import cached_property
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs

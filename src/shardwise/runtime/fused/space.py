@@ -9,9 +9,9 @@ them: the result of a reduction is known after its pass.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import cached_property
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
 from shardwise.runtime import costs
 from shardwise.runtime.machine import TYPES

@@ -99,6 +99,9 @@ class Drafts:
 
     def _begin_anew(self) -> None:
         self._running = False
+        ending, self._end = self.ending, threading.Event()  # the thread of the parent may have held the old one's lock
+        if ending:
+            self._end.set()
         self._release()
 
 

@@ -16,7 +16,6 @@ import ctypes
 import mmap
 import os
 import stat
-import threading
 import time
 import warnings
 from collections.abc import Callable, Generator
@@ -25,6 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.locks import free_lock
 
 LIMIT = 64 << 20  # bytes that the files of code may take
 LIBRARIES = 2  # that may lie there
@@ -92,7 +92,7 @@ def folder() -> str | None:
     return os.path.join(base, "shardwise") if os.path.isabs(base) else None  # None: no home
 
 
-_lock = threading.Lock()
+_lock = free_lock()
 _stores: dict[str, Store | None] = {}
 
 
@@ -105,15 +105,6 @@ def _store() -> Store | None:
             if place not in _stores:
                 _stores[place] = _opened(place)
     return _stores[place]
-
-
-def _forget_lock() -> None:
-    global _lock
-    _lock = threading.Lock()  # a thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
 
 
 def _opened(place: str) -> Store | None:

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import free_lock
 from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.drafts import calls_that_pay, drafts
 from shardwise.runtime.machine.machine_code import Code, MachineCode
@@ -229,7 +230,7 @@ def _need() -> _Host:
     return host
 
 
-_sharing = threading.Lock()
+_sharing = free_lock()
 
 
 def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import free_lock
 
 MASK = (1 << 62) - 1
 RECENT = 48  # calls that an error looks back on
@@ -45,7 +46,7 @@ class History:
         self._before: list[tuple[int, Program]] = []  # the latest of those that are added up
         self._totals: dict[tuple[int, ...], tuple[int, int]] = {}
         self._made: dict[tuple[tuple[int, ...], int], int] = {}
-        self._lock = threading.Lock()
+        self._lock = free_lock()
 
     def shorten(self, keep: int = RECENT) -> None:
         """Add up all notes but the latest."""

@@ -12,10 +12,11 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import cached_property
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs

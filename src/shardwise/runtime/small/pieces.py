@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise.base.dtypes import physical
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.locks import free_lock
 from shardwise.ir import Program, ShapedArray, define_op
 from shardwise.ir.op import Types
 from shardwise.runtime.blocks import Ndarray
@@ -52,7 +53,7 @@ class _Kernel:
         self._env, self._pieces, self._types = env, pieces, out_types
         self._starts = list(itertools.accumulate(pieces.sizes, initial=0))
         self._made: dict[int, Callable[..., object]] = {}
-        self._lock = threading.Lock()
+        self._lock = free_lock()
 
     def _function(self, size: int) -> Callable[..., object]:
         with self._lock:

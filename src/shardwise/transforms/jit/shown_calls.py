@@ -8,7 +8,6 @@ call is an equation. At other times the decorator costs a look at a number.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.locks import free_lock
 from shardwise.base.tree import tree_leaves
 from shardwise.base.wrapping import name_of, wraps
 from shardwise.ir import Array, Literal, exact_items
@@ -30,7 +30,7 @@ class _Programs:
     """How many programs are being traced to be shown, in all threads: read before the setting, as it is cheaper."""
 
     shown = 0
-    lock = threading.Lock()
+    lock = free_lock()
 
 
 @contextmanager

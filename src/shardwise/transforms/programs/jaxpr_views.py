@@ -7,9 +7,9 @@ to other values, so `eval_jaxpr` and the interpreters in JAX's tutorials work on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
+from shardwise.base.locks import cached_property
 from shardwise.ir import (
     Array,
     Atom,

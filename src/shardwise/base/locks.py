@@ -1,0 +1,59 @@
+"""Locks, and values computed once, that leave nothing held in a forked child.
+
+A child has one thread. What another thread of the parent held when it forked, nobody in the child would ever release.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+_made: WeakSet[Any] = WeakSet()
+
+
+def free_lock() -> threading.Lock:
+    """A lock that is free in a child. It is for what stays whole, or can be made anew, wherever a thread stopped."""
+    lock = threading.Lock()
+    _made.add(lock)
+    return lock
+
+
+def free_reentrant_lock() -> threading.RLock:
+    """The same, which its thread may take again."""
+    lock = threading.RLock()
+    _made.add(lock)
+    return lock
+
+
+def _free_all() -> None:
+    for lock in list(_made):
+        lock._at_fork_reinit()  # as Python's own modules do
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)
+
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property:
+        """As in `functools`, where before Python 3.12 one lock is held while any object computes its value. Threads that
+        compute one object's value at once share the first."""
+
+        def __init__(self, compute: Callable[[Any], Any]) -> None:
+            self._compute = compute
+            self.__doc__ = compute.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            value = self._compute(instance)
+            return instance.__dict__.setdefault(self._name, value)
