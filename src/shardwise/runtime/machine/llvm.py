@@ -162,7 +162,7 @@ def prepare() -> None:
     global _preparing
     if not (_hosts or _preparing):
         _preparing = True
-        start_thread(_host, "shardwise-llvm")  # if it cannot be, who asks first finds it
+        start_thread(_host)  # if it cannot be, who asks first finds it
 
 
 def _find_host() -> _Host | None:
@@ -229,7 +229,9 @@ def _need() -> _Host:
     return host
 
 
-_sharing = threading.Lock()
+_in_work: dict[bytes, threading.Lock] = {}  # by the hash of the text
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_work.clear)  # a thread of the parent may have held one
 
 
 def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
@@ -248,12 +250,14 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
 
     host = _need()
     key = hashlib.sha256(ir.encode()).digest()
-    owner = _modules.get(key)
     calls = calls_that_pay(ir, slower)
+    owner = _modules.get(key)
     if owner is None:
-        made = _draft(host, ir, calls) or _best(host, ir)
-        with _sharing:
-            owner = _modules.setdefault(key, made)  # threads that met here share what came first
+        with _in_work.setdefault(key, threading.Lock()):  # threads that meet here share what the first one makes
+            owner = _modules.get(key)
+            if owner is None:
+                owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir)
+        _in_work.pop(key, None)
     if not calls and isinstance(owner, MachineCode) and drafts.take(owner):
         owner.give_way(_best(host, ir))
     return Compiled(owner.address_of(name), owner)
