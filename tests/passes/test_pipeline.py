@@ -76,6 +76,35 @@ def test_the_second_half_changes_what_runs_and_not_what_is_shown(monkeypatch):
         assert scheduled(shown, context, seconds) is shown
 
 
+SPECIAL = {  # programs with equations that passes look for
+    "wide_products": lambda x: lax.tanh(lax.dot(x.astype(jnp.bfloat16), x.astype(jnp.bfloat16))),
+    "outer_products": lambda x: lax.tanh(lax.dot_general(x, x[0], (((), ()), ((), ())))),
+    "cut_pieces": lambda x: jnp.sin(jnp.concatenate([x, x])[7:100]),
+    "columns_apart": lambda x: x.at[jnp.arange(64) % 7, jnp.arange(64)].add(x[0]),
+    "element_reads": lambda x: x[jnp.arange(64) % 5, jnp.arange(64) % 3] * 2,
+    "epilogues": lambda x: lax.tanh(lax.dot(x, x)),
+    "loop_pieces": lambda x: lax.fori_loop(0, 3, lambda _, c: jnp.sin(c) + x, x),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_a_pass_that_is_left_out_would_change_nothing(monkeypatch, name):
+    for limit in ("FUSED_FEWEST", "WIDE_PRODUCTS_FROM"):
+        monkeypatch.setattr(costs, limit, 8)
+    program = inline_calls(trace_program(lambda x: [SPECIAL[name](x)], [X])[0])
+    context = Context(make_grid(sw.devices()[:1], []), (False,), (None,))
+    module = run_passes(PARTITIONING, Module(program, program, program, (((), ()),)), context, {})
+    for one, rewrite in FUSING:
+        function = next(f for f in (f"with_{one}", one, "with_loops_in_pieces") if hasattr(_pass(one), f))
+        expected = getattr(_pass(one), function)(module.program, context.env)
+        module = rewrite(module, context)
+        assert str(module.program) == str(expected), one
+
+
+def _pass(name):
+    return importlib.import_module(f"shardwise.passes.{name}")
+
+
 @pytest.mark.parametrize("name", [name for name, _ in PIPELINE])
 def test_a_pass_that_breaks_the_laws_is_named(monkeypatch, name):
     def broken(module, context):

@@ -22,7 +22,7 @@ from importlib import import_module
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Program, Spread, Var, subprograms, verify
+from shardwise.ir import Equation, Program, Spread, Var, subprograms, verify
 from shardwise.passes import grid_params
 from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import DimAxes, Grid
@@ -190,19 +190,56 @@ def _fold_reductions(module: Module, context: Context) -> Module:
     return replace(module, program=fold_reductions(module.program, context.crossing))
 
 
-def _later(name: str, function: str, *, loops: bool = False) -> tuple[str, Pass]:
-    """A pass over per-device programs, imported when it first runs: it imports the compiler, which many programs never need. `loops`:
-    it is for programs that hold others.
+def _later(name: str, function: str, where: Callable[[Equation], bool] | None = None) -> tuple[str, Pass]:
+    """A pass over per-device programs, imported when it first runs: it imports the compiler, which many programs never need. `where`: it
+    changes only programs with such equations.
     """
     module_name = f"shardwise.passes.{name}"
 
     def rewrite(module: Module, context: Context) -> Module:
-        if loops and not any(subprograms(e.params) for e in module.program.equations):
+        if where is not None and not _has_equations(module.program, where):
             return module
         change = getattr(import_module(module_name), function)
         return replace(module, program=change(module.program, context.env))
 
     return name, rewrite
+
+
+def _has_equations(program: Program, where: Callable[[Equation], bool]) -> bool:
+    """Whether there is such an equation, also in inner programs."""
+    return any(where(e) or any(_has_equations(p, where) for _, p in subprograms(e.params)) for e in program.equations)
+
+
+def _holds_programs(eqn: Equation) -> bool:
+    return any(True for _ in subprograms(eqn.params))
+
+
+def _is_product(eqn: Equation) -> bool:
+    return eqn.op.contraction is not None
+
+
+def _is_narrow_product(eqn: Equation) -> bool:
+    return _is_product(eqn) and any(a.aval.dtype.itemsize < 4 for a in (*eqn.inputs, *eqn.outputs))
+
+
+def _sums_nothing(eqn: Equation) -> bool:
+    return _is_product(eqn) and not any(eqn.params["dimension_numbers"][0])
+
+
+def _moves_elements(eqn: Equation) -> bool:
+    return eqn.op.boxes is not None
+
+
+def _takes_columns(eqn: Equation) -> bool:
+    return eqn.op.columns is not None
+
+
+def _reads_elements(eqn: Equation) -> bool:
+    return eqn.op.element_read is not None
+
+
+def _is_collective(eqn: Equation) -> bool:
+    return eqn.op.collective is not None
 
 
 def _has_large_values(module: Module, spread: Spread) -> bool:
@@ -218,7 +255,7 @@ def _has_values(program: Program, spread: Spread) -> bool:
 
 def _has_small_parts(module: Module, spread: Spread) -> bool:
     """Whether a part may be worth compiling as a small program: there is a loop or branch, or many equations with small results."""
-    if any(True for e in module.device_program.equations for _ in subprograms(e.params)):
+    if any(map(_holds_programs, module.device_program.equations)):
         return True
     small = [
         e for e in module.program.equations if all(spread.elements(v.aval) <= costs.SMALL_LARGEST for v in e.outputs)
@@ -241,18 +278,18 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
 PLACING = PARTITIONING[:2]  # the passes that give values their layouts on a grid
 DEVICE_PROGRAM = PARTITIONING[:-1]  # the passes that also hold for devices of several machines
 FUSING: tuple[tuple[str, Pass], ...] = (
-    _later("loop_pieces", "with_loops_in_pieces", loops=True),
-    _later("wide_products", "with_wide_products"),
-    _later("outer_products", "with_outer_products"),
-    _later("cut_pieces", "with_cut_pieces"),
-    _later("columns_apart", "with_columns_apart"),
-    _later("element_reads", "with_element_reads"),
-    _later("crossing_reductions", "with_crossing_reductions"),
+    _later("loop_pieces", "with_loops_in_pieces", _holds_programs),
+    _later("wide_products", "with_wide_products", _is_narrow_product),
+    _later("outer_products", "with_outer_products", _sums_nothing),
+    _later("cut_pieces", "with_cut_pieces", _moves_elements),
+    _later("columns_apart", "with_columns_apart", _takes_columns),
+    _later("element_reads", "with_element_reads", _reads_elements),
+    _later("crossing_reductions", "with_crossing_reductions", _is_collective),
     _later("schedule", "schedule"),
-    _later("epilogues", "with_epilogues"),
+    _later("epilogues", "with_epilogues", _is_product),
 )
 JOINING: tuple[tuple[str, Pass], ...] = (
-    _later("loops_apart", "with_loops_apart", loops=True),
+    _later("loops_apart", "with_loops_apart", _holds_programs),
     _later("small", "find_small"),
 )
 PIPELINE = PARTITIONING + FUSING + JOINING

@@ -187,6 +187,8 @@ SHALLOW_DEEPEST_TURNED: Final = 128
 SHALLOW_LONGEST_COLD: Final = 256
 # Multiplications up to which the library does without laying out operands, too.
 SHALLOW_COLD_FROM: Final = 1 << 20
+# Multiplications from which no draft of their function pays (DRAFT_PRODUCT). It takes LLVM 13 ms, which begin ahead of the first call.
+SHALLOW_NO_DRAFT: Final = 3 << 23
 # Bytes of the left operand that pass by a strip before the next one.
 SHALLOW_BLOCK: Final = 1 << 18
 # Rows up to which a product with a large matrix is computed by tiles that lay out little of it: of 2048 rows and columns, 16 rows take

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import weakref
 
@@ -44,7 +45,8 @@ def refused(monkeypatch):
     own = threads.helpers, standby.standby_threads
     for helpers in own:
         helpers.forget()
-    monkeypatch.setattr(threading, "_start_new_thread", refuse)
+    for place in ("_thread.start_new_thread", "threading._start_new_thread"):
+        monkeypatch.setattr(place, refuse)
     yield attempts
     monkeypatch.undo()
     for helpers in own:
@@ -65,7 +67,7 @@ def test_programs_run_without_threads(refused):
 
 def test_helpers_that_could_be_started_help(monkeypatch):
     helpers = threads.Helpers()
-    begin, left = threading._start_new_thread, [True]
+    begin, left = _thread.start_new_thread, [True]
 
     def once(*args):
         if not left:
@@ -73,7 +75,7 @@ def test_helpers_that_could_be_started_help(monkeypatch):
         left.pop()
         return begin(*args)
 
-    monkeypatch.setattr(threading, "_start_new_thread", once)
+    monkeypatch.setattr(_thread, "start_new_thread", once)
     barrier, seen = threading.Barrier(2), set()
 
     def work():

@@ -91,7 +91,7 @@ def _factor(upper: Block, n: int, rows: int, library: blas.Library) -> bool:
 def _subtract_products(upper: Block, n: int, first: int, count: int, library: blas.Library) -> None:
     """From the rows behind `count` rows, the products of these with themselves, right of the diagonal."""
     char, size, width = upper.dtype.char, upper.itemsize, upper.shape[1]
-    gemm, one, start = library.gemm[char], library.one[char], upper.ctypes.data
+    gemm, one, start = library.gemm[char], library.called.one[char], upper.ctypes.data
     begins = iter(range(first + count, n, _PRODUCT_ROWS))  # a shared counter: taking the next is one step
 
     def work() -> None:

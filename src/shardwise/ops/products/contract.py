@@ -186,8 +186,13 @@ def _dot(
 
 
 def _dot_ahead(in_types: Types, params: Any) -> None:
-    free = free_dims(params["dimension_numbers"], *(t.ndim for t in in_types))[1]
-    expect(prod(in_types[0].shape) * prod(in_types[1].shape[d] for d in free))
+    (left, right), dims = in_types, params["dimension_numbers"]
+    sizes = (
+        prod(t.shape[d] for d in free) for t, free in zip(in_types, free_dims(dims, left.ndim, right.ndim), strict=True)
+    )
+    (summed, read), _ = dims
+    turned = left.ndim - 1 not in summed, right.ndim - 1 in read
+    expect(left.dtype.char, turned, *sizes, prod(left.shape[d] for d in summed))
 
 
 def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[NDArray, NDArray], NDArray]:

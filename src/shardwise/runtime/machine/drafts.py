@@ -16,7 +16,7 @@ from weakref import ref
 from shardwise.runtime.machine.machine_code import Code, MachineCode
 from shardwise.runtime.machine.threads import start_thread
 
-_SOONEST, _LATEST = 0.005, 0.3  # seconds between looks at the counts
+_SOONEST, _LATEST = 0.02, 0.3  # seconds between looks at the counts
 _SAVED = 40_000  # nanoseconds of LLVM for a line of a module, most of which a draft saves
 _FEWEST, _MOST = 2, 16  # calls of a draft: other calls of a program may share it; and the thread has little to look at
 
@@ -49,7 +49,7 @@ class Drafts:
             self._waiting.append((ref(code), improve))
             self._pause = _SOONEST
             if not self._running and not self.ending:
-                self._running = start_thread(self._work, "shardwise-drafts")
+                self._running = start_thread(self._work)
 
     def take(self, code: MachineCode) -> bool:
         """Whether a draft waits, which it then does no more: the caller improves it."""

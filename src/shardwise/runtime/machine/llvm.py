@@ -163,7 +163,7 @@ def prepare() -> None:
     global _preparing
     if not (_hosts or _preparing):
         _preparing = True
-        start_thread(_host, "shardwise-llvm")  # if it cannot be, who asks first finds it
+        start_thread(_host)  # if it cannot be, who asks first finds it
 
 
 def _find_host() -> _Host | None:
@@ -230,7 +230,7 @@ def _need() -> _Host:
     return host
 
 
-_sharing = free_lock()
+_in_work: dict[bytes, threading.Lock] = {}  # by the hash of the text
 
 
 def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
@@ -249,12 +249,14 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
 
     host = _need()
     key = hashlib.sha256(ir.encode()).digest()
-    owner = _modules.get(key)
     calls = calls_that_pay(ir, slower)
+    owner = _modules.get(key)
     if owner is None:
-        made = _draft(host, ir, calls) or _best(host, ir)
-        with _sharing:
-            owner = _modules.setdefault(key, made)  # threads that met here share what came first
+        with _in_work.setdefault(key, free_lock()):  # threads that meet here share what the first one makes
+            owner = _modules.get(key)
+            if owner is None:
+                owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir)
+        _in_work.pop(key, None)
     if not calls and isinstance(owner, MachineCode) and drafts.take(owner):
         owner.give_way(_best(host, ir))
     return Compiled(owner.address_of(name), owner)

@@ -222,7 +222,7 @@ class Standby:
         if self._started < most and self._most is None:
             with self._lock:
                 while self._started < most and self._most is None:
-                    if start_thread(_serve, "shardwise-standby", self._code, self._queue, self._at):
+                    if start_thread(_serve, self._code, self._queue, self._at):
                         self._started += 1
                     else:
                         self._most = self._started

@@ -5,6 +5,7 @@ Kernels take their chunks from a shared counter, so a helper that comes late, or
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
 import threading
@@ -29,10 +30,12 @@ def thread_count(*variables: str) -> int:
     return allowed
 
 
-def start_thread(target: Callable[..., object], name: str, *args: object, daemon: bool = True) -> bool:
-    """Begin a thread; False where the system gives no more of them: a limit on processes, or on memory."""
+def start_thread(target: Callable[..., object], *args: object) -> bool:
+    """Begin a thread that the interpreter does not wait for; False where the system gives no more of them: a limit on processes, or on
+    memory. Unlike `threading.Thread` it does not wait either until the thread runs, which other programs may put off.
+    """
     try:
-        threading.Thread(target=target, args=args, name=name, daemon=daemon).start()
+        _thread.start_new_thread(target, args)
     except (RuntimeError, MemoryError):  # also as the interpreter ends
         return False
     return True
@@ -110,7 +113,7 @@ class Helpers:
         if self._started < count and self._most is None:
             with self._lock:
                 while self._started < count and self._most is None:
-                    if start_thread(self._serve, "shardwise", self._queue):
+                    if start_thread(self._serve, self._queue):
                         self._started += 1
                     else:
                         self._most = self._started

@@ -6,7 +6,8 @@ goes by model numbers, and takes those it does not know for processors without A
 decide that the kernel lists.
 
 `library()` loads at its first call and gives None where there is none: NumPy has another BLAS, the system cannot load a copy, the
-results are wrong, or the option shardwise_blas is "numpy". Callers then use NumPy. The copy is made on disk (`kernel_store`), or in
+results are wrong, or the option shardwise_blas is "numpy". Callers then use NumPy. How its functions are called is known before
+(`convention`): products by functions of our own, which are called alike, do without it. The copy is made on disk (`kernel_store`), or in
 memory where that is not possible, and some of its products are compared; one that passed is kept, so that later processes load it at
 once and share its pages.
 """
@@ -38,29 +39,20 @@ _WIDE, _NARROW = "SkylakeX", "Haswell"
 _DEEPBIND = getattr(os, "RTLD_DEEPBIND", 0)  # its own symbols before those of other copies
 
 
-class Library:
-    """A loaded OpenBLAS: `gemm` and `gemv` by dtype character, and the name of its kernels."""
+class Convention:
+    """How an OpenBLAS is called: `integer`, its type of sizes, and for each dtype character the arguments of `gemm` and `gemv`, and `one`
+    and `zero` as they take them."""
 
-    def __init__(self, loaded: ctypes.CDLL, prefix: str, suffix: str) -> None:
-        self._loaded, self._affixes = loaded, (prefix, suffix)
-        self.core = _asked(self.function("openblas_get_corename"))
-        self.integer = ctypes.c_int64 if "64" in suffix or "USE64BITINT" in self.build else ctypes.c_int32
-        self.gemm: dict[str, Any] = {}
-        self.gemv: dict[str, Any] = {}
-        self.one: dict[str, Any] = {}  # 1 and 0 as these functions take them
+    def __init__(self, integer: type[ctypes.c_int32 | ctypes.c_int64]) -> None:
+        self.integer = integer
+        self.gemm: dict[str, list[Any]] = {}
+        self.gemv: dict[str, list[Any]] = {}
+        self.one: dict[str, Any] = {}
         self.zero: dict[str, Any] = {}
-        i, n, p = ctypes.c_int, self.integer, ctypes.c_void_p
-        for letter, char, number in (
-            ("s", "f", ctypes.c_float),
-            ("d", "d", ctypes.c_double),
-            ("c", "F", p),
-            ("z", "D", p),
-        ):
-            gemm, gemv = self.function(f"cblas_{letter}gemm"), self.function(f"cblas_{letter}gemv")
-            gemm.restype = gemv.restype = None
-            gemm.argtypes = [i, i, i, n, n, n, number, p, n, p, n, number, p, n]
-            gemv.argtypes = [i, i, n, n, number, p, n, p, n, number, p, n]
-            self.gemm[char], self.gemv[char] = gemm, gemv
+        i, n, p = ctypes.c_int, integer, ctypes.c_void_p
+        for char, number in (("f", ctypes.c_float), ("d", ctypes.c_double), ("F", p), ("D", p)):
+            self.gemm[char] = [i, i, i, n, n, n, number, p, n, p, n, number, p, n]
+            self.gemv[char] = [i, i, n, n, number, p, n, p, n, number, p, n]
             if number is p:
                 self._numbers = *getattr(self, "_numbers", ()), np.array([1, 0], char)
                 self.one[char], self.zero[char] = (
@@ -69,15 +61,44 @@ class Library:
             else:
                 self.one[char], self.zero[char] = 1.0, 0.0
 
+
+class _Symbols:
+    """The functions of a loaded OpenBLAS, whose names have a prefix and a suffix."""
+
+    def __init__(self, loaded: ctypes.CDLL, prefix: str, suffix: str) -> None:
+        self._loaded, self._affixes = loaded, (prefix, suffix)
+
     @property
     def build(self) -> str:
         """OpenBLAS's own description of itself."""
         return _asked(self.function("openblas_get_config"))
 
+    @property
+    def convention(self) -> Convention:
+        """How they are called."""
+        long = "64" in self._affixes[1] or "USE64BITINT" in self.build
+        return Convention(ctypes.c_int64 if long else ctypes.c_int32)
+
     def function(self, name: str) -> Any:
-        """One of its functions, by the name in the documentation."""
+        """A function, by the name in the documentation."""
         prefix, suffix = self._affixes
         return getattr(self._loaded, f"{prefix}{name}{suffix}")
+
+
+class Library(_Symbols):
+    """A copy of our own: `gemm` and `gemv` by dtype character, the name of its kernels, and how it is called."""
+
+    def __init__(self, loaded: ctypes.CDLL, prefix: str, suffix: str) -> None:
+        super().__init__(loaded, prefix, suffix)
+        self.core = _asked(self.function("openblas_get_corename"))
+        self.called = self.convention
+        self.gemm: dict[str, Any] = {}
+        self.gemv: dict[str, Any] = {}
+        for letter, char in zip("sdcz", "fdFD", strict=True):
+            gemm, gemv = self.function(f"cblas_{letter}gemm"), self.function(f"cblas_{letter}gemv")
+            gemm.restype = gemv.restype = None
+            gemm.argtypes, gemv.argtypes = self.called.gemm[char], self.called.gemv[char]
+            self.gemm[char], self.gemv[char] = gemm, gemv
 
 
 def _asked(function: Any) -> str:
@@ -90,7 +111,17 @@ _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _found: list[Library | None] = []
+_conventions: list[Convention | None] = []
 _preparing = False
+
+
+def convention() -> Convention | None:
+    """How our OpenBLAS is called, which need not be loaded for that; None where it is known that NumPy has to do."""
+    if not _conventions:
+        with _lock:
+            if not _conventions:
+                _conventions.append(_numpys_convention())
+    return None if _found and _found[0] is None else _conventions[0]
 
 
 def library() -> Library | None:
@@ -110,7 +141,18 @@ def prepare() -> None:
     if _found or _preparing:
         return
     _preparing = True
-    start_thread(library, "shardwise-blas")  # if it cannot be, the first product loads it
+    start_thread(library)  # if it cannot be, the first product loads it
+
+
+def _numpys_convention() -> Convention | None:
+    """How NumPy's library is called, and so every copy of it."""
+    if not _wanted():
+        return None
+    try:
+        numpys = numpys_library()
+    except OSError:
+        return None
+    return None if numpys is None else _Symbols(_numpys_extension(), *numpys[1:3]).convention
 
 
 def _kept() -> Library | None:
@@ -151,9 +193,14 @@ class _Trial:
         return self.library is not None
 
 
+def _wanted() -> bool:
+    """Whether this system can load a copy, and the options want one."""
+    return sys.platform == "linux" and hasattr(os, "memfd_create") and config.shardwise_blas == "auto"
+
+
 def _candidates() -> Iterator[tuple[str, str, str, str | None, str]]:
     """The libraries to try: path, prefix and suffix of its names, the kernels to ask it for, those that it then has."""
-    if sys.platform != "linux" or not hasattr(os, "memfd_create") or config.shardwise_blas != "auto":
+    if not _wanted():
         return
     try:
         numpys = numpys_library()
@@ -178,15 +225,20 @@ def _kept_name(path: str, core: str) -> str:
 
 def numpys_library() -> tuple[str, str, str, str] | None:
     """The OpenBLAS that NumPy uses: path, prefix and suffix of its names, and its kernels; None if it uses another BLAS."""
-    import numpy._core._multiarray_umath as extension
-
-    loaded = ctypes.CDLL(extension.__file__)  # finds the names of all libraries that it depends on
+    loaded = _numpys_extension()
     for prefix in ("scipy_", ""):
         for suffix in ("64_", "", "_64"):
             core = getattr(loaded, f"{prefix}openblas_get_corename{suffix}", None)
             if core is not None and hasattr(loaded, f"{prefix}cblas_sgemm{suffix}"):
                 return _file_of(core), prefix, suffix, _asked(core)
     return None
+
+
+def _numpys_extension() -> ctypes.CDLL:
+    """NumPy's machine code: finds the names of all libraries that it depends on."""
+    import numpy._core._multiarray_umath as extension
+
+    return ctypes.CDLL(extension.__file__)
 
 
 class _Place(ctypes.Structure):
@@ -268,12 +320,12 @@ def _computes(mine: Library) -> bool:
                         m,
                         n,
                         k,
-                        mine.one[char],
+                        mine.called.one[char],
                         lhs.ctypes.data,
                         lda,
                         rhs.ctypes.data,
                         ldb,
-                        mine.zero[char],
+                        mine.called.zero[char],
                         out.ctypes.data,
                         n,
                     )
@@ -285,12 +337,12 @@ def _computes(mine: Library) -> bool:
                 PLAIN,
                 m,
                 k,
-                mine.one[char],
+                mine.called.one[char],
                 a.ctypes.data,
                 k,
                 vector.ctypes.data,
                 1,
-                mine.zero[char],
+                mine.called.zero[char],
                 line.ctypes.data,
                 1,
             )

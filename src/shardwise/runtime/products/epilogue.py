@@ -67,10 +67,12 @@ class EpilogueKernel(LayoutKernel):
         self._env = env
         self._steps = _Steps.of(program)
         self._group: Any = kernel_of(self._steps.group, env)
-        blas.prepare()
 
     def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
-        return _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
+        try:
+            return _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
+        except _NoLibrary:
+            return None
 
     @cached_property
     def plain(self) -> Callable[..., tuple[Ndarray, ...]]:
@@ -118,8 +120,8 @@ class _Maker:
         self.own: list[int] = []  # sizes of the thread's own slots
 
     def layout(self) -> Layout | None:
-        mine = blas.library()
-        if mine is None or not all(b.size for b in self.given.values()):
+        called = blas.convention()
+        if called is None or not all(b.size for b in self.given.values()):
             return None
         plan = self._plan(self.product, *_read(self.product, self.given))
         if plan is None:
@@ -144,7 +146,7 @@ class _Maker:
         found = panels(met.full, *sides, reduced, self.dtype.itemsize, cut_columns=self.after is None)
         if len(found) < 2 or len(found) + plan.matrices > costs.PANEL_MATRICES:
             return None
-        return self._written(mine, plan, second, met, found)
+        return self._written(called, plan, second, met, found)
 
     def _plan(self, eqn: Equation, a: Ndarray, b: Ndarray) -> GemmPlan | None:
         """How the operands become matrices whose products lie row by row in the result."""
@@ -173,7 +175,7 @@ class _Maker:
     # -- records ---------------------------------------------------------------------------------------------------------
 
     def _written(
-        self, mine: blas.Library, plan: GemmPlan, second: GemmPlan | None, met: Met, found: list[Panel]
+        self, called: blas.Convention, plan: GemmPlan, second: GemmPlan | None, met: Met, found: list[Panel]
     ) -> Layout | None:
         left, right = (_factor(x, plan.batch) for x in plan.operands(*_read(self.product, self.given)))
         later = None
@@ -199,7 +201,7 @@ class _Maker:
                     return None
                 groups[panel.extents] = group
         self._own("spare", max(g.bytes for g in groups.values()))
-        gemm = partial(_function, mine, self.dtype.char)
+        gemm = partial(_function, called, self.dtype.char)
         for panel in found:
             group = groups[panel.extents]
             (call,) = group.calls
@@ -213,7 +215,7 @@ class _Maker:
         inputs = tuple(self.program.inputs.index(self.fused.inputs[n]) for n in numbers)  # type: ignore[arg-type]
         results = tuple(self._result(v, plan, second, met) for v in self.program.outputs if isinstance(v, Var))
         loops = tuple(call for group in groups.values() for call in group.calls)
-        walk = Call(panel_walker(self.dtype.char, ctypes.sizeof(mine.integer)), job, self.outside + 1, threads)
+        walk = Call(panel_walker(self.dtype.char, ctypes.sizeof(called.integer)), job, self.outside + 1, threads)
         calls = Calls([walk], bytes * threads, (0,))
         left_at, right_at = (self.program.inputs.index(v) for v in self.product.inputs)  # type: ignore[arg-type]
         later_at = None if self.after is None else self.program.inputs.index(self.after.inputs[1])  # type: ignore[arg-type]
@@ -295,11 +297,18 @@ class _Maker:
             self.records.product(gemm(*flags, *sizes), flags, sizes, a, b, to, steps)
 
 
-def _function(mine: blas.Library, char: str, left: int, right: int, m: int, n: int, k: int) -> int:
-    """The address of what multiplies such matrices best."""
+def _function(called: blas.Convention, char: str, left: int, right: int, m: int, n: int, k: int) -> int:
+    """The address of what multiplies such matrices best. `_NoLibrary` where that is a library which is not there."""
     if shallow.fits(char, left, m, n, k):
-        return shallow.function(char, left, right, ctypes.sizeof(mine.integer), math.inf)  # once for each panel
+        return shallow.function(char, left, right, ctypes.sizeof(called.integer), math.inf)  # once for each panel
+    mine = blas.library()
+    if mine is None:
+        raise _NoLibrary
     return address_of(mine.gemm[char])
+
+
+class _NoLibrary(Exception):
+    """Products in panels need a library of our own."""
 
 
 def _offset(panel: Panel, strides: Shape) -> int:

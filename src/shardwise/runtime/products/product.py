@@ -47,10 +47,17 @@ def threads_for(work: int) -> int:
     return product_threads() if work >= costs.PRODUCT_ROUSES else 1
 
 
-def expect(work: int) -> None:
-    """Have our library loaded, in the background, if products of so much work will need it."""
-    if work > costs.PRODUCT_NUMPYS:
+def expect(char: str, turned: tuple[bool, bool], m: int, n: int, k: int) -> None:
+    """Have what products of these sizes will probably need made or loaded in the background; `turned`: which operands lie transposed."""
+    work = m * n * k
+    if work <= costs.PRODUCT_NUMPYS:
+        return
+    left, right = (blas.TRANSPOSED if t else blas.PLAIN for t in turned)
+    pieces = product_threads() if work >= costs.PRODUCT_SHARED else 1
+    if not shallow.pays_cold(char, left, m // pieces, n, k, n):
         blas.prepare()
+    elif work >= costs.SHALLOW_NO_DRAFT and (called := blas.convention()) is not None:
+        shallow.prepare(char, left, right, ctypes.sizeof(called.integer))
 
 
 def product_for(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> Product:
@@ -97,8 +104,8 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
         return stacked
     if each <= (costs.LINE_NUMPYS if line else costs.PRODUCT_NUMPYS):
         return _shared_by_numpy(batch, threads_for(count * each) if limit is None else limit)
-    mine = blas.library()
-    if mine is None:
+    called = blas.convention()
+    if called is None:
         return None
     form = _line_form(a, b, out) if line else _matrix_form(a, b, out)
     if form is None:
@@ -111,17 +118,20 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
         parts = threads * (2 if count * each >= threads * costs.PRODUCT_LONG else 1)
         pieces = min(-(-parts // count), max(1, each // (costs.LINE_SHARED // 2 if line else costs.PRODUCT_TASK)))
     first, second = (b, a) if form.swapped else (a, b)
-    function = (mine.gemv if line else mine.gemm)[char]
+    sizes = (n, m) if form.swapped else (m, n)
     if line:
-        tiles = form.tiles(pieces)
+        tiles, ours = form.tiles(pieces), None
     else:
-        sizes = (n, m) if form.swapped else (m, n)
-        tiles, ours = _tiles(char, form, sizes, pieces, ctypes.sizeof(mine.integer), count * each)
-        if ours is not None:
-            function = ctypes.CFUNCTYPE(None, *function.argtypes)(ours)
+        tiles, ours = _tiles(char, form, sizes, pieces, ctypes.sizeof(called.integer), count * each)
+    if ours is not None:
+        function = ctypes.CFUNCTYPE(None, *called.gemm[char])(ours)
+    elif (mine := blas.library()) is not None:
+        function = (mine.gemv if line else mine.gemm)[char]
+    else:
+        return None
     tasks = _tasks(first, second, out, batch, tiles)
     rouse = count * each >= (costs.LINE_SHARED if line else costs.PRODUCT_ROUSES)
-    return _Listed(mine, char, line, function, form, tasks, threads, rouse)
+    return _Listed(called, char, line, function, form, tasks, threads, rouse)
 
 
 def _tiles(
@@ -266,7 +276,7 @@ class _Listed:
 
     def __init__(
         self,
-        mine: blas.Library,
+        called: blas.Convention,
         char: str,
         line: bool,
         function: Any,
@@ -278,7 +288,7 @@ class _Listed:
         count = len(tasks)
         # Few tasks are taken one by one; of many, each thread takes a sixteenth of its share at a time.
         chunk = max(1, count // (16 * threads))
-        one, zero = mine.one[char], mine.zero[char]
+        one, zero = called.one[char], called.zero[char]
         self._swapped = form.swapped
         self._line = line
         self._threads = min(threads, count)
@@ -286,7 +296,7 @@ class _Listed:
         self._function = function
         self._arguments = *form.fixed, one, zero
         many = count > (1 if threads > 1 else costs.PRODUCT_LISTED)
-        kernel = task_walker(char, line, ctypes.sizeof(mine.integer)) if many else None
+        kernel = task_walker(char, line, ctypes.sizeof(called.integer)) if many else None
         self._tasks: list[list[int]] = tasks.tolist() if kernel is None else []
         self._walk: Call | None = None
         if kernel is not None:

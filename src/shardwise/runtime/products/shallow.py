@@ -9,15 +9,19 @@ Rows and columns must fill the registers once (`fits`): the last ones are comput
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
+from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Writer, module
-from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm
+from shardwise.runtime.machine import TYPES, Lane, itemsize, llvm, start_thread
 from shardwise.runtime.products import blas
 
 _ACROSS = 2  # vectors in a row of a strip
+_CHARS = "fd"  # the dtypes whose products are written here
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ def registers(char: str) -> Registers:
 
 def fits(char: str, left: int, m: int, n: int, k: int) -> bool:
     """Whether products of these sizes, `a` plain or transposed, are best computed so where the result stays in the cache."""
-    if char not in "fd" or not llvm.available():
+    if char not in _CHARS or not llvm.available():
         return False
     held = registers(char)
     return m >= held.rows and n >= held.columns and held.lanes <= k <= _deepest(left, costs.SHALLOW_DEEPEST)
@@ -54,12 +58,13 @@ def _deepest(left: int, plain: int) -> int:
 
 def fits_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
     """The same for a result in memory, with so many elements from row to row."""
-    return (
-        m * n * k > costs.SHALLOW_COLD_FROM
-        and k <= _deepest(left, costs.SHALLOW_DEEPEST_COLD)
-        and step <= costs.SHALLOW_LONGEST_COLD
-        and fits(char, left, m, n, k)
-    )
+    return pays_cold(char, left, m, n, k, step) and fits(char, left, m, n, k)
+
+
+def pays_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
+    """Whether that pays where it is possible; asks no compiler."""
+    few = k <= _deepest(left, costs.SHALLOW_DEEPEST_COLD) and step <= costs.SHALLOW_LONGEST_COLD
+    return few and char in _CHARS and m * n * k > costs.SHALLOW_COLD_FROM
 
 
 def function(char: str, left: int, right: int, integer_size: int, work: float) -> int:
@@ -70,6 +75,18 @@ def function(char: str, left: int, right: int, integer_size: int, work: float) -
 
 
 _alive: dict[str, llvm.Compiled] = {}
+
+
+@functools.cache
+def prepare(char: str, left: int, right: int, integer_size: int) -> None:
+    """Have the function made in another thread, as a program is compiled that will probably need it."""
+    start_thread(_prepared, char, left, right, integer_size)
+
+
+def _prepared(*kind: Any) -> None:
+    with contextlib.suppress(RuntimeError, OSError, MemoryError):  # who needs it finds out
+        if llvm.available():
+            function(*kind, math.inf)
 
 
 @functools.cache
