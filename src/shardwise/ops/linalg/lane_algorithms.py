@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardwise.runtime.machine import Lane, Lanes, libm
+from shardwise.runtime.machine import RARE, Lane, Lanes, libm
 
 Row = list[Lane]
+_SAFE = {
+    "float32": (1e-30, 1e30),
+    "float64": (1e-290, 1e290),
+}  # where a product has lost nothing, and its logarithm does for those of its factors
 Matrix = list[Row]
 
 
@@ -28,6 +32,13 @@ def as_elements(matrix: Matrix) -> Row:
 def _less(w: Lanes, x: Lane, factor: Lane, y: Lane) -> Lane:
     """``x - factor * y``, rounded once."""
     return w.fma(w.neg(factor), y, x)
+
+
+def _product(w: Lanes, xs: Sequence[Lane]) -> Lane:
+    out = xs[0]
+    for x in xs[1:]:
+        out = w.mul(out, x)
+    return out
 
 
 def _sum(w: Lanes, xs: Sequence[Lane]) -> Lane:
@@ -54,20 +65,14 @@ def determinant(w: Lanes, a: Matrix) -> Lane:
 
 
 def _by_definition(w: Lanes, m: Matrix) -> Lane:
-    def product(*xs: Lane) -> Lane:
-        out = xs[0]
-        for x in xs[1:]:
-            out = w.mul(out, x)
-        return out
-
     if len(m) == 1:
         return m[0][0]
     if len(m) == 2:
         (a, b), (c, d) = m
-        return w.sub(product(a, d), product(b, c))
+        return w.sub(_product(w, (a, d)), _product(w, (b, c)))
     (a, b, c), (d, e, f), (g, h, i) = m
-    even = _sum(w, [product(a, e, i), product(b, f, g), product(c, d, h)])
-    return w.sub(even, _sum(w, [product(c, e, g), product(a, f, h), product(b, d, i)]))
+    even = _sum(w, [_product(w, (a, e, i)), _product(w, (b, f, g)), _product(w, (c, d, h))])
+    return w.sub(even, _sum(w, [_product(w, (c, e, g)), _product(w, (a, f, h)), _product(w, (b, d, i))]))
 
 
 def sign_and_log(w: Lanes, a: Matrix) -> tuple[Lane, Lane]:
@@ -77,7 +82,16 @@ def sign_and_log(w: Lanes, a: Matrix) -> tuple[Lane, Lane]:
     diagonal = [rows[i][i] for i in range(len(a))]
     for x in diagonal:
         negative = w.binary("xor", negative, w.compare("lt", x, zero))
-    log = _sum(w, [libm.log(w, w.abs(x)) for x in diagonal])
+    product = _product(w, diagonal)
+    size, (least, most) = w.abs(product), _SAFE[product.dtype]
+    far = w.binary("or", w.compare("lt", size, w.like(least, zero)), w.compare("gt", size, w.like(most, zero)))
+
+    def apart() -> list[str]:
+        return [_sum(w, [libm.log(w, w.abs(x)) for x in diagonal]).ref]
+
+    usual = libm.log(w, size)
+    (log,) = w.branch(w.some(far), apart, [usual.ref], [w.vector(usual.type)], RARE)
+    log = Lane(log, usual.dtype)
     return w.select(negative, w.like(-1, zero), w.like(1, zero)), log
 
 

@@ -36,7 +36,9 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], turned: bool, shared: tup
             line = [w.load(w.moved(right, 1, (p * n + j) * size), dtype) for j in columns]
             for i in range(rows):
                 x = w.scalar(w.moved(left, 1, i * down + p * along), dtype)
-                sums[i] = [w.fma(x, y, s) for y, s in zip(line, sums[i], strict=True)] if p else [w.mul(x, y) for y in line]
+                sums[i] = (
+                    [w.fma(x, y, s) for y, s in zip(line, sums[i], strict=True)] if p else [w.mul(x, y) for y in line]
+                )
         for i, row in enumerate(sums):
             for j, x in zip(columns, row, strict=True):
                 w.store(x, w.moved(out, 1, (i * n + j) * size))
