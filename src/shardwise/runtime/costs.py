@@ -150,6 +150,10 @@ PRODUCT_NUMPYS: Final = 1 << 18
 # NumPy 16 us, and 4 so; 20,000 1.1 ms and 0.04. Of 8 x 8 NumPy takes 2 to 3 times as long, of larger ones the text is long.
 STACKED_FEWEST: Final = 1 << 8
 STACKED_LARGEST: Final = 8
+# Columns from which rows in registers are faster than matrices in lanes (4 x 4: 10 ns a product and 17; 8 x 8: 26 and 105), and rows and
+# columns up to which they are faster than the library (16 x 16: 96 ns and 272; 32 x 32: 1.1 us and 1.5), whose calls take 100 ns.
+STACKED_ROWS: Final = 4
+STACKED_MOST: Final = 32
 # The same for a matrix times a vector: 1.1 us and 2.9 for 96 rows (numpy_lines).
 LINE_NUMPYS: Final = 9216
 # From here a second thread pays if it is awake, as it is in loops: f32[64, 256] times [256, 256] takes 60 us by one, 33 by two.

@@ -99,6 +99,20 @@ def test_cholesky(dtype, n):
     assert np.max(np.abs(np.where(failed[:, None, None], 0, got - want)[~failed])) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lower", [True, False])
+def test_eigenpairs_have_the_signs_of_lapack(dtype, lower):
+    few = np.array([0, 1, -1, 2, -3, 0.5, 1e-9, 1e20, 1e-30, np.inf, np.nan], dtype)
+    a, b, c = (v.reshape(-1) for v in np.meshgrid(few, few, few))
+    some = np.random.default_rng(0).normal(size=(3, COUNT)).astype(dtype)
+    a, b, c = (np.concatenate([x, y]) for x, y in zip((a, b, c), some, strict=True))
+    x = np.stack([a, b, b, c], -1).reshape(-1, 2, 2)
+    for got, want in zip(lapack.eigh(x, lower), lapack._eigh(x, lower), strict=True):
+        scale = np.nan_to_num(np.abs(want), posinf=0).max(axis=tuple(range(1, want.ndim)), keepdims=True)
+        assert np.all(np.nan_to_num(np.abs(got - want)) <= 8 * np.finfo(dtype).eps * scale)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
 def test_exponentials_at_once(dtype):
     import scipy.linalg

@@ -15,7 +15,7 @@ COUNT = costs.STACKED_FEWEST + 5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("m, k, n", [(3, 3, 3), (2, 2, 1), (1, 4, 1), (4, 3, 5)])
+@pytest.mark.parametrize("m, k, n", [(3, 3, 3), (2, 2, 1), (1, 4, 1), (4, 3, 5), (7, 2, 13)])
 def test_products(dtype, m, k, n):
     rng = np.random.default_rng(0)
     ways = [(0, 0, None), (1, 0, None), (0, 1, None), (1, 1, 0), (0, 0, 1)] if m > 2 else [(0, 0, None)]
@@ -26,7 +26,8 @@ def test_products(dtype, m, k, n):
         for turned in (False, True) if m > 2 else (False,):
             out = np.full((COUNT, n, m) if turned else (COUNT, m, n), np.nan, dtype)
             out = out.swapaxes(-1, -2) if turned else out
-            assert stacked_product(a, b, out) is not None
+            rows = right if not turned else not left  # the matrix whose rows would be read has them as columns
+            assert (stacked_product(a, b, out) is None) == (rows and max(m, k, n) > costs.STACKED_LARGEST)
             matmul(a, b, out)
             np.testing.assert_allclose(out, np.matmul(a, b, dtype=np.float64), rtol=3e-5, atol=1e-5)
 
@@ -35,7 +36,7 @@ def test_what_is_left_to_others():
     x = np.ones((COUNT, 3, 3), np.float32)
     wide = np.ones((COUNT, 6, 3), np.float32)
     for a, b in itertools.product(
-        (x[:10], x.astype(np.complex64), wide[:, ::2], np.ones((COUNT, 3, 9), np.float32)), (x,)
+        (x[:10], x.astype(np.complex64), wide[:, ::2], np.ones((COUNT, 3, costs.STACKED_MOST + 1), np.float32)), (x,)
     ):
         out = np.empty((len(a), 3, 3), a.dtype)
         if a.shape[-1] == b.shape[-2]:

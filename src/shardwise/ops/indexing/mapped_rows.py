@@ -1,7 +1,8 @@
-"""Windows at positions that differ along loop dims, as `vmap` makes them: `jax.vmap(lambda x, i: x[i])`.
+"""Windows and rows at positions that differ along loop dims, as `vmap` makes them: `jax.vmap(lambda x, i: x[i])`, `x.at[i].add(v)`.
 
-Comes in: an operand with `lead` loop dims and the starts of windows. Goes out: the windows. The operand is one table of rows, its loops
-and the dims of a window included; where in it each of these begins is one more number of a position, so that one compiled loop reads all.
+Comes in: an operand with `lead` loop dims and the starts of windows. Goes out: the windows, or the operand with rows put into it. The
+operand is one table of rows, its loops and the dims of a window included; where in it each of these begins is one more number of a
+position, so that one compiled loop reads or writes all.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ops.indexing.row_loops import FEWEST, taken_rows
+from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
 from shardwise.ops.indexing.row_places import Grid
+from shardwise.runtime.copies import row_major
 
 Block = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -63,13 +65,58 @@ def mapped_rows(
     counted += [(lead + d, len(loops) + d) for d in range(last) if d not in paired]
     counts = tuple((at, n, steps[a]) for a, at in counted if (n := shape[a] if a < lead else places[at]) != 1)
     if counts:
-        begins = _kept_begins if prod(places) <= _KEPT else _begins
-        columns.append(begins(counts, places, dtype))
+        columns.append(_begins_of(counts, places, dtype))
         extents, apart = (*extents, rows), (*apart, 1)
     table = operand.reshape(rows, rest)
     found = taken_rows(table, columns, None, grid=Grid(extents, apart), wrap=bool(wrap), run=width)
     window = [n for d, n in enumerate(sizes) if d not in paired]
     return None if found is None else found.reshape(*loops, *window)
+
+
+def combined_mapped_rows(
+    operand: Block,
+    lead: int,
+    columns: Sequence[Block],
+    dims: Sequence[int],
+    pairs: Sequence[tuple[int, int]],
+    updates: Block,
+    ufunc: Any,
+    *,
+    wrap: bool,
+    clip: bool,
+    owned: bool,
+) -> Block | None:
+    """`operand` with rows of `updates` put or combined into it, as `combined_rows` does; None as in `mapped_rows`.
+
+    The operand's first dims are those that positions count along, `dims`, and those that go with dims of the positions, in `pairs`.
+    `columns` (``loops + batch``, of one shape) are the positions' numbers, `updates` is ``loops + batch + row``. Extents of loops are 1
+    where all have the same. `owned`: the operand may be written over.
+    """
+    core, first = operand.shape[lead:], len(dims) + len(pairs)
+    loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
+    places, rest = loops + columns[0].shape[lead:], prod(core[first:])
+    rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
+    if prod(places) * rest < FEWEST or dtype.name not in ("int32", "int64") or rows >= 1 << 31 or not rows:
+        return None
+    steps = [prod((loops + core)[a + 1 : lead + first]) for a in range(lead + first)]
+    counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]
+    numbers = [np.broadcast_to(c, places).astype(dtype, copy=False).reshape(-1) for c in columns]
+    begins = [steps[a] for a in (*range(lead), *(lead + d for d, _ in pairs))]
+    counts = tuple((at, n, step) for (at, n), step in zip(counted, begins, strict=True) if n != 1)
+    if counts:
+        numbers.append(_begins_of(counts, places, dtype))
+    extents, apart = tuple(core[d] for d in dims), tuple(steps[lead + d] for d in dims)
+    grid = Grid((*extents, rows), (*apart, 1)) if counts else Grid(extents, apart)
+    whole = np.broadcast_to(operand, loops + core)
+    work = operand if owned and whole.size == operand.size and operand.flags.c_contiguous else row_major(whole)
+    new = np.broadcast_to(updates, places + core[first:]).reshape(-1, rest)
+    done = combined_rows(work.reshape(rows, rest), numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip)
+    return work if done else None
+
+
+def _begins_of(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Block:
+    """`_begins`, kept for the next call if there are not too many."""
+    return (_kept_begins if prod(places) <= _KEPT else _begins)(counts, places, dtype)
 
 
 def _begins(counts: Sequence[Ints], places: Ints, dtype: np.dtype[Any]) -> Block:

@@ -16,6 +16,7 @@ import numpy as np
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
+from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import Grid, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
@@ -228,7 +229,7 @@ def _scatter_rows(
     combine: str,
     owned: bool,
 ) -> Block | None:
-    """The common case: whole rows at positions in the first dims, the same on all devices. None in other cases.
+    """The common case: whole rows at positions in the first dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape.
     """
@@ -237,22 +238,25 @@ def _scatter_rows(
     if not count:
         return None
     batch = columns[0].ndim - lead
-    shape, loops = operand.shape[lead:], (1,) * lead
+    shape = operand.shape[lead:]
+    pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    first = count + len(pairs)
     if (
-        numbers.operand_batching_dims
-        or numbers.inserted_window_dims != tuple(range(count))
-        or set(dims) != set(range(count))
-        or numbers.update_window_dims != tuple(range(batch, batch + len(shape) - count))
-        or updates.shape[lead + batch :] != shape[count:]
-        or not operand.shape[:lead] == columns[0].shape[:lead] == updates.shape[:lead] == loops
+        {*numbers.inserted_window_dims, *numbers.operand_batching_dims} != {*range(first)}
+        or set(dims) != set(numbers.inserted_window_dims)
+        or numbers.update_window_dims != tuple(range(batch, batch + len(shape) - first))
+        or updates.shape[lead + batch :] != shape[first:]
     ):
         return None
+    clip, ufunc = mode is GatherScatterMode.CLIP, _UFUNCS[combine]
+    if pairs or any(n != 1 for x in (operand, columns[0], updates) for n in x.shape[:lead]):
+        return combined_mapped_rows(
+            operand, lead, columns, dims, pairs, updates, ufunc, wrap=wrap, clip=clip, owned=owned
+        )
     work = operand if owned and operand.flags.c_contiguous else row_major(operand)
     table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
-    clip = mode is GatherScatterMode.CLIP
     columns = [c.reshape(-1) for c in columns]
     rows = updates.reshape(len(columns[0]), table.shape[1])
-    ufunc = _UFUNCS[combine]
     if combined_rows(table, columns, rows, ufunc, grid=Grid.of(shape[:count], dims), wrap=wrap, clip=clip):
         return work
     starts = list(columns)

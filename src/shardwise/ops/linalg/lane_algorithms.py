@@ -9,9 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardwise.runtime.machine import Lane, Lanes, libm
+from shardwise.runtime.machine import RARE, Lane, Lanes, libm
 
 Row = list[Lane]
+_EPSILON = {
+    "float32": (2.0**-24, 2.0**-126),
+    "float64": (2.0**-53, 2.0**-1022),
+}  # half a unit of 1, and the least normal number
+_IN_RANGE = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}  # of elements: LAPACK scales others
+_SAFE = {
+    "float32": (1e-30, 1e30),
+    "float64": (1e-290, 1e290),
+}  # where a product has lost nothing, and its logarithm does for those of its factors
 Matrix = list[Row]
 
 
@@ -28,6 +37,13 @@ def as_elements(matrix: Matrix) -> Row:
 def _less(w: Lanes, x: Lane, factor: Lane, y: Lane) -> Lane:
     """``x - factor * y``, rounded once."""
     return w.fma(w.neg(factor), y, x)
+
+
+def _product(w: Lanes, xs: Sequence[Lane]) -> Lane:
+    out = xs[0]
+    for x in xs[1:]:
+        out = w.mul(out, x)
+    return out
 
 
 def _sum(w: Lanes, xs: Sequence[Lane]) -> Lane:
@@ -54,20 +70,14 @@ def determinant(w: Lanes, a: Matrix) -> Lane:
 
 
 def _by_definition(w: Lanes, m: Matrix) -> Lane:
-    def product(*xs: Lane) -> Lane:
-        out = xs[0]
-        for x in xs[1:]:
-            out = w.mul(out, x)
-        return out
-
     if len(m) == 1:
         return m[0][0]
     if len(m) == 2:
         (a, b), (c, d) = m
-        return w.sub(product(a, d), product(b, c))
+        return w.sub(_product(w, (a, d)), _product(w, (b, c)))
     (a, b, c), (d, e, f), (g, h, i) = m
-    even = _sum(w, [product(a, e, i), product(b, f, g), product(c, d, h)])
-    return w.sub(even, _sum(w, [product(c, e, g), product(a, f, h), product(b, d, i)]))
+    even = _sum(w, [_product(w, (a, e, i)), _product(w, (b, f, g)), _product(w, (c, d, h))])
+    return w.sub(even, _sum(w, [_product(w, (c, e, g)), _product(w, (a, f, h)), _product(w, (b, d, i))]))
 
 
 def sign_and_log(w: Lanes, a: Matrix) -> tuple[Lane, Lane]:
@@ -77,7 +87,16 @@ def sign_and_log(w: Lanes, a: Matrix) -> tuple[Lane, Lane]:
     diagonal = [rows[i][i] for i in range(len(a))]
     for x in diagonal:
         negative = w.binary("xor", negative, w.compare("lt", x, zero))
-    log = _sum(w, [libm.log(w, w.abs(x)) for x in diagonal])
+    product = _product(w, diagonal)
+    size, (least, most) = w.abs(product), _SAFE[product.dtype]
+    far = w.binary("or", w.compare("lt", size, w.like(least, zero)), w.compare("gt", size, w.like(most, zero)))
+
+    def apart() -> list[str]:
+        return [_sum(w, [libm.log(w, w.abs(x)) for x in diagonal]).ref]
+
+    usual = libm.log(w, size)
+    (log,) = w.branch(w.some(far), apart, [usual.ref], [w.vector(usual.type)], RARE)
+    log = Lane(log, usual.dtype)
     return w.select(negative, w.like(-1, zero), w.like(1, zero)), log
 
 
@@ -221,3 +240,53 @@ def _length_squared(w: Lanes, xs: Sequence[Lane]) -> tuple[Lane, Lane]:
     least, most = (1e-61, 1e75) if xs[0].dtype == "float32" else (1e-280, 1e280)
     usual = w.binary("and", w.compare("gt", total, w.like(least, total)), w.compare("lt", total, w.like(most, total)))
     return total, w.binary("xor", usual, w.constant(True, "bool"))
+
+
+# -- eigenvectors ------------------------------------------------------------------------------------------------------------
+
+
+def eigenpairs(w: Lanes, a: Lane, b: Lane, c: Lane) -> tuple[Matrix, Row, Lane]:
+    """Eigenvectors, as columns, and ascending eigenvalues of the symmetric matrix with diagonal a, c and b beside it, and `odd`.
+
+    Signs of vectors are those that LAPACK gives: one rotation, whose smaller angle is that of the first column or of the second one.
+    """
+    zero, one, half = (w.like(v, a) for v in (0, 1, 0.5))
+    (eps, tiny), (least, most) = _EPSILON[a.dtype], _IN_RANGE[a.dtype]
+    size = w.maximum(w.maximum(w.abs(a), w.abs(c)), w.abs(b))
+    fine = w.binary("and", w.compare("gt", size, w.like(least, a)), w.compare("lt", size, w.like(most, a)))
+    fine = w.binary("and", fine, w.compare("eq", w.sub(a, a), w.sub(c, c)))  # NaN is not the greater one
+    level = w.mul(w.call("sqrt", w.abs(a)), w.call("sqrt", w.abs(c)))
+    apart = w.compare("le", w.abs(b), w.mul(level, w.like(eps, a)))  # the matrix is diagonal, but for rounding
+    apart = w.binary("or", apart, w.compare("le", w.mul(b, b), w.like(tiny, a)))
+    b = w.select(apart, zero, b)
+    total, gap, twice = w.add(a, c), w.sub(a, c), w.add(b, b)
+    wide, cross = w.abs(gap), w.abs(twice)
+    longer, shorter = w.maximum(wide, cross), w.minimum(wide, cross)
+    ratio = w.div(shorter, w.select(w.compare("eq", longer, zero), one, longer))
+    root = w.mul(longer, w.call("sqrt", w.add(one, w.mul(ratio, ratio))))
+    below = w.compare("lt", total, zero)
+    far = w.mul(half, w.select(below, w.sub(total, root), w.add(total, root)))
+    first = w.compare("gt", w.abs(a), w.abs(c))
+    large, small = w.select(first, a, c), w.select(first, c, a)
+    by = w.select(w.compare("eq", far, zero), one, far)
+    near = w.sub(w.mul(w.div(large, by), small), w.mul(w.div(b, by), b))
+    near = w.select(w.compare("eq", total, zero), w.neg(far), near)
+    rising = w.compare("ge", gap, zero)
+    side = w.select(rising, w.add(gap, root), w.sub(gap, root))
+    steep = w.compare("gt", w.abs(side), cross)
+    upper, under = w.select(steep, twice, side), w.select(steep, side, twice)
+    slope = w.neg(w.div(upper, w.select(w.compare("eq", under, zero), one, under)))
+    length = w.div(one, w.call("sqrt", w.add(one, w.mul(slope, slope))))
+    other = w.mul(slope, length)
+    x, y = w.select(steep, other, length), w.select(steep, length, other)
+    turned = w.binary("xor", below, rising)  # the greater value belongs to the side that the angle was not taken from
+    x, y = w.select(turned, w.neg(y), x), w.select(turned, x, y)
+    x, y = w.select(apart, one, x), w.select(apart, zero, y)
+    far, near = w.select(apart, a, far), w.select(apart, c, near)
+    falls, minus = w.compare("lt", near, far), w.sub(zero, y)
+    vectors = [
+        [w.select(falls, minus, x), w.select(falls, x, minus)],
+        [w.select(falls, x, y), w.select(falls, y, x)],
+    ]
+    values = [w.select(falls, near, far), w.select(falls, far, near)]
+    return vectors, values, w.binary("xor", fine, w.constant(True, "bool"))

@@ -122,6 +122,13 @@ def cholesky(x: NDArray) -> NDArray:
 
 def eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
     """Eigenvectors and ascending eigenvalues of Hermitian matrices given by one triangle."""
+    from shardwise.ops.linalg import stacks  # start-up time: it builds machine code
+
+    found = stacks.eigh(x, lower, lambda x: _eigh(x, lower))
+    return _eigh(x, lower) if found is None else (found[0], found[1])
+
+
+def _eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
     values, vectors = gufunc("eigh_lo" if lower else "eigh_up", x)
     return vectors, values
 

@@ -209,3 +209,27 @@ def _qr_loop(m: int, n: int, columns: int, dtype: str) -> StackLoop:
         return [as_elements(q), as_elements(r), [w.convert(odd, "int32")]]
 
     return StackLoop(dtype, (m * n,), ((m * columns, dtype), (columns * n, dtype), (1, "int32")), write, cost=2 * n)
+
+
+# -- eigenvectors ------------------------------------------------------------------------------------------------------------
+
+
+def eigh(x: NDArray, lower: bool, general: Callable[[NDArray], Outs]) -> Outs | None:
+    """Eigenvectors and ascending eigenvalues of symmetric 2 by 2 matrices: larger ones are rotated until they are done, one sooner than
+    the other.
+    """
+    stack = _stack(x, 2)
+    if stack is None or stack.shape[-1] != 2:
+        return None
+    cores = [((2, 2), x.dtype), ((2,), x.dtype), ((), np.int32)]
+    vectors, values, odd = _run(_eigh_loop(lower, x.dtype.name), (stack,), cores, len(stack))
+    return _mended([vectors, values], odd != 0, lambda places: general(stack[places]), x.shape[:-2])
+
+
+@recent(32)
+def _eigh_loop(lower: bool, dtype: str) -> StackLoop:
+    def write(w: Lanes, x: list[Lane]) -> list[list[Lane]]:
+        vectors, values, odd = algorithms.eigenpairs(w, x[0], x[2 if lower else 1], x[3])
+        return [as_elements(vectors), values, [w.convert(odd, "int32")]]
+
+    return StackLoop(dtype, (4,), ((4, dtype), (2, dtype), (1, "int32")), write, cost=8)

@@ -77,27 +77,42 @@ class StackLoop:
         self._loop(-(-count // chunk), (count, chunk), (*operands, *results), threads)
 
 
-def _pieces(size: int, width: int) -> list[int]:
-    """Where registers of a matrix's elements begin; the last one ends with the matrix, if that fills one."""
-    return [max(0, min(k, size - width)) for k in range(0, size, width)]
+def _pieces(size: int, width: int, near: int) -> list[tuple[int, int]]:
+    """Where registers of a matrix's elements begin, and how many they have: `width`, or `near` for few that are left. The last one ends
+    with the matrix, if that fills one.
+    """
+    found = [(k, width) for k in range(0, size - near, width)]
+    left = size - len(found) * width
+    if left > 0:
+        found.append((max(0, size - near), near))
+    return [(max(0, min(k, size - n)), n) for k, n in found]
 
 
-def _mask(w: Function, size: int) -> str | None:
+def _near(w: Function, dtype: str) -> int:
+    """Elements of 128 bits, within which few instructions transpose squares, those of several groups of matrices at once."""
+    return min(w.width, 16 // itemsize(dtype))
+
+
+def _mask(size: int, width: int) -> str | None:
     """Which lanes a matrix of fewer elements than lanes has."""
-    if size >= w.width:
+    if size >= width:
         return None
-    return "<" + ", ".join(f"i1 {'true' if i < size else 'false'}" for i in range(w.width)) + ">"
+    return "<" + ", ".join(f"i1 {'true' if i < size else 'false'}" for i in range(width)) + ">"
 
 
 def _read(w: Function, place: str, size: int, dtype: str) -> Elements:
     if size == 1:
         return [w.load(place, dtype)]
     found: dict[int, Lane] = {}
-    step, mask = size * itemsize(dtype), _mask(w, size)
-    for begin in _pieces(size, w.width):
-        lines = [w.moved(place, 1, r * step + begin * itemsize(dtype)) for r in range(w.width)]
-        columns = w.transposed([w.load(line, dtype, mask) for line in lines])
-        found.update(zip(range(begin, size), columns, strict=False))
+    width, near, step = w.width, _near(w, dtype), size * itemsize(dtype)
+
+    def line(first: str, n: int) -> Lane:
+        w.at(n)
+        return w.side_by_side([w.load(w.moved(first, 1, k * step), dtype, _mask(size, n)) for k in range(0, width, n)])
+
+    for begin, n in _pieces(size, width, near):
+        lines = [line(w.moved(place, 1, r * step + begin * itemsize(dtype)), n) for r in range(n)]
+        found.update(zip(range(begin, size), w.transposed(lines, n), strict=False))
     return [found[e] for e in range(size)]
 
 
@@ -108,15 +123,20 @@ def _write(w: Function, elements: Elements, place: str, dtype: str) -> None:
         return
     shuffled = dtype if dtype.startswith("float") else "float32"  # squares are transposed as floats
     cells = [w.bitcast(x, shuffled) for x in elements]
-    if size < w.width:
+    width, near = w.width, _near(w, shuffled)
+    if size < width and size != near:
         # The matrices fill as many registers as they have elements: to store each by itself takes longer.
         for k in range(size):
-            w.store(w.bitcast(_interleave(w, cells, k * w.width), dtype), w.moved(place, k * w.width, itemsize(dtype)))
+            w.store(w.bitcast(_interleave(w, cells, k * width), dtype), w.moved(place, k * width, itemsize(dtype)))
         return
     step = size * itemsize(dtype)
-    for begin in _pieces(size, w.width):
-        for r, row in enumerate(w.transposed(cells[begin : begin + w.width])):
-            w.store(w.bitcast(row, dtype), w.moved(place, 1, r * step + begin * itemsize(dtype)))
+    for begin, n in _pieces(size, width, near):
+        for r, row in enumerate(w.transposed(cells[begin : begin + n], n)):
+            first = w.moved(place, 1, r * step + begin * itemsize(dtype))
+            for k in range(0, width, n):
+                part = w.shuffled(row, width, range(k, k + n))
+                w.store(w.bitcast(part, dtype), w.moved(first, 1, k * step))
+            w.at(width)
 
 
 def _interleave(w: Function, cells: Elements, begin: int) -> Lane:

@@ -72,10 +72,14 @@ class Table:
             if read.wraps and position.signed:
                 at = w.select(w.compare("lt", at, self._zero), w.add(at, size), at)
             if read.fill is not None:
-                inside = w.binary("and", w.compare("le", at, last), w.compare("ge", at, self._zero))
+                inside = w.compare("le", at, last)
+                if position.signed:
+                    inside = w.binary("and", inside, w.compare("ge", at, self._zero))
                 within = inside if within is None else w.binary("and", within, inside)
             if clamped:
-                at = w.maximum(w.minimum(at, last), self._zero)
+                at = w.minimum(at, last)
+                if position.signed or read.fill is not None:  # a table without elements has last positions below 0
+                    at = w.maximum(at, self._zero)
             at = at if dense else w.mul(at, apart)
             offset = at if offset is None else w.add(offset, at)
         assert offset is not None

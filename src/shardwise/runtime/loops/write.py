@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.dtypes import physical
 from shardwise.ir import Emit, Op, ShapedArray
-from shardwise.runtime.machine import STORED, Lane, Lanes, is_known, itemsize
+from shardwise.runtime.machine import STORED, Lane, Lanes, gathers_pay, is_known, itemsize
 
 Shape = tuple[int, ...]
 Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number, or a register
@@ -210,6 +210,8 @@ class Writer(Lanes):
     def gather(self, base: str, indices: Lane, dtype: str, mask: Lane | None = None, other: Lane | None = None) -> Lane:
         """The elements of a dense row that a vector of signed integers names; `other` in the lanes that a `mask` leaves out."""
         stored = STORED[dtype]
+        if not gathers_pay():
+            return self._read_apart(base, indices, dtype, mask, other)
         v, pointers, ones = self.vector(stored), self.vector("ptr"), self.vector("i1")
         name = f"llvm.masked.gather.{self._suffix(stored)[:-3]}.v{self.width}p0"
         self.declare(name, f"declare {v} @{name}({pointers}, i32, {ones}, {v})")
@@ -219,6 +221,33 @@ class Writer(Lanes):
         return self.loaded(
             self.value(f"call {v} @{name}({pointers} {places}, i32 1, {ones} {chosen}, {v} {kept})"), dtype
         )
+
+    def _read_apart(self, base: str, indices: Lane, dtype: str, mask: Lane | None, other: Lane | None) -> Lane:
+        """What `gather` reads, lane by lane. Lanes that are left out read the first element."""
+        if mask is not None:
+            indices = self.select(mask, indices, self.like(0, indices))
+        stored, raw = STORED[dtype], "poison"
+        for lane, at in enumerate(self._apart(indices)):
+            one = self.value(f"load {stored}, ptr {self.element(base, at, dtype)}, align 1", "one")
+            raw = self.value(f"insertelement {self.vector(stored)} {raw}, {stored} {one}, i64 {lane}", "raw")
+        found = self.loaded(raw, dtype)
+        return found if mask is None or other is None else self.select(mask, found, other)
+
+    def _apart(self, x: Lane) -> Iterator[str]:
+        """Each lane of signed integers as a scalar register of 64 bits, written when it is asked for: all at once take more registers
+        than there are. Of narrow lanes two leave the vector at a time.
+        """
+        if x.type != "i32" or self.width % 2:
+            for k in range(self.width):
+                one = self.value(f"extractelement {self.vector(x.type)} {x.ref}, i64 {k}")
+                yield one if x.type == "i64" else self.value(f"sext {x.type} {one} to i64")
+            return
+        half = self.width // 2
+        pairs = self.value(f"bitcast {self.vector('i32')} {x.ref} to <{half} x i64>")
+        for k in range(half):
+            pair = self.value(f"extractelement <{half} x i64> {pairs}, i64 {k}")
+            yield self.value(f"sext i32 {self.value(f'trunc i64 {pair} to i32')} to i64")
+            yield self.value(f"ashr i64 {pair}, 32")
 
     def scalar(self, place: str, dtype: str) -> Lane:
         """One element in all lanes."""

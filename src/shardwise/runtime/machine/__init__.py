@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.machine.lanes import Lanes as Lanes
     from shardwise.runtime.machine.llvm import available as available
     from shardwise.runtime.machine.llvm import target as target
+    from shardwise.runtime.machine.processor import gathers_pay as gathers_pay
     from shardwise.runtime.machine.processor import processor_flags as processor_flags
     from shardwise.runtime.machine.processor import processor_kind as processor_kind
     from shardwise.runtime.machine.processor import processor_level as processor_level
@@ -35,7 +36,7 @@ __getattr__ = open_door(
     lane="Lane STORED TYPES itemsize scalar_text",
     lanes="Lanes",
     llvm="available target",
-    processor="processor_flags processor_kind processor_level",
+    processor="gathers_pay processor_flags processor_kind processor_level",
     standby="address_of standby_threads",
     threads="helpers run_in_parts start_thread thread_count",
 )

@@ -224,8 +224,9 @@ class Lanes(Flow):
         v = self.vector(x.type)
         return self.let(f"shufflevector {v} {x.ref}, {v} poison, <{self.width} x i32> zeroinitializer", x.dtype)
 
-    def transposed(self, rows: Sequence[Lane]) -> list[Lane]:
-        """The columns of a square of float vectors: as many rows as a vector has lanes.
+    def transposed(self, rows: Sequence[Lane], size: int = 0) -> list[Lane]:
+        """The columns of a square of float vectors: as many rows as a vector has lanes; or of squares of `size` rows side by side, which
+        have 128 bits in a row.
 
         Each shuffle is one instruction: squares within 128 bits by interleaving rows, then 128 bits as a whole by taking every second of
         two rows.
@@ -234,9 +235,25 @@ class Lanes(Flow):
         near = min(n, 128 // rows[0].bits)
         low = [i + k for i in range(0, n, near) for j in range(near // 2) for k in (j, n + j)]
         even = [k + j for k in range(0, 2 * n, 2 * near) for j in range(near)]
-        inside = [x for k in range(0, n, near) for x in self._dealt(rows[k : k + near], low, near // 2, zipped=True)]
+        each = [rows[k : k + near] for k in range(0, size or n, near)]
+        inside = [x for some in each for x in self._dealt(some, low, near // 2, zipped=True)]
+        if size == near:
+            return inside
         found = [self._dealt(inside[k::near], even, near, zipped=False) for k in range(near)]
         return [found[k][i] for i in range(n // near) for k in range(near)]
+
+    def side_by_side(self, parts: Sequence[Lane]) -> Lane:
+        """Vectors of the present width, a power of two of them, as one, of which the width becomes the present one."""
+        parts = list(parts)
+        while len(parts) > 1:
+            v, n = self.vector(parts[0].type), 2 * self.width
+            places = ", ".join(f"i32 {i}" for i in range(n))
+            self.width = n
+            parts = [
+                self.let(f"shufflevector {v} {x.ref}, {v} {y.ref}, <{n} x i32> <{places}>", x.dtype)
+                for x, y in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        return parts[0]
 
     def _dealt(self, rows: Sequence[Lane], places: Sequence[int], beyond: int, *, zipped: bool) -> list[Lane]:
         """Pairs of rows shuffled into two each, until each row has met each: the lanes at `places`, and those so far beyond them."""

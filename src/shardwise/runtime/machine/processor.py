@@ -74,6 +74,14 @@ def processor_flags() -> frozenset[str]:
     return frozenset(filter(uses, _described().get("flags", "").split()))
 
 
+@functools.cache
+def gathers_pay() -> bool:
+    """Whether instructions that gather are faster than loads one by one. On AMD's processors up to Zen 4 they are not: 13 cycles for 8
+    elements against 10, positions included.
+    """
+    return _described().get("vendor_id") != "AuthenticAMD"
+
+
 def processor_kind() -> str | None:
     """A text that is the same on processors which run the same machine code; None where the system does not say enough."""
     described = _described()

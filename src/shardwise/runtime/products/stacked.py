@@ -1,4 +1,4 @@
-"""Products of many small matrices, one per lane of a register."""
+"""Products of many small matrices: those of a few elements one per lane of a register, others with rows in registers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime import costs
-from shardwise.runtime.loops import StackLoop
-from shardwise.runtime.machine import Lane, Lanes, available
+from shardwise.runtime.loops import Loop, StackLoop
+from shardwise.runtime.machine import Lane, Lanes, available, thread_count
+from shardwise.runtime.products.stacked_rows import rows_loop
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -30,14 +31,36 @@ class StackedProduct:
         self._loop(self._count, (a, b), (out,))
 
 
-def stacked_product(a: NDArray, b: NDArray, out: NDArray) -> StackedProduct | None:
+class RowsProduct:
+    """The same by `rows_loop`; `swapped`: of the transposes, whose order is the other one."""
+
+    __slots__ = ("_loop", "_numbers", "_swapped", "_threads", "_units")
+
+    def __init__(self, count: int, loop: Loop, swapped: bool, threads: int) -> None:
+        chunk = -(-count // (4 * threads if threads > 1 else 1))
+        self._units, self._numbers, self._threads = -(-count // chunk), (count, chunk), threads
+        self._loop, self._swapped = loop, swapped
+
+    def __call__(self, a: NDArray, b: NDArray, out: NDArray) -> None:
+        self._loop(self._units, self._numbers, (b, a, out) if self._swapped else (a, b, out), self._threads)
+
+
+def stacked_product(a: NDArray, b: NDArray, out: NDArray) -> StackedProduct | RowsProduct | None:
     """How to compute products of small matrices, if there are many and each lies dense in memory, turned or not; else None."""
     (m, k), n, batch = a.shape[-2:], b.shape[-1], out.shape[:-2]
     char, count = out.dtype.char, prod(batch)
-    if count < costs.STACKED_FEWEST or max(m, k, n) > costs.STACKED_LARGEST or char not in _DTYPES or not available():
+    if count < costs.STACKED_FEWEST or max(m, k, n) > costs.STACKED_MOST or char not in _DTYPES or not available():
         return None
     forms = [_form(x, batch) for x in (a, b, out)]
     if None in forms or forms[2] == (_SHARED, False) or forms[2] == (_SHARED, True):
+        return None
+    (a_kind, a_turned), (b_kind, b_turned), (_, swapped) = forms  # type: ignore[misc]
+    shared = a_kind == _SHARED, b_kind == _SHARED
+    if (m if swapped else n) >= costs.STACKED_ROWS and (a_turned if swapped else not b_turned):
+        sizes, turned = ((n, k, m), not b_turned) if swapped else ((m, k, n), a_turned)
+        loop = rows_loop(_DTYPES[char], sizes, turned, shared[::-1] if swapped else shared)
+        return RowsProduct(count, loop, swapped, thread_count() if count * m * k * n >= costs.PRODUCT_SHARED else 1)
+    if max(m, k, n) > costs.STACKED_LARGEST:
         return None
     return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), tuple(forms)))  # type: ignore[arg-type]
 
