@@ -244,6 +244,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("loop_pieces", "with_loops_in_pieces", loops=True),
     _later("wide_products", "with_wide_products"),
     _later("outer_products", "with_outer_products"),
+    _later("window_pieces", "with_window_pieces"),
     _later("cut_pieces", "with_cut_pieces"),
     _later("columns_apart", "with_columns_apart"),
     _later("element_reads", "with_element_reads"),
