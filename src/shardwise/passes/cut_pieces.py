@@ -6,13 +6,10 @@ neighbours' edges) are joined values of slices. Loops read these in place, and t
 
 from __future__ import annotations
 
-import math
-
-from shardwise.ir import Equation, Program, ShapedArray, Var, map_equations, map_programs
+from shardwise.ir import Equation, Program, ShapedArray, Spread, Var, map_equations, map_programs
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
-from shardwise.passes.parts import makers, users
-from shardwise.runtime import costs
+from shardwise.passes.parts import makers, read_by_loops, users
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import Piece, joined_pieces
 from shardwise.runtime.machine import available
@@ -20,19 +17,14 @@ from shardwise.runtime.machine import available
 
 def with_cut_pieces(program: Program, env: Env) -> Program:
     """`program` with slices of joined values as joined values of slices, if loops read all of them."""
-    return _cut(program, math.prod(env.axis_sizes)) if available() else program
+    return _cut(program, env.spread) if available() else program
 
 
-def _cut(program: Program, devices: int) -> Program:
-    program = map_equations(program, lambda e: map_programs(e, lambda inner: _cut(inner, devices)))
-    made, used = makers(program), users(program)
+def _cut(program: Program, spread: Spread) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _cut(inner, spread)))
+    made, used, reads = makers(program), users(program), read_by_loops(program, spread)
     kept = {v for v in program.outputs if isinstance(v, Var)}
     replaced: dict[int, list[Equation]] = {}
-
-    def is_read_by_loops(v: Var) -> bool:
-        readers = [program.equations[i].op.emit for i in used.get(v, ())]
-        large = v.aval.size * devices > costs.FUSED_FEWEST and v not in kept
-        return large and bool(readers) and all(emit is not None and not emit.moves for emit in readers)
 
     for whole in program.equations:
         out = whole.outputs[0] if whole.outputs else None
@@ -43,7 +35,7 @@ def _cut(program: Program, devices: int) -> Program:
         if pieces is None or pieces[0].over or any(made.get(p.source, -1) > min(readers) for p in pieces):
             continue
         found = {i: _slice_of(program.equations[i], pieces) for i in readers}
-        if all(new is not None and is_read_by_loops(program.equations[i].outputs[0]) for i, new in found.items()):
+        if all(new is not None and reads(program.equations[i].outputs[0]) for i, new in found.items()):
             replaced.update({i: new for i, new in found.items() if new is not None})
     if not replaced:
         return program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Equation, Program, Spread, Var
@@ -38,6 +38,18 @@ def users(program: Program) -> dict[Var, list[int]]:
         for atom in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
             found.setdefault(atom, []).append(i)
     return found
+
+
+def read_by_loops(program: Program, spread: Spread) -> Callable[[Var], bool]:
+    """Whether a value is large, and read by elementwise equations alone, which loops compute."""
+    used, kept = users(program), {v for v in program.outputs if isinstance(v, Var)}
+
+    def reads(v: Var) -> bool:
+        emits = [program.equations[i].op.emit for i in used.get(v, ())]
+        large = spread.elements(v.aval) > costs.FUSED_FEWEST and v not in kept
+        return large and bool(emits) and all(emit is not None and not emit.moves for emit in emits)
+
+    return reads
 
 
 def ordered(program: Program, parts: Sequence[Part]) -> list[Part]:

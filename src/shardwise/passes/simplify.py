@@ -19,6 +19,7 @@ from shardwise.ir import (
     region_of,
 )
 from shardwise.passes.equals import Equals, key_of
+from shardwise.passes.held_updates import held_updates
 from shardwise.passes.live_results import LiveResults
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.plan import kernel_of
@@ -28,7 +29,7 @@ def simplify(program: Program, devices: int = 1) -> Program:
     """The same program for so many devices simplified, loop bodies and branches included."""
     live = LiveResults()
     simplified = ProgramMap(
-        lambda p: live(common_subexpressions(cheaper_forms(known_scalars(simplified.inside(p)), devices)))
+        lambda p: live(common_subexpressions(held_updates(cheaper_forms(known_scalars(simplified.inside(p)), devices))))
     )
     return simplified.of(program)
 

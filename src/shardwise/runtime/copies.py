@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -49,18 +50,34 @@ def fill(out: Ndarray, source: Ndarray) -> None:
     run_in_parts(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
 
 
-def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
-    """``x[positions]`` along the first dim."""
-    shape = (len(positions), *x.shape[1:])
-    if x.nbytes < costs.POOLED_FROM:
-        return x[list(positions)]
-    out = pool.empty(shape, x.dtype)
+Run = tuple[int, int | None]  # how many rows, and the first of them in the source; None: zeros
 
-    def copy(run: slice) -> None:
-        for i in range(run.start, run.stop):
-            np.copyto(out[i], x[positions[i]])
 
-    run_in_parts(copy, len(positions), 1, thread_count() if out.nbytes >= costs.COPY_SHARED else 1)
+def runs_of(positions: Sequence[int | None]) -> tuple[Run, ...]:
+    """Rows to take, in order (None: zeros), as runs of rows that stay side by side."""
+    offset = lambda i: None if (p := positions[i]) is None else p - i  # noqa: E731
+    found = list[Run]()
+    for _, rows in itertools.groupby(range(len(positions)), key=offset):
+        first, *rest = rows
+        found.append((1 + len(rest), positions[first]))
+    return tuple(found)
+
+
+def rows_in_runs(x: Ndarray, runs: Sequence[Run]) -> Ndarray:
+    """The rows of `x` along the first dim that runs say, one after the other."""
+    out = pool.empty((sum([n for n, _ in runs]), *x.shape[1:]), x.dtype)
+    threads = thread_count() if out.nbytes >= costs.COPY_SHARED else 1
+    start = 0
+    for n, first in runs:
+        into = out[start : start + n]
+        start += n
+        if first is None:
+            into[...] = 0
+        elif threads == 1:
+            into[...] = x[first : first + n]
+        else:
+            rows = x[first : first + n]
+            run_in_parts(lambda part, into=into, rows=rows: np.copyto(into[part], rows[part]), n, 1, threads)
     return out
 
 

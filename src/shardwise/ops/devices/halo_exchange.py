@@ -338,17 +338,33 @@ def _boxes(eqn: Equation) -> tuple[tuple[int, ...], list[Box]] | None:
     params = eqn.params
     dim, width, pieces = params["dim"], params["width"], params["pieces"]
     size = width * math.prod(params["sizes"])
-    if params["step"] != width or params["start"] or any(s is None for s, _, _ in _covered(pieces, 0, size)):
+    begin = params["start"]
+    if params["step"] != width or any(s is None for s, _, _ in _covered(pieces, begin, begin + size)):
         return None
     out = eqn.outputs[0].aval.shape
     put = lambda shape, n: (*shape[:dim], n, *shape[dim + 1 :])  # noqa: E731
     origin = (0,) * len(out)
     found: list[Box] = []
     for source, first, place, length in pieces:
-        low, high = max(place, 0), min(place + length, size)
+        low, high = max(place, begin), min(place + length, begin + size)
         if low < high:
-            found.append(Box(source, put(origin, first + low - place), put(origin, low), put(out, high - low)))
+            found.append(Box(source, put(origin, first + low - place), put(origin, low - begin), put(out, high - low)))
     return put(out, size), found
+
+
+def without_gaps(params: Params) -> tuple[Params, int]:
+    """The params with one more source, the same on all devices, of fill values that stand between pieces; and how many positions it needs:
+    0 where there are no gaps, or where windows are not consecutive.
+    """
+    width, begin, split = params["width"], params["start"], params["split"]
+    if params["step"] != width:
+        return params, 0
+    at, found, rows = begin, list[Piece](), 0
+    for source, first, length in _covered(params["pieces"], begin, begin + width * math.prod(params["sizes"])):
+        found.append((len(split) if source is None else source, first, at, length))
+        rows = max(rows, length) if source is None else rows
+        at += length
+    return {**params, "pieces": tuple(found), "split": (*split, False)}, rows
 
 
 halo_exchange = define_collective(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from shardwise.ops.devices.lines import (
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import do, full_in_front, later
 from shardwise.runtime.blocks import Ndarray
-from shardwise.runtime.copies import chosen
+from shardwise.runtime.copies import Run, rows_in_runs, runs_of
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
@@ -39,15 +41,23 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int],
 
 
 def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> Ndarray:
-    front, n, dims = merge_axes(env, x, axes)
-    source_of = dict((dst, src) for src, dst in perm)
-    if len(source_of) == n:
-        out = chosen(front, [source_of[i] for i in range(n)])
-    else:
-        out = np.zeros_like(front)
-        if perm:
-            out[[dst for _, dst in perm]] = front[[src for src, _ in perm]]
-    return unmerge_axes(env, out, axes, dims)
+    return _permuted(env, axes, _runs(env, axes, perm), x)
+
+
+def _runs(env: Env, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> tuple[Run, ...]:
+    """The devices whose values each device gets, in runs of neighbours."""
+    source_of = {dst: src for src, dst in perm}
+    return runs_of([source_of.get(i) for i in range(math.prod(map(env.size, axes)))])
+
+
+def _permuted(env: Env, axes: tuple[str, ...], runs: tuple[Run, ...], x: Ndarray) -> Ndarray:
+    front, _, dims = merge_axes(env, x, axes)
+    return unmerge_axes(env, rows_in_runs(front, runs), axes, dims)
+
+
+def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    axes = params["axes"]
+    return partial(_permuted, env, axes, _runs(env, axes, params["perm"]))
 
 
 def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> list[Any]:
@@ -137,6 +147,7 @@ ppermute_op = define_collective(
     "ppermute",
     type_rule=_type,
     kernel=_kernel,
+    compile=_compile,
     rule=same_dims,
     jvp="linear",
     transpose=_transpose,

@@ -316,7 +316,12 @@ gather_p = define_op(
         parts=counting_windows(lambda: gather_p, "start_index_map"),
     ),
     extracts="copies",
-    small=SmallForm(_write_small, later("shardwise.runtime.small", "windows_fit"), calls=16),
+    small=SmallForm(
+        _write_small,
+        later("shardwise.runtime.small", "windows_fit"),
+        sums=later("shardwise.runtime.small", "axes_joined"),
+        calls=16,
+    ),
 )
 
 

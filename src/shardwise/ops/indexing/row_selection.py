@@ -37,12 +37,33 @@ def selects(x: Block, k: int) -> bool:
     return x.dtype.name in STORED and x.itemsize <= 4 and x.dtype.isnative and available()
 
 
+def row_steps(x: Block) -> tuple[int, int, int] | None:
+    """How rows follow each other where each lies in one piece: runs of so many, bytes from run to run and from row to row of a run, as the
+    parts of a dim that devices split have them. None where they lie otherwise.
+    """
+    if x.strides[-1] != x.itemsize:
+        return None
+    loops = list[tuple[int, int]]()
+    for n, step in zip(x.shape[:-1], x.strides[:-1], strict=True):
+        if n == 1:
+            continue
+        if loops and loops[-1][1] == n * step:
+            loops[-1] = loops[-1][0] * n, step
+        else:
+            loops.append((n, step))
+    if len(loops) > 2:
+        return None
+    (_, outer), (count, inner) = [(1, 0)] * (2 - len(loops)) + loops
+    return count, outer, inner
+
+
 def greatest(x: Block, k: int, threads: int | None = None) -> tuple[Block, Block]:
-    """The `k` greatest elements of each row, and their int32 positions: [..., n] -> [..., k]; `x` is C-contiguous.
+    """The `k` greatest elements of each row, and their int32 positions: [..., n] -> [..., k]; `x` has `row_steps`.
 
     They are ordered as `descending_ranks` orders them; equal ones by position.
     """
-    n = x.shape[-1]
+    n, steps = x.shape[-1], row_steps(x)
+    assert steps is not None
     rows = x.size // n
     width = lanes_of("int32")
     values, places = (pool.empty((*x.shape[:-1], k), t) for t in (x.dtype, np.dtype(np.int32)))
@@ -53,7 +74,7 @@ def greatest(x: Block, k: int, threads: int | None = None) -> tuple[Block, Block
     lists = np.empty((units, room), np.int64)
     if threads is None:
         threads = thread_count() if x.size >= _SHARED else 1
-    numbers = (rows, n, chunk, k, room, n - n % width, n - n % (groups * width))
+    numbers = (rows, n, chunk, k, room, n - n % width, n - n % (groups * width), *steps)
     _loop(x.dtype.name, groups)(units, numbers, (x, values, places, lists), threads)
     return values, places
 
@@ -159,7 +180,8 @@ def _loop(dtype: str, groups: int) -> Loop:
             return w.branch(w.test("ne", bits, 0), look, held, ["i64", "i32"], RARE)
 
         def select(r: str, _: list[str]) -> None:
-            row = w.element("%x", w.integer("mul", r, "%n"), dtype)
+            run, at = w.split(r, ["%rows", "%run"])
+            row = w.moved(w.moved("%x", run, "%outer"), at, "%inner")
             bound = w.value(f"sext i32 {reached(row)} to i64")
             first = w.value(f"or i64 {w.value(f'shl i64 {bound}, 32')}, {_OPEN}")
 
@@ -185,5 +207,5 @@ def _loop(dtype: str, groups: int) -> Loop:
 
         w.loop(begin, end, select)
 
-    numbers = ("rows", "n", "chunk", "k", "room", "whole", "grouped")
+    numbers = ("rows", "n", "chunk", "k", "room", "whole", "grouped", "run", "outer", "inner")
     return Loop(numbers, ("x", "values", "places", "lists"), lanes_of("int32"), body)

@@ -264,7 +264,7 @@ def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
 _SMALL = SmallForm(
     _write_small,
     later("shardwise.runtime.small", "windows_fit"),
-    sums=later("shardwise.runtime.small", "axes_scattered"),
+    sums=later("shardwise.runtime.small", "axes_joined"),
     calls=16,
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal, ShapedArray, define_op
+from shardwise.ir import Equation, Literal, ShapedArray, SmallForm, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.all_reduce import all_reduce, summing
@@ -23,6 +23,7 @@ from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.slice_updates import SplitDim, clamped, first_start
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import Block, read_windows
+from shardwise.ops.rules.derivative import later
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
 
@@ -188,6 +189,12 @@ window_part = define_op(
     rule=lambda ins, outs, params: Rule(tuple(((),) * t.ndim for t in ins), tuple(((),) * t.ndim for t in outs), (), ()),
     across=summing(_part_kernel, lambda env, ins, outs, params: partial(_part_kernel, env, **params)),
     absorbs=all_reduce,
+    small=SmallForm(
+        later("shardwise.runtime.small", "window_part"),
+        later("shardwise.runtime.small", "part_fits"),
+        sums=later("shardwise.runtime.small", "axes_joined"),
+    ),
+    extracts="window",
 )  # fmt: skip
 
 

@@ -183,7 +183,7 @@ def descending_ranks(x: Block) -> Block:
 
 def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]:
     at = env.lead + axis
-    if at == x.ndim - 1 and x.flags.c_contiguous and row_selection.selects(x, k):
+    if at == x.ndim - 1 and row_selection.selects(x, k) and row_selection.row_steps(x) is not None:
         return row_selection.greatest(x, k)
     return in_rows(lambda part: _greatest(part, at, k), (x,), at, [(k, x.dtype), (k, np.int32)])
 

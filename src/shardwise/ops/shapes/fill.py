@@ -7,19 +7,37 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
-from shardwise.ir import Array, Literal, Tracer, bind
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, define_op
 from shardwise.ir.axis_scope import types_table
 from shardwise.ops.devices.layout import reshard_op, sharding_constraint
 from shardwise.ops.elementwise.casts import convert, refuse_complex_scalar
 from shardwise.ops.rules.convert import wide_int
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.ops.rules.operands import Value, operand, requested_dtype
+from shardwise.ops.rules.operands import Block, Value, operand, requested_dtype
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
+from shardwise.runtime.env import Env
 from shardwise.sharding import Mesh, NamedSharding, Sharding
+from shardwise.sharding.rule import Rule
 
 __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
+
+
+def _stored_fill(env: Env, x: Block, *, shape: tuple[int, ...]) -> Block:
+    out = np.empty(x.shape + shape, x.dtype)
+    out[...] = x.reshape(x.shape + (1,) * len(shape))
+    return out
+
+
+# A fill whose elements have memory of their own, in the order of rows, so that loops go through it as through rows of an array. Passes
+# insert it in per-device programs.
+stored_fill = define_op(
+    "stored_fill",
+    type_rule=lambda x, *, shape: ShapedArray(shape, x.dtype, x.weak_type),
+    kernel=_stored_fill,
+    rule=lambda ins, outs, params: Rule(((),), (((),) * len(params["shape"]),), (), ()),
+)
 
 
 def filled(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | None = None) -> Array:

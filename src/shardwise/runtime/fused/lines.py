@@ -37,8 +37,8 @@ class Line:
     def block(self, full: Shape, shape: Shape, steps: Shape) -> tuple[Shape, Shape] | None:
         """Extents and strides of a block for these loops; None where it does not step evenly."""
         loops = [d for d in (*self.leads, self.loop) if full[d] != 1]
-        if all(shape[d] == 1 for d in loops):
-            return shape, steps
+        if all(shape[d] == 1 or not steps[d] for d in loops):  # the same all along
+            return self.moved(shape, 1), self.moved(steps, 0, 0)
         if any(shape[d] != full[d] for d in loops):
             return None
         step, n = steps[loops[-1]], 1

@@ -31,16 +31,19 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.moves import Wanted as Wanted
     from shardwise.runtime.small.moves import concatenated as concatenated
     from shardwise.runtime.small.moves import constant as constant
-    from shardwise.runtime.small.moves import dynamic_slice as dynamic_slice
-    from shardwise.runtime.small.moves import dynamic_update as dynamic_update
     from shardwise.runtime.small.moves import padded as padded
     from shardwise.runtime.small.moves import recast as recast
     from shardwise.runtime.small.moves import recast_fits as recast_fits
-    from shardwise.runtime.small.moves import starts_fit as starts_fit
-    from shardwise.runtime.small.moves import updated_window as updated_window
     from shardwise.runtime.small.moves import view as view
     from shardwise.runtime.small.pieces import Pieces as Pieces
     from shardwise.runtime.small.pieces import in_pieces as in_pieces
+    from shardwise.runtime.small.positions import axes_joined as axes_joined
+    from shardwise.runtime.small.positions import dynamic_slice as dynamic_slice
+    from shardwise.runtime.small.positions import dynamic_update as dynamic_update
+    from shardwise.runtime.small.positions import part_fits as part_fits
+    from shardwise.runtime.small.positions import starts_fit as starts_fit
+    from shardwise.runtime.small.positions import updated_window as updated_window
+    from shardwise.runtime.small.positions import window_part as window_part
     from shardwise.runtime.small.product import axes_contracted as axes_contracted
     from shardwise.runtime.small.product import matrix_product as matrix_product
     from shardwise.runtime.small.product import product_fits as product_fits
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.triangular import systems_fit as systems_fit
     from shardwise.runtime.small.triangular import triangular_solve as triangular_solve
     from shardwise.runtime.small.triangular import turned as turned
-    from shardwise.runtime.small.windows import axes_scattered as axes_scattered
     from shardwise.runtime.small.windows import gather as gather
     from shardwise.runtime.small.windows import scatter as scatter
     from shardwise.runtime.small.windows import windows_fit as windows_fit
@@ -64,9 +66,10 @@ __getattr__ = open_door(
     in_place="carry_updates",
     kernel="available small",
     loops="dense pointwise running running_fits store",
-    moves="Wanted concatenated constant dynamic_slice dynamic_update padded recast recast_fits starts_fit updated_window view",
+    moves="Wanted concatenated constant padded recast recast_fits view",
     pieces="Pieces in_pieces",
+    positions="axes_joined dynamic_slice dynamic_update part_fits starts_fit updated_window window_part",
     product="axes_contracted matrix_product product_fits",
     triangular="Substitution systems_fit triangular_solve turned",
-    windows="axes_scattered gather scatter windows_fit",
+    windows="gather scatter windows_fit",
 )

@@ -185,7 +185,7 @@ class BodyWriter:
         if any(a in self.gathering for a in eqn.inputs):
             self._flush()
         rank = code.lead + out.aval.ndim
-        shapes = [self.shape if a in self.waiting else self._shape(a, rank) for a in eqn.inputs]
+        shapes = [self._shape(a, rank) for a in eqn.inputs]
         shape = np.broadcast_shapes((1,) * code.lead + out.aval.shape, *shapes)
         joins = self._joins(shape)
         if any(a in self.waiting for a in eqn.inputs) and not joins:
@@ -209,6 +209,9 @@ class BodyWriter:
         return self.value(atom) if isinstance(atom, Literal) else self.values[atom]
 
     def _shape(self, atom: Atom, rank: int) -> Shape:
+        if atom in self.waiting:  # a scalar may differ from device to device, and be used with arrays
+            lead, shape = self.code.lead, self.shape
+            return shape[:lead] + (1,) * (rank - len(shape)) + shape[lead:]
         value = self._raw(atom)
         same = value.boxes and len(value.shape) == rank
         return value.shape if same else self.code.aligned(self.value(atom), rank).shape

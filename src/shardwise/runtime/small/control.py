@@ -24,7 +24,7 @@ from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
 from shardwise.runtime.small.loops import dense, store
-from shardwise.runtime.small.moves import as_index
+from shardwise.runtime.small.positions import as_index
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import BodyWriter

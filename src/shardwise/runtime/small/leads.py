@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwise.ir import Branches, Equation, Literal, Loop, Program, region_of
+from shardwise.ir import Branches, Equation, Literal, Loop, Program, is_update, region_of
 from shardwise.runtime.env import Env
 from shardwise.runtime.small.code import Shape, Value
 
@@ -61,8 +61,10 @@ def axes_reduced(eqn: Equation) -> tuple[str, ...]:
 
 
 def _axes_parted(eqn: Equation) -> tuple[str, ...]:
-    """The mesh axes along which each device makes its part of what operands say alone, such as random bits."""
-    return tuple(a for axes in eqn.params.get("shard_axes", ()) for a in axes)
+    """The mesh axes along which each device makes its part of what operands say alone, such as random bits, or updates of its rows."""
+    params = eqn.params
+    parted = params.get("operand_axes" if is_update(eqn) else "shard_axes") or ()
+    return tuple(a for axes in parted for a in axes)
 
 
 def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], rows: list[Shape], env: Env) -> list[Shape]:

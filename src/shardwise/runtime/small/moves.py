@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal, Spread
+from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import Lane
@@ -268,82 +268,3 @@ def padded(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wan
         parts += viewed(code, x, itemgetter(tuple(cut)))
         cuts.append(itemgetter(tuple(put)))
     return [join_parts(code, tuple(shape), x.dtype, parts, cuts, wanted[0])]
-
-
-# -- computed positions --------------------------------------------------------------------------------------------------
-
-
-def dynamic_slice(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
-    """A window that begins where scalars say, moved so that it fits."""
-    code, (x, *starts) = body.code, values
-    sizes = x.shape[: code.lead] + tuple(eqn.params["slice_sizes"])
-    return [apart(code, x, code.settled(_window(code, x, starts, sizes, eqn.params["wrap"])))]
-
-
-def dynamic_update(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
-    """An operand with a window replaced."""
-    code, into, (x, update, *starts) = body.code, wanted[0], values
-    lead = np.broadcast_shapes(x.shape[: code.lead], update.shape[: code.lead])
-    shape = lead + x.shape[code.lead :]
-    into = code.memory(shape, x.dtype, into)
-    if (x.place, x.steps) != (into.place, into.steps):
-        store(code, x, into)
-    if update is not body.rooms.get(eqn.inputs[1]):  # else it was computed there
-        store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], eqn.params["wrap"]))
-    return [code.settled(into)]
-
-
-def updated_window(body: BodyWriter, eqn: Equation) -> Value | None:
-    """The window that a `dynamic_update` replaces, where that is written over the operand."""
-    code, (x, update, *_) = body.code, eqn.inputs
-    old, into = body.value(x), body.wanted.get(eqn.outputs[0])
-    if into is None or (old.place, old.steps, old.shape) != (into.place, into.steps, into.shape):
-        return None
-    starts = [body.value(a) for a in eqn.inputs[2:]]
-    return _window(code, into, starts, into.shape[: code.lead] + update.aval.shape, eqn.params["wrap"])
-
-
-def starts_fit(eqn: Equation, spread: Spread) -> bool:
-    """Whether starts are the same on all devices, and no split dim is cut."""
-    if any(eqn.params.get("operand_axes") or ()):
-        return False
-    assert eqn.op.indexed is not None
-    windows = eqn.op.indexed(eqn.params, tuple([a.aval for a in eqn.inputs]))
-    assert windows is not None
-    return all(isinstance(a, Literal) or not a.aval.vma for a in eqn.inputs[windows.first :])
-
-
-def _window(code: Code, x: Value, starts: Sequence[Value], sizes: Shape, wrap: Sequence[bool]) -> Value:
-    x = code.in_memory(x)
-    place = x.place
-    for d, (start, wraps) in enumerate(zip(starts, wrap, strict=True), code.lead):
-        n, limit = x.shape[d], x.shape[d] - sizes[d]
-        if not limit:
-            continue
-        if start.constant is not None:
-            first = int(start.constant.item())
-            index = str(min(max(first + n if wraps and first < 0 else first, 0), limit))
-        else:
-            index = clamped(code, start, n, limit, wraps)
-        place = code.moved(place, index, x.steps[d])
-    return replace(x, shape=sizes, place=place)
-
-
-def clamped(code: Code, start: Value, n: int, limit: int, wrap: bool) -> str:
-    """A computed position as an i64 in 0..limit; a negative one counts from `n` if `wrap`."""
-    at = as_index(code, start)
-    if wrap and start.dtype.startswith("int"):
-        at = code.from_end(at, n)
-    return code.clamp(at, 0, limit)
-
-
-def as_index(code: Code, x: Value) -> str:
-    """An integer scalar as an i64; uint64 beyond its range as the largest."""
-    lane = code.lane_of(replace(x, shape=(1,)) if x.shape else x, (1,) if x.shape else ())
-    one = code.value(f"extractelement <1 x {lane.type}> {lane.ref}, i64 0")
-    if lane.bits < 64:
-        return code.value(f"{'sext' if lane.signed else 'zext'} {lane.type} {one} to i64")
-    if lane.signed:
-        return one
-    most = (1 << 63) - 1
-    return code.least(one, most, signed=False)

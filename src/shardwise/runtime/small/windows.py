@@ -8,7 +8,7 @@ left out, as the op's mode says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from shardwise.runtime.fused import fits
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.loops import pointwise, store
-from shardwise.runtime.small.moves import Wanted, as_index, viewed
+from shardwise.runtime.small.moves import Wanted, viewed
+from shardwise.runtime.small.positions import as_index, axes_joined, global_place, split_dims
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import BodyWriter
@@ -35,7 +36,10 @@ def gather(
     sizes: Shape = tuple(params["slice_sizes"])
     dims: Shape = numbers.start_index_map
     x, indices = code.in_memory(values[0]), values[1]
-    shape = np.broadcast_shapes(x.shape[:lead], indices.shape[:lead]) + eqn.outputs[0].aval.shape
+    split = split_dims(eqn)
+    joined = {code.env.dim(a) for axes in split.values() for a in axes}
+    devices = tuple(1 if d in joined else n for d, n in enumerate(x.shape[:lead]))
+    shape = np.broadcast_shapes(devices, indices.shape[:lead]) + eqn.outputs[0].aval.shape
     into = code.memory(shape, x.dtype, into)
     rank = len(shape) - lead
     apart = [d for d in range(lead) if indices.shape[d] != 1]  # devices with indices of their own
@@ -47,7 +51,8 @@ def gather(
     pairs: list[tuple[int, int]] = list(
         zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
     )
-    limits = {d: x.shape[lead + d] - sizes[d] for d in dims}
+    whole = _whole(code, x, split)
+    limits = {d: whole[d] - sizes[d] for d in dims}
 
     def one(index: list[str], starts: list[str]) -> None:
         target = _part(code, into, window, batch, index)
@@ -55,15 +60,15 @@ def gather(
         def inside(clamped: list[str]) -> None:
             place = _moved_to(code, x, apart, index)
             for d, at in [*zip(dims, clamped, strict=True), *((d, index[len(apart) + b]) for d, b in pairs)]:
-                place = code.moved(place, at, x.steps[lead + d])
-            full = x.shape[:lead] + sizes
+                place = global_place(code, x, place, d, split.get(d, ()), at)
+            full = devices + sizes
             source = replace(x, shape=tuple(full[d] for d in kept), steps=tuple(x.steps[d] for d in kept), place=place)
             store(code, code.settled(source), target)
 
         def outside() -> None:
             store(code, code.known(np.asarray(fill), x.dtype, (1,) * len(target.shape)), target)
 
-        sizes_of = [x.shape[lead + d] for d in dims]
+        sizes_of = [whole[d] for d in dims]
         _place_window(
             code,
             starts,
@@ -79,21 +84,18 @@ def gather(
     return [code.settled(into)]
 
 
-def axes_scattered(code: Code, eqn: Equation, values: Sequence[Value]) -> tuple[str, ...]:
-    """The mesh axes over which a scatter adds up: all of them, in its own loops."""
-    return tuple(eqn.params.get("sum_axes") or ())
-
-
 def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted, clips: bool) -> list[Value]:
     """An operand with windows replaced, or combined with the elements there, in the order of the updates."""
     code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
     numbers = params["dimension_numbers"]
     x, indices, updates = values[0], values[1], code.in_memory(values[2])
-    summed = [code.env.dim(a) for a in axes_scattered(code, eqn, values)]
+    summed = [code.env.dim(a) for a in axes_joined(code, eqn, values)]
     for d in summed:  # what is there before counts once
         x = _first(code, x, d)
     leads = np.broadcast_shapes(*[v.shape[:lead] for v in (x, indices, updates)])
-    shape = tuple(1 if d in summed else n for d, n in enumerate(leads)) + x.shape[lead:]
+    split = split_dims(eqn)
+    parted = {code.env.dim(a): code.env.size(a) for axes in split.values() for a in axes}
+    shape = tuple(1 if d in summed else parted.get(d, n) for d, n in enumerate(leads)) + x.shape[lead:]
     into = code.memory(shape, x.dtype, into)
     if (x.place, x.steps) != (into.place, into.steps):
         store(code, x, into)
@@ -108,9 +110,8 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
     pairs: list[tuple[int, int]] = list(
         zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
     )
-    full = list(shape)
-    for d in range(len(shape) - lead):
-        full[lead + d] = 1
+    full = [1 if d in parted or d >= lead else n for d, n in enumerate(shape)]
+    whole = _whole(code, into, split)
     for d, u in zip(kept[len(alike) :], numbers.update_window_dims, strict=True):
         full[d] = updates.shape[lead + u]
     combine = find_op(params["combine"]) if params["combine"] else None
@@ -121,7 +122,7 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
             update = code.settled(_part(code, updates, window, batch, index))
             place = _moved_to(code, into, apart, index)
             for d, at in [*zip(dims, clamped, strict=True), *((d, index[len(apart) + b]) for d, b in pairs)]:
-                place = code.moved(place, at, into.steps[lead + d])
+                place = global_place(code, into, place, d, split.get(d, ()), at)
             target = replace(
                 into, shape=tuple(full[d] for d in kept), steps=tuple(into.steps[d] for d in kept), place=place
             )
@@ -129,9 +130,9 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
                 update = _combined(code, combine, target, update)
             store(code, update, target)
 
-        limits = [shape[lead + d] - full[lead + d] for d in dims]
+        limits = [whole[d] - full[lead + d] for d in dims]
         _place_window(
-            code, starts, [shape[lead + d] for d in dims], limits, params["wrap_negative"], clips, inside, lambda: None
+            code, starts, [whole[d] for d in dims], limits, params["wrap_negative"], clips, inside, lambda: None
         )
 
     repeats = (
@@ -143,10 +144,19 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
 
 
 def windows_fit(eqn: Equation, spread: Spread) -> bool:
-    """Whether no dim that is indexed is split, and updates that are split are added up at once."""
-    params = eqn.params
-    summed: tuple[str, ...] = params.get("sum_axes") or ()
-    if any(params.get("operand_axes") or ()) or set(summed) != set(params.get("update_axes") or ()):
+    """Whether each element along a split dim is a window, at the same places for all devices there; and whether parts of several devices
+    are added up at once: those that they read of such a dim, or updates that are split.
+    """
+    params, operands = eqn.params, eqn.inputs
+    assert eqn.op.indexed is not None
+    windows = eqn.op.indexed(params, tuple([a.aval for a in operands]))
+    assert windows is not None
+    sizes, split = dict(zip(windows.dims, windows.sizes, strict=True)), split_dims(eqn)
+    axes = {a for names in split.values() for a in names}
+    if any(sizes.get(d) != 1 for d in split) or any(isinstance(a, Var) and axes & a.aval.vma for a in operands[1:]):
+        return False
+    summed = axes if eqn.op.extracts else set(params.get("update_axes") or ())
+    if set(params.get("sum_axes") or ()) != summed:
         return False
     if not isinstance(eqn.inputs[1], Var):
         return False
@@ -181,6 +191,11 @@ def _first(code: Code, x: Value, d: int) -> Value:
         return x
     x = code.in_memory(x)
     return replace(x, shape=(*x.shape[:d], 1, *x.shape[d + 1 :]), steps=(*x.steps[:d], 0, *x.steps[d + 1 :]))
+
+
+def _whole(code: Code, x: Value, split: Mapping[int, tuple[str, ...]]) -> Shape:
+    """The sizes of dims on all devices that split them."""
+    return tuple(n * math.prod(map(code.env.size, split.get(d, ()))) for d, n in enumerate(x.shape[code.lead :]))
 
 
 def _each_vector(
