@@ -45,7 +45,8 @@ from shardwise.ir import (
 from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
-from shardwise.ir.references import Reference, closed_over, holding, trace_with_state, with_references
+from shardwise.ir.reference_arguments import closed_over
+from shardwise.ir.references import Reference, holding, trace_with_state, with_references
 from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
