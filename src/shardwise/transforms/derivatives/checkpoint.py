@@ -305,6 +305,7 @@ def _linearize(
         again = {**params, "program": said.forward}
         outs = eval_program(said.forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
         count = len(program.outputs)
+        live += (False,) * said.inside
         waiting = [
             x if place is None else bind(offload_p, x, memory_kind=place.dst)
             for x, place in zip(outs[count:], said.places, strict=True)
