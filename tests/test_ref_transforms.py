@@ -379,7 +379,99 @@ def vmap_of_calls_that_read(lib: Any) -> Any:
     return found, lib.vmap(lib.jit(lambda x, r: loop(r)(x)), in_axes=(0, None))(xs, r)
 
 
+def tangents_of_refs(lib: Any) -> Any:
+    def write(r: Any, x: Any) -> Any:
+        r[0] = r[1] * x
+        return r[...].sum() + x
+
+    def loop(r: Any, x: Any) -> Any:
+        def body(c: Any, _: Any) -> Any:
+            r[...] = lib.numpy.sin(r[...]) * c
+            return c + r[0], None
+
+        return lib.lax.cond(x > 0, lambda: lib.lax.scan(body, x, None, length=2)[0], lambda: x)
+
+    def pushed(fun: Any, ways: Any) -> Any:
+        r, t = lib.new_ref(lib.numpy.array([2.0, 3.0])), lib.new_ref(lib.numpy.array([1.0, -1.0]))
+        return ways(fun, r, t), r[...], t[...]
+
+    def linearized(f: Any, r: Any, t: Any) -> Any:
+        out, push = lib.linearize(f, r, 3.0)
+        return out, push(t, 10.0), push(t, 1.0)
+
+    by_jvp = lambda f, r, t: lib.jvp(f, (r, 3.0), (t, 10.0))  # noqa: E731
+    ways = [
+        by_jvp,
+        linearized,
+        lambda f, r, t: by_jvp(lib.jit(f), r, t),
+        lambda f, r, t: lib.jit(lambda r, t: by_jvp(f, r, t))(r, t),
+        lambda f, r, t: by_jvp(lib.checkpoint(f), r, t),
+    ]
+    return [pushed(write, way) for way in ways[1:]], pushed(loop, by_jvp)
+
+
+def tangents_of_mapped_refs(lib: Any) -> Any:
+    r, t = lib.new_ref(lib.numpy.array([2.0, 3.0])), lib.new_ref(lib.numpy.array([1.0, -1.0]))
+
+    def f(r: Any) -> Any:
+        r[...] = r[...] * r[...]
+        return r[...]
+
+    return lib.vmap(lambda r, t: lib.jvp(f, (r,), (t,)))(r, t), r[...], t[...]
+
+
+def tangents_of_other_refs(lib: Any) -> Any:
+    r, t, n = lib.new_ref(2.0), lib.new_ref(1.0), lib.new_ref(3)
+    float0 = np.zeros((), lib.dtypes.float0)
+    returned, moved = lib.jvp(lambda r: r, (r,), (t,))
+    assert (returned, moved) == (r, t)
+    outs = [lib.jvp(lambda r, n: r[...] * n[...], (r, n), (t, x)) for x in (float0, lib.new_ref(1))]
+    return (
+        outs,
+        lib.jvp(lambda r: lib.freeze(r), (lib.new_ref(2.0),), (t,)),
+        lib.jvp(lambda x: 2 * x, (r[...],), (t[...],)),
+    )
+
+
+def cotangents_beside_refs(lib: Any) -> Any:
+    r = lib.new_ref(2.0)
+
+    def f(x: Any, r: Any) -> Any:
+        r[...] = lib.lax.stop_gradient(r[...] + 1.0)
+        return x * r[...]
+
+    found = [lib.grad(f)(3.0, r), lib.value_and_grad(f)(3.0, r), r[...]]
+    both = lib.grad(lambda x, r: x * lib.lax.stop_gradient(r[...]), (0, 1))(3.0, r)
+    return found, both[0], both[1][...], lib.vjp(lambda x, r: x * 2.0, 3.0, r)[1](1.0)[1][...]
+
+
+def traced_once(lib: Any) -> Any:
+    r, q, counted = lib.new_ref(1.0), lib.new_ref(2.0), []
+
+    def f(x: Any, *, y: Any) -> Any:
+        counted.append(1)
+        r[...] += x
+        return y + q[...]
+
+    once = lib.jit(f)
+
+    def g(a: Any, x: Any) -> Any:
+        counted.append(1)
+        a[...] += x * q[...]
+        return once(x, y=a[...])
+
+    def of_new(x: Any) -> Any:
+        made = lib.new_ref(x)
+        return lib.jit(lambda y: (counted.append(1), made[...] * y)[1])(x)
+
+    a = lib.new_ref(0.0)
+    found = [once(1.0, y=2.0), r[...]]  # which no later call may write over
+    found += [lib.jit(g)(a, 3.0), a[...], r[...], once.lower(1.0, y=1.0).compile()(1.0, y=1.0)]
+    return found, lib.grad(of_new)(3.0), lib.jit(lib.grad(of_new))(3.0), r[...], np.int32(len(counted))
+
+
 PROGRAMS = [
+    tangents_of_refs, tangents_of_mapped_refs, tangents_of_other_refs, cotangents_beside_refs, traced_once,
     views_as_arguments, view_in_grad, vmap_of_calls_that_read, without_derivatives,
     read_by_an_inner_custom_vjp,
     cotangents_noted_in_jit, cotangents_noted_in_loops,
@@ -409,6 +501,12 @@ def written(lib: Any, value: Any) -> Any:
     return f
 
 
+def returning(lib: Any) -> Any:
+    made = lib.custom_vjp(lambda r: r)
+    made.defvjp(lambda r: (r, None), lambda *_: (None,))
+    return made
+
+
 MISTAKES = {
     "returned by jit": lambda lib: lib.jit(lambda x: {"a": lib.new_ref(x)})(1.0),
     "argument returned": lambda lib: lib.jit(lambda r: r)(lib.new_ref(1.0)),
@@ -419,6 +517,12 @@ MISTAKES = {
     "operands twice": lambda lib: (lambda r: lib.lax.cond(True, lambda a, b: 1, lambda a, b: 2, r, r))(lib.new_ref(0.0)),
     "closed over and passed": lambda lib: (lambda r: lib.jit(lambda q: q[...] + r[...])(r))(lib.new_ref(0.0)),
     "closed over, written and passed": lambda lib: (lambda r: lib.jit(lambda q: r.__setitem__(..., q[...]))(r))(lib.new_ref(0.0)),
+    "tangent of a Ref": lambda lib: lib.jvp(lambda r: r[...], (lib.new_ref(1.0),), (1.0,)),
+    "tangent of a linearized Ref": lambda lib: lib.linearize(lambda r: r[...], lib.new_ref(1.0))[1](1.0),
+    "cotangent of a Ref": lambda lib: lib.grad(lambda r: r[...] * 2)(lib.new_ref(1.0)),
+    "cotangent of a written Ref": lambda lib: lib.vjp(lambda r: (r.set(r[...] * 2), r[...])[1], lib.new_ref(1.0))[1](1.0),
+    "returned by custom_vjp": lambda lib: returning(lib)(lib.new_ref(1.0)),
+    "returned by a compiled custom_vjp": lambda lib: lib.jit(returning(lib))(lib.new_ref(1.0)),
     "tangent written": lambda lib: lib.grad(written(lib, lambda x: x))(1.0),
     "tangent written in jvp": lambda lib: lib.jvp(written(lib, lambda x: x), (1.0,), (1.0,)),
     "element written": lambda lib: lib.vmap(written(lib, lambda x: x))(lib.numpy.arange(3.0)),
@@ -514,6 +618,10 @@ def latest() -> Any:
 @pytest.mark.usefixtures("latest")
 def test_cotangents_are_added_to_refs() -> None:
     def program(lib: Any) -> Any:
+        into = lib.new_ref(1.0)
+        marks = lib.vjp(lambda x, r: x * 2.0, 3.0, lib.new_ref(2.0))[1].with_refs(into, lib.new_ref(5.0))(1.0)
+        assert [type(m).__name__ for m in marks] == ["GradRef", "GradRef"]
+        assert into[...] == 3.0
         g = lib.new_ref(lib.numpy.ones(3))
         x = lib.numpy.arange(3.0)
         _, pull = lib.vjp(lambda x, y, z: (lib.numpy.sin(x) * y * z).sum(), x, x + 1, x + 2)
@@ -534,8 +642,6 @@ def test_cotangents_that_fit_no_ref() -> None:
     _, pull = sw.vjp(lambda x: x * 2, sw.numpy.ones(3))
     with pytest.raises(ValueError, match="cannot be added"):
         pull.with_refs(sw.new_ref(sw.numpy.ones(4)))
-    with pytest.raises(TypeError, match="GradValue"):
-        pull.with_refs(3.0)
     with pytest.raises(ValueError, match="one entry per argument"):
         pull.with_refs()
 

@@ -61,6 +61,7 @@ class ProgramTrace(Trace):
 
     show: Callable[[ProgramTracer], str] | None = None  # the text of a value, where it is not that of its type
     __slots__ = (
+        "adopted",
         "arg_names",
         "captured",
         "captured_vars",
@@ -82,9 +83,9 @@ class ProgramTrace(Trace):
         self.captured: list[Any] = []
         self.captured_vars: dict[int, Var] = {}
         self.used_references: dict[Any, bool] = {}  # those that are no inputs of the program: whether they were written
-        self.declares_reads = (
-            False  # whether references that are read have to be inputs, as the program is kept for later calls
-        )
+        # Whether references that are used have to be inputs, as the program is kept for later calls, and those that became some.
+        self.declares_reads = False
+        self.adopted: dict[Any, ProgramTracer] = {}
 
     def new_arg(self, aval: ShapedArray, name: str = "") -> ProgramTracer:
         """A fresh input of the program."""
@@ -197,15 +198,17 @@ def _record(
     fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], names: Sequence[str], trace: ProgramTrace
 ) -> tuple[Program, list[Any]]:
     with tracing(trace), inside_trace.override(True):
+        last: dict[Any, Any] = {}
         try:
             outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
-            recorded = trace.finish(list(outs))
         finally:
             for reference in trace.used_references:
-                reference.leave(trace)
+                last[reference] = reference.leave(trace)
+        recorded = trace.finish([*outs, *[last[r] for r in trace.adopted]])
     undeclared = [r for r, written in trace.used_references.items() if written or trace.declares_reads]
     if undeclared:
-        raise undeclared[0].undeclared(undeclared)
+        whole = len(undeclared) == len(trace.adopted)
+        raise undeclared[0].undeclared(undeclared, (trace, *recorded) if whole else None)
     return recorded
 
 

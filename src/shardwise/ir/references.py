@@ -9,15 +9,12 @@ references' arrays as inputs and results.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from typing import Any
 
 from shardwise.base.config import Setting
-from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.tree import keystr, register_pytree_node, tree_leaves, tree_leaves_with_path, tree_map
+from shardwise.base.tree import register_pytree_node, tree_map
 from shardwise.ir.program import Program
 from shardwise.ir.recording import ProgramTrace, ShownTrace, recording_trace, trace_program
 from shardwise.ir.showing import SHOWING
@@ -33,15 +30,24 @@ BY_IDENTITY: Setting[bool] = Setting("references_by_identity", False)
 STEPPED_OUT: Setting[tuple[Any, ...]] = Setting("stepped_out_traces", (), traced=False)
 
 
-class Undeclared(NotImplementedError):
-    """A traced function uses references that are no inputs of its program."""
+# What was recorded of the call that is tried again with more references, as `Undeclared.recorded` or what its catcher made of it.
+RECORDED: Setting[Any] = Setting("recorded_before", None, traced=False)
 
-    def __init__(self, references: Sequence[Reference]) -> None:
+
+class Undeclared(NotImplementedError):
+    """A traced function uses references that are no inputs of its program.
+
+    `recorded` is what was traced all the same, for whoever calls it again with the references: its trace, program and captured values. The
+    references' arrays are the last inputs of the program, and their last arrays its last results.
+    """
+
+    def __init__(self, references: Sequence[Reference], recorded: Any = None) -> None:
         super().__init__(
             "a function that is traced here by itself writes a Ref that it closes over: pass the array, ref[...], and return what "
             "becomes of it."
         )
         self.references = tuple(references)
+        self.recorded = recorded
 
 
 class Ended(ValueError):
@@ -79,13 +85,13 @@ class Reference:
 
     def stand_in(self) -> Array | None:
         """What stands for the reference in the program that is traced now to be shown, if that is no array of its own."""
-        if self._value is not None:
-            return self._value
         if not SHOWING.get():
-            return None
+            return self._value
         trace: Any = current_trace()
         while trace is not None and trace not in self._frames:
             if isinstance(trace, ShownTrace):
+                if self._value is not None:
+                    return self._value
                 if self._stands is None:
                     self._stands = ReferenceValue(self)
                 return self._stands
@@ -105,6 +111,19 @@ class Reference:
             trace = self._outside(trace)
         for inner in passed:
             inner.used_references.setdefault(self, False)
+            if inner.declares_reads:
+                return self._entered(inner, found)
+        return found
+
+    def _entered(self, trace: ProgramTrace, outer: Array) -> Array:
+        """The array as an input of the program of `trace`; `outer` is the one around it."""
+        self._frames[trace] = trace.adopted[self] = trace.new_arg(outer.aval)
+        return self._frames[trace]
+
+    def _around(self, trace: Any) -> Array:
+        """The array at the nearest trace around this one."""
+        while (found := self._seen_at(trace)) is None:
+            trace = self._outside(trace)
         return found
 
     def store(self, value: Array) -> None:
@@ -115,8 +134,10 @@ class Reference:
             return
         while self._seen_at(trace) is None:
             if _records_all(trace):
-                self._outside(trace)
+                outer = self._around(trace)
                 trace.used_references[self] = True
+                if trace.declares_reads:
+                    self._entered(trace, outer)
                 self._frames[trace] = value
                 return
             value = trace.leave_reference(value, self)
@@ -177,13 +198,13 @@ class Reference:
             "references cannot be returned. Return its array, ref[...]."
         )
 
-    def undeclared(self, references: Sequence[Reference]) -> Undeclared:
+    def undeclared(self, references: Sequence[Reference], recorded: Any) -> Undeclared:
         """The error of a program that uses these references."""
-        return Undeclared(references)
+        return Undeclared(references, recorded)
 
-    def leave(self, trace: Trace) -> None:
-        """Forget the array at a trace that has ended."""
-        self._frames.pop(trace, None)
+    def leave(self, trace: Trace) -> Array | None:
+        """Forget the array at a trace that has ended, and return it."""
+        return self._frames.pop(trace, None)
 
     def exchange(self, value: Array | None) -> Array | None:
         """Set, or for None drop, the frame of the current trace; gives the one before."""
@@ -340,16 +361,17 @@ def over_state(fun: Callable[..., Any], references: Sequence[Reference]) -> Call
     return with_state
 
 
-def closing_over(closed: Sequence[Reference], call: Callable[[Sequence[Reference]], Any]) -> Any:
-    """``call(closed)``, with more references where the function that it traces closes over them."""
+def closing_over(closed: Sequence[Reference], call: Callable[[Sequence[Reference]], Any], recorded: Any = None) -> Any:
+    """``call(closed)``, with more references where the function that it traces closes over them. `recorded`: see `RECORDED`."""
     while True:
         try:
-            return call(closed)
+            with RECORDED.override(recorded):
+                return call(closed)
         except Undeclared as error:
             new = [r for r in error.references if not any(r is c for c in closed)]
             if not new:
                 raise
-            closed = [*closed, *new]
+            closed, recorded = [*closed, *new], error.recorded
 
 
 def trace_with_state(
@@ -367,7 +389,15 @@ def trace_with_state(
 
         trace = recording_trace(name)
         trace.declares_reads = True
-        program, consts = trace_program(with_state, [*types, *[r.held().aval for r in references]], name, trace=trace)
+        try:
+            program, consts = trace_program(
+                with_state, [*types, *[r.held().aval for r in references]], name, trace=trace
+            )
+        except Undeclared as error:
+            if error.recorded is None or error.recorded[0] is not trace:
+                raise
+            _, program, consts = error.recorded
+            references = [*references, *error.references]
         return program, consts, tuple(references)
 
     return closing_over(closed, call)
@@ -387,85 +417,6 @@ def with_references(run: Callable[[Sequence[Reference]], tuple[Sequence[Array], 
     for r, value in zip(references, last, strict=True):
         r.store(value)
     return result
-
-
-class _Hole:
-    """Stands for a reference that was taken out of arguments; a tree without leaves."""
-
-    __slots__ = ("position",)
-
-    def __init__(self, position: int) -> None:
-        self.position = position
-
-
-register_pytree_node(_Hole, lambda hole: ((), hole.position), lambda position, _: _Hole(position))
-
-
-@dataclass(frozen=True, slots=True)
-class TracedArguments:
-    """Arguments as a function gets them that is traced for a transform, for errors."""
-
-    fun: Callable[..., Any]
-    kind: str
-    args: Sequence[Any]
-    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    def names(self) -> list[str]:
-        """A name like ``x`` or ``x['w'][0]`` for each reference and view among them."""
-        try:
-            named = inspect.signature(self.fun).bind_partial(*self.args).arguments
-        except (TypeError, ValueError):
-            named = {"args": tuple(self.args)}
-        named = named | dict(sorted(self.kwargs.items()))
-        return [
-            name + keystr(path)
-            for name, value in named.items()
-            for path, leaf in tree_leaves_with_path(value)
-            if shows_reference(leaf)
-        ]
-
-    def __str__(self) -> str:
-        return f"when {getattr(self.fun, '__name__', repr(self.fun))} is traced for {self.kind}"
-
-
-def check_distinct(
-    references: Sequence[Reference], closed: Sequence[Reference] = (), call: TracedArguments | None = None
-) -> None:
-    """Raise ValueError if one reference occurs twice, or if one is closed over, too."""
-    if len({*map(id, references), *map(id, closed)}) == len(references) + len(closed):
-        return
-    order = "the order of its writes would be unknown"
-    for k, r in enumerate(references):
-        first = next((i for i, other in enumerate(references[:k]) if other is r), None)
-        names = None if call is None else call.names()
-        if any(r is c for c in closed):
-            at = "an argument" if names is None else f"the argument {names[k]}"
-            raise ValueError(
-                f"{'' if call is None else f'{call}, '}a mutable array reference of type {r.aval} was both closed over and passed as "
-                f"{at}: {order}. Pass it or close over it."
-            )
-        if first is not None:
-            at = "" if names is None else f": {call}, it appeared at both {names[first]} and {names[k]}"
-            raise ValueError(
-                "only one reference to a mutable array may be passed as an argument to a function, but the same Ref is passed twice"
-                f"{at}: {order}. Pass it once."
-            )
-
-
-def closed_over(args: Any, call: TracedArguments | None = None) -> tuple[Any, Callable[[Any], Any]] | None:
-    """Arguments without their references and views, and a function that puts them back; None if there are none.
-
-    Raises:
-        ValueError: one reference occurs twice.
-    """
-    found = list(filter(shows_reference, tree_leaves(args)))
-    if not found:
-        return None
-    check_distinct(list(map(root_of, found)), (), call)
-    numbers = {id(r): i for i, r in enumerate(found)}
-    without = tree_map(lambda x: _Hole(numbers[id(x)]) if shows_reference(x) else x, args)
-    is_hole: Callable[[Any], bool] = lambda x: isinstance(x, _Hole)  # noqa: E731
-    return without, lambda tree: tree_map(lambda x: found[x.position] if is_hole(x) else x, tree, is_leaf=is_hole)
 
 
 def written_from_vmap(reference: Any) -> Exception:

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardwise import numpy as jnp
 from shardwise.engine.array import ArrayImpl
-from shardwise.ir import Array, ShapedArray, ShownTrace, bind, current_trace, tracing
+from shardwise.ir import Array, ShapedArray, ShownTrace, bind, current_trace, is_eager, tracing
 from shardwise.ir.references import Reference
 from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.indexing.reference_ops import get_p, swap_p
@@ -108,7 +108,8 @@ class Ref(Reference, Viewed):
     def replace(self, value: Array) -> None:
         """Hold what a compiled function made."""
         self.store(value)
-        self._shared = False
+        if is_eager():  # what a trace holds says nothing of the array that is there when the program runs
+            self._shared = False
 
     def __repr__(self) -> str:
         if self._frozen:

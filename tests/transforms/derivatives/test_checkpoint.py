@@ -381,6 +381,55 @@ def test_policies_may_say_it_by_name():
     assert (place.src, place.dst) == ("device", "pinned_host")
 
 
+def in_a_loop(f):
+    return lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0]
+
+
+def in_a_branch(f):
+    return lambda x: lax.cond(x > 0, f, lambda x: x, x)
+
+
+def looping(w, x):
+    def body(x, k):
+        x = lax.cond(k > 0, lambda: layer(w, x), lambda: checkpoint_name(jnp.cos(x), "other") * 2)
+        return x, checkpoint_name(x * k, "other")
+
+    x, xs = lax.scan(body, x, jnp.arange(3.0))
+    return jnp.sum(x * x) + lax.switch(jnp.int32(1), [lambda: xs.sum(), lambda: layer(w, xs[1]).sum()])
+
+
+OF_LOOPS = {
+    "nothing": (policies.nothing_saveable, []),
+    "products": (policies.dots_saveable, [(3, 4, 8), (4, 8)]),
+    "product": (policies.save_only_these_names("product"), [(3, 4, 8), (4, 8)]),
+    "other": (policies.save_any_names_but_these("product"), [(3, 4, 8)] * 2),
+    "offloaded": (
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["other"],
+            names_which_can_be_offloaded=["product"],
+            offload_src="device",
+            offload_dst="pinned_host",
+        ),
+        [(3, 4, 8)] * 3 + [(4, 8)],
+    ),
+    "everything": (policies.everything_saveable, None),
+}
+
+
+@pytest.mark.parametrize("name", OF_LOOPS)
+def test_policies_reach_into_loops_and_branches(name: str) -> None:
+    policy, kept = OF_LOOPS[name]
+    wrapped = sw.checkpoint(looping, policy=policy)
+    of_both = sw.grad(wrapped, (0, 1))
+    wanted = sw.grad(looping, (0, 1))(W, X)
+    for call in (of_both, sw.jit(of_both)):
+        for a, b in zip(call(W, X), wanted, strict=True):
+            assert_normwise(a, b, 1e-5)
+    if kept is not None:
+        found = [kind.shape for kind, origin in saved_residuals(wrapped, W, X) if "argument" not in origin]
+        assert sorted(found) == kept
+
+
 @pytest.mark.parametrize(
     ("policy", "times"),
     [
@@ -391,7 +440,8 @@ def test_policies_may_say_it_by_name():
         (policies.save_anything_except_these_names("product"), 1),
     ],
 )
-def test_callbacks_that_a_policy_keeps_are_not_called_again(policy, times):
+@pytest.mark.parametrize("wrap", [lambda f: f, in_a_loop, in_a_branch])
+def test_callbacks_that_a_policy_keeps_are_not_called_again(policy, times, wrap):
     seen = []
 
     def f(x):
@@ -399,7 +449,7 @@ def test_callbacks_that_a_policy_keeps_are_not_called_again(policy, times):
         sw.debug.callback(lambda y: seen.append(float(y)), y)
         return jnp.exp(y)
 
-    once = sw.grad(sw.checkpoint(f, policy=policy))
+    once = sw.grad(sw.checkpoint(wrap(f), policy=policy))
     for call in (once, sw.jit(once)):
         seen.clear()
         assert float(call(2.0)) == pytest.approx(np.exp(3.0))

@@ -15,14 +15,8 @@ from shardwise.base.wrapping import code_of, name_of
 from shardwise.ir import Array, Atom, Branches, Equation, Program, ShapedArray, Var, bind, define_op
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ir.references import (
-    Reference,
-    TracedArguments,
-    closed_over,
-    over_references,
-    over_state,
-    with_references,
-)
+from shardwise.ir.reference_arguments import TracedArguments, closed_over
+from shardwise.ir.references import Reference, over_references, over_state, with_references
 from shardwise.ops.control.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
 from shardwise.ops.control.control_keys import cond_keys
 from shardwise.ops.control.narrow import narrow_cond

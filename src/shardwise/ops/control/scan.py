@@ -15,15 +15,8 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
 from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ir.references import (
-    Reference,
-    Standing,
-    check_distinct,
-    holding,
-    is_reference,
-    refuse_views,
-    with_references,
-)
+from shardwise.ir.reference_arguments import check_distinct
+from shardwise.ir.references import Reference, Standing, holding, is_reference, refuse_views, with_references
 from shardwise.ops.control.bodies import (
     Body,
     check_carry,

@@ -10,9 +10,19 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, check_leaks, current_trace, tracing
+from shardwise.ir.references import holding, is_reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
-from shardwise.transforms.derivatives.arguments import check_argnums, check_input, check_output, flat_arrays, split_aux
+from shardwise.transforms.derivatives.arguments import check_argnums, check_input, check_output, split_aux
+from shardwise.transforms.derivatives.reference_arguments import (
+    References,
+    array_of,
+    flat_primals,
+    reference_tangent,
+    references_among,
+    store_all,
+    store_last,
+)
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer
 from shardwise.transforms.interpreters.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
 from shardwise.transforms.interpreters.linear_transpose import linear_transpose as linear_transpose
@@ -22,22 +32,27 @@ from shardwise.transforms.tracing import described
 
 
 def _flat_function(
-    fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool = False
+    fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool, references: References
 ) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """`fun` on flat values. Running it fills the list with the output structure, with `has_aux` the aux tree, the trace, and what
-    `_untouched` has to know of each result.
+    """`fun` on flat values; at the positions of `references` on their arrays, whose last ones it gives after its results.
+
+    Running it fills the list with the output structure, with `has_aux` the aux tree, the trace, and what `_untouched` has to know of
+    each result.
     """
     notes: list[Any] = [None, None, None, None]
 
     def flat(*leaves: Any) -> list[Any]:
         notes[2] = current_trace()
-        out = fun(*tree_unflatten(structure, leaves))
-        if has_aux:
-            out, notes[1] = split_aux(out)
-        outs, notes[0] = tree_flatten(out)
-        places = {id(leaf): i for i, leaf in enumerate(leaves)}
-        notes[3] = [(places.get(id(o)), None if isinstance(o, Array) else o) for o in outs]
-        return [as_array(as_value(o)) for o in outs]
+        given = [references.get(i, leaf) for i, leaf in enumerate(leaves)]
+        with holding([*references.values()], [leaves[i] for i in references]):
+            out = fun(*tree_unflatten(structure, given))
+            if has_aux:
+                out, notes[1] = split_aux(out)
+            outs, notes[0] = tree_flatten(out)
+            places = {id(leaf): i for i, leaf in enumerate(given)}
+            notes[3] = [(places.get(id(o)), None if isinstance(o, Array) else o) for o in outs]
+            results = [o.held() if places.get(id(o)) in references else as_array(as_value(o)) for o in outs]
+            return results + [r.held() for r in references.values()]
 
     return flat, notes
 
@@ -61,6 +76,8 @@ def jvp(
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output.
 
+    The tangent of a Ref is a Ref: what `fun` writes to the one has its directional derivative written to the other.
+
     Raises:
         TypeError: `primals` and `tangents` are no tuples or lists, or differ in structure, shapes or dtypes.
 
@@ -72,20 +89,29 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
             f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
             f"{type(tangents).__name__}."
         )
-    ps, structure = flat_arrays(tuple(primals))
+    ps, structure = flat_primals(primals)
     tangent_leaves, t_structure = tree_flatten(tuple(tangents))
     if structure != t_structure or isinstance(primals, tuple) != isinstance(tangents, tuple):
         raise TypeError(
             "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
             f"{tree_structure(primals)} whereas tangents have {tree_structure(tangents)}."
         )
-    ts = [tangent_in(p.aval, t, "jax.jvp") for p, t in zip(ps, tangent_leaves, strict=True)]
-    flat, notes = _flat_function(fun, structure, has_aux)
+    references = references_among(fun, "jvp", primals)
+    ts = [
+        reference_tangent(p.aval, t, "jax.jvp") if i in references else tangent_in(p.aval, array_of(t), "jax.jvp")
+        for i, (p, t) in enumerate(zip(ps, tangent_leaves, strict=True))
+    ]
+    flat, notes = _flat_function(fun, structure, has_aux, references)
     trace = JVPTrace()
     with tracing(trace):
         outs = flat(*[p if t is None else JVPTracer(trace, p, t) for p, t in zip(ps, ts, strict=True)])
     trace.closed = True
     pairs = [trace.unwrap(o) for o in outs]
+    for (i, r), (primal, tangent) in zip(references.items(), pairs[len(notes[3]) :], strict=True):
+        store_last(r, ps[i], primal)
+        if ts[i] is not None and tangent is not ts[i]:
+            tangent_leaves[i].store(tangent_out(primal.aval, tangent))
+    del pairs[len(notes[3]) :]
     out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(tuple(primals)), [p for p, _ in pairs]))
     moved = [tangent_out(p.aval, t) for p, t in pairs]
     tangent = tree_unflatten(notes[0], _untouched([(i, None) for i, _ in notes[3]], tangent_leaves, moved))
@@ -107,18 +133,21 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     """``(fun(*primals), f_jvp)`` where `f_jvp` maps tangents at `primals` without running `fun` again.
 
     `f_jvp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions. With
-    `has_aux`, `fun` returns a pair, whose second part comes as the third result.
+    `has_aux`, `fun` returns a pair, whose second part comes as the third result. Tangents of Refs are Refs, as for `jvp`.
 
     >>> y, f_jvp = jax.linearize(lambda x: x**2, 3.0)
     >>> y, f_jvp(1.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
-    ps, structure = flat_arrays(primals)
-    flat, notes = _flat_function(fun, structure, has_aux)
+    ps, structure = flat_primals(primals)
+    references = references_among(fun, "linearize", primals)
+    flat, notes = _flat_function(fun, structure, has_aux, references)
     lin = linearize_flat(flat, ps)
+    results = lin.results[: len(notes[3])]
+    store_all(references, ps, lin.results[len(results) :])
 
-    f_jvp = pushing(linear_map(lin, ps, structure, notes[0]), lin.residuals)
-    out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(primals), lin.results))
+    f_jvp = pushing(linear_map(lin, ps, structure, notes[0], references), lin.residuals)
+    out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(primals), results))
     notes[1] = strip_tangents(notes[1])
     check_leaks(notes[2], "linearize")
     return (out, f_jvp, notes[1]) if has_aux else (out, f_jvp)
@@ -142,7 +171,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`.
 
     `f_vjp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions. With
-    `has_aux`, `fun` returns a pair, whose second part comes as the third result. `reduce_axes` can only be ().
+    `has_aux`, `fun` returns a pair, whose second part comes as the third result. `reduce_axes` can only be (). Of a Ref among `primals`
+    the values may be used where no cotangent comes back to them; otherwise `f_vjp` raises ValueError.
 
     >>> y, pull = jax.vjp(lambda x, w: x * w, 2.0, 3.0)
     >>> pull(1.0)
@@ -164,11 +194,14 @@ def _check_reduce_axes(axes: Any) -> None:
 
 def pullback(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, Any, Any, Any]:
     """The result as arrays, the pullback, the aux tree, and the notes for `_untouched`."""
-    ps, structure = flat_arrays(primals)
-    flat, notes = _flat_function(fun, structure, has_aux)
+    ps, structure = flat_primals(primals)
+    references = references_among(fun, "vjp", primals)
+    flat, notes = _flat_function(fun, structure, has_aux, references)
     lin = linearize_flat(flat, ps)
-    f_vjp = pulling(linear_map(lin, ps, structure, notes[0]), lin.residuals, ps)
-    out = tree_unflatten(notes[0], lin.results)
+    results = lin.results[: len(notes[3])]
+    store_all(references, ps, lin.results[len(results) :])
+    f_vjp = pulling(linear_map(lin, ps, structure, notes[0], references), lin.residuals, ps)
+    out = tree_unflatten(notes[0], results)
     notes[1] = strip_tangents(notes[1])
     check_leaks(notes[2], "vjp")
     return out, f_vjp, notes[1], notes[3]
@@ -217,7 +250,7 @@ def value_and_grad(
         nums = check_argnums(argnums, args, "grad")
         chosen = [args[n] for n in nums]
         for leaf in tree_flatten(chosen)[0]:
-            check_input(as_value(leaf), holomorphic, allow_int, "grad")
+            check_input(leaf if is_reference(leaf) else as_value(leaf), holomorphic, allow_int, "grad")
 
         def partial(*picked: Any) -> Any:
             full_args = list(args)

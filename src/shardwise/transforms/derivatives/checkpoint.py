@@ -45,7 +45,8 @@ from shardwise.ir import (
 from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
-from shardwise.ir.references import Reference, closed_over, holding, trace_with_state, with_references
+from shardwise.ir.reference_arguments import closed_over
+from shardwise.ir.references import Reference, holding, trace_with_state, with_references
 from shardwise.ir.sources import user_source
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
@@ -304,6 +305,7 @@ def _linearize(
         again = {**params, "program": said.forward}
         outs = eval_program(said.forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
         count = len(program.outputs)
+        live += (False,) * said.inside
         waiting = [
             x if place is None else bind(offload_p, x, memory_kind=place.dst)
             for x, place in zip(outs[count:], said.places, strict=True)

@@ -14,7 +14,8 @@ from shardwise.base.signatures import P, Q, R
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
-from shardwise.ir.references import STEPPED_OUT, Reference, TracedArguments, closed_over, with_references
+from shardwise.ir.reference_arguments import TracedArguments, closed_over
+from shardwise.ir.references import STEPPED_OUT, Reference, root_of, shows_reference, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import has_tangent
@@ -41,6 +42,14 @@ def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
     """The leaves as arrays, and the structure."""
     leaves, structure = tree_flatten(tree)
     return [as_array(as_value(x)) for x in leaves], structure
+
+
+def results_of(fun: Callable[..., Any], tree: Any) -> Any:
+    """The result of a function with rules; ValueError if there is a Ref in it."""
+    found = next(filter(shows_reference, tree_leaves(tree)), None)
+    if found is not None:
+        raise root_of(found).returned_from(function_name(fun), "custom derivatives")
+    return tree
 
 
 def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -178,7 +187,7 @@ class Custom(Generic[P, R]):
         """Call the function itself; NumPy arrays and scalars become Arrays of JAX's dtypes first. Results are as it gives them."""
         _, smooth, joined = self._split(args)
         leaves, structure = flat_values(smooth)
-        return self.fun(*joined(tree_unflatten(structure, leaves)))
+        return results_of(self.fun, self.fun(*joined(tree_unflatten(structure, leaves))))
 
     def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
         """The trace under which a rule calls the function on values alone, where there are no tangents to record; else None."""
@@ -219,7 +228,7 @@ def flat_call(
     """`fun` from flat values to flat values; `note` gets the tree of the result."""
 
     def flat(*leaves: Any) -> list[Any]:
-        outs, out_tree = flat_values(fun(*joined(tree_unflatten(structure, leaves))))
+        outs, out_tree = flat_values(results_of(fun, fun(*joined(tree_unflatten(structure, leaves)))))
         note[:] = [out_tree]
         return outs
 

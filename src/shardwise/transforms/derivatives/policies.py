@@ -5,6 +5,7 @@ In: a program and a policy. Out: `Said`, the program that gives the kept values 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from shardwise.ops.devices.barrier import name_p
 from shardwise.transforms.bodies.jit_rules import remembered
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp_op
 from shardwise.transforms.derivatives.forward_rules import ruled_op, ruled_results, with_forward_rule
+from shardwise.transforms.derivatives.kept_inside import kept_inside
 from shardwise.transforms.programs.jaxpr_text import primitive_name
 from shardwise.transforms.programs.primitives import primitive_of
 
@@ -58,8 +60,9 @@ class Said:
         program: if there is a policy, without jitted calls, and with the equations of forward rules in the place of calls that have some.
             Its first inputs are `consts`.
         forward: gives the kept values after the results.
-        kept: the equations whose results are kept.
+        kept: the equations whose results are kept, besides those inside of loops and branches.
         places: per kept value where it is offloaded to, None if it stays.
+        inside: how many of the first kept values are of loops and branches inside: `program` takes them as its last inputs.
         still: the equations of forward rules, through which no tangents go.
         consts: values that the forward rules captured.
     """
@@ -68,6 +71,7 @@ class Said:
     forward: Program
     kept: tuple[int, ...]
     places: tuple[Offload | None, ...]
+    inside: int = 0
     still: tuple[int, ...] = ()
     consts: tuple[Any, ...] = ()
 
@@ -81,19 +85,28 @@ def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> S
     if policy is None:
         return Said(program, program, (), ())
     program, still, consts = _opened(program, live)
-    said = {i: _keeps(policy, e) for i, e in enumerate(program.equations) if e.op is not ruled_op}
-    ruled = len(said) < len(program.equations)
+    keeps = functools.partial(_keeps, policy)
+    inside = {i: found for i, e in enumerate(program.equations) if (found := kept_inside(e, keeps)) is not None}
+    said = {i: keeps(e) for i, e in enumerate(program.equations) if i not in inside and e.op is not ruled_op}
+    ruled = len(said) + len(inside) < len(program.equations)
     # What a policy keeps and has no results, such as a print, is not done again.
     kept = tuple(
         i
         for i, found in said.items()
         if found and not all(v in program.outputs for v in program.equations[i].outputs or (None,))
     )
-    saved = [(v, said[i]) for i in kept for v in program.equations[i].outputs]
+    saved = [pair for x in inside.values() for pair in zip(x.saved, x.verdicts, strict=True)]
+    saved += [(v, said[i]) for i in kept for v in program.equations[i].outputs]
     places = tuple([found if isinstance(found, Offload) else None for _, found in saved])
-    outputs = (*program.outputs, *[v for v, _ in saved])
-    forward = Program(program.inputs, program.equations, outputs, program.num_consts, program.name)
-    return Said(program, _as_run_first(forward) if ruled else forward, kept, places, still, consts)
+    rest = (program.num_consts, program.name)
+    first = tuple([inside[i].forward if i in inside else e for i, e in enumerate(program.equations)])
+    forward = Program(program.inputs, first, (*program.outputs, *[v for v, _ in saved]), *rest)
+    if inside:
+        later = tuple([inside[i].again if i in inside else e for i, e in enumerate(program.equations)])
+        given = [v for x in inside.values() for v in x.given]
+        program = Program((*program.inputs, *given), later, program.outputs, *rest)
+    count = sum(len(x.given) for x in inside.values())
+    return Said(program, _as_run_first(forward) if ruled else forward, kept, places, count, still, consts)
 
 
 def _as_run_first(program: Program) -> Program:

@@ -5,7 +5,7 @@ In: a `Linearized` and the trees of arguments and results. Out: a `Partial`, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ from shardwise.transforms.interpreters.linearize import Linearized, pull_back
 class LinearMap:
     """The static part of a linearized function: its program, the types of arguments and results, and their trees.
 
-    `ins` and `outs` are the positions of the inputs and results that the program knows; the others have zero tangents.
+    `ins` and `outs` are the positions of the inputs and results that the program knows; the others have zero tangents. `references` are the
+    positions of arguments that are Refs, with their classes; `out_types` has the types of their last arrays after those of the results.
     """
 
     program: Program
@@ -43,6 +44,7 @@ class LinearMap:
     out_types: tuple[ShapedArray, ...]
     in_tree: PyTreeDef
     out_tree: PyTreeDef
+    references: tuple[tuple[int, type[Reference]], ...] = ()
 
     def push(self, residuals: Sequence[Any], tangents: Any) -> Any:
         """Tangents of the results from those of the arguments."""
@@ -50,10 +52,20 @@ class LinearMap:
         if tree != self.in_tree:
             kind = config.dialect.functions.linearized_tree_error
             raise kind(f"linearized function called on tangent values with structure {tree}, expected {self.in_tree}.")
-        given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, leaves, strict=True)]
+        given: list[Any] = list(leaves)
+        for i, _ in self.references:
+            if is_differentiable(self.in_types[i]) and not isinstance(leaves[i], Reference):
+                raise ValueError(f"the linearized function takes a Ref as the tangent of a Ref, got {leaves[i]!r}.")
+            given[i] = leaves[i].held() if is_differentiable(self.in_types[i]) else host_zero(self.in_types[i])
+        given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, given, strict=True)]
         outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
         found = dict(zip(self.outs, outs, strict=True))
-        return tree_unflatten(self.out_tree, [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)])
+        moved = [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)]
+        count = len(moved) - len(self.references)
+        for k, (i, _) in enumerate(self.references, count):
+            if is_differentiable(self.in_types[i]) and found.get(k) is not given[i]:
+                leaves[i].store(moved[k])
+        return tree_unflatten(self.out_tree, moved[:count])
 
     def pull(self, residuals: Sequence[Any], cotangent: Any, into: Sequence[Any] | None = None) -> Any:
         """A tuple of cotangents of the arguments from that of the result. `into`: per argument, what becomes of its cotangent."""
@@ -63,25 +75,39 @@ class LinearMap:
                 f"unexpected tree structure: the argument to a VJP function must be like the result: got {tree}, but expected to "
                 f"match {self.out_tree}"
             )
-        cts = [_cotangent_in(t, c) for t, c in zip(self.out_types, leaves, strict=True)]
+        count = len(leaves)
+        cts = [_cotangent_in(t, c) for t, c in zip(self.out_types[:count], leaves, strict=True)]
+        cts += [None] * (len(self.out_types) - count)  # of the last arrays of Refs
         found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
         by_input = dict(zip(self.ins, found, strict=True))
-        if into is not None:
-            pairs = enumerate(zip(self.in_types, into, strict=True))
-            return tree_unflatten(
-                self.in_tree,
-                [
-                    _cotangent_out(t, by_input.get(i)) if isinstance(x, GradValue) else accumulated(x, by_input.get(i))
-                    for i, (t, x) in pairs
-                ],
-            )
-        return tree_unflatten(self.in_tree, [_cotangent_out(t, by_input.get(i)) for i, t in enumerate(self.in_types)])
+        kinds = dict(self.references)
+        for i in kinds:
+            if by_input.get(i) is not None:
+                raise ValueError(
+                    f"a cotangent came back to an argument that is a Ref, of type {self.in_types[i].str_short()}: a Ref has none. "
+                    "Differentiate a function of its array, ref[...], or write lax.stop_gradient(ref[...])."
+                )
+
+        def out(i: int, to: Any) -> Any:
+            if to is not None and not isinstance(to, GradValue):
+                return accumulated(to, by_input.get(i))
+            ct = _cotangent_out(self.in_types[i], by_input.get(i))
+            return kinds[i](ct) if i in kinds and is_differentiable(self.in_types[i]) else ct
+
+        return tree_unflatten(self.in_tree, [out(i, to) for i, to in enumerate(into or [None] * len(self.in_types))])
 
 
-def linear_map(lin: Linearized, primals: Sequence[Any], in_tree: PyTreeDef, out_tree: PyTreeDef) -> LinearMap:
-    """The structure of a function linearized at `primals`."""
+def linear_map(
+    lin: Linearized,
+    primals: Sequence[Any],
+    in_tree: PyTreeDef,
+    out_tree: PyTreeDef,
+    references: Mapping[int, Reference],
+) -> LinearMap:
+    """The structure of a function linearized at `primals`, of which `references` are Refs."""
     in_types, out_types = tuple(p.aval for p in primals), tuple(r.aval for r in lin.results)
-    return LinearMap(lin.program, lin.ins, lin.outs, in_types, out_types, in_tree, out_tree)
+    kinds = tuple([(i, type(r)) for i, r in references.items()])
+    return LinearMap(lin.program, lin.ins, lin.outs, in_types, out_types, in_tree, out_tree, kinds)
 
 
 @dataclass(frozen=True)
@@ -164,7 +190,7 @@ class VJP:
         """The same function, which adds cotangents to Refs.
 
         Args:
-            into: a tree like the arguments, of Refs of the cotangents' types, `GradValue()` (return it) and `DontWant()`.
+            into: a tree like the arguments, of Refs of the cotangents' types, `DontWant()`, and `GradValue()` or anything else (return it).
 
         Returns:
             a function whose result has `GradRef()` where a cotangent was added to a Ref, and `DidntWant()` where none was wanted.
@@ -172,12 +198,11 @@ class VJP:
         leaves, tree = tree_flatten(into, is_leaf=lambda x: isinstance(x, (GradValue, DontWant)))
         if tree != self.in_tree:
             raise ValueError(f"with_refs takes one entry per argument, as a tree like {self.in_tree}, got {tree}.")
-        for x, t in zip(leaves, self._linear.in_types, strict=True):
-            if isinstance(x, Reference):
-                if (x.shape, x.dtype) != (t.shape, t.dtype):  # type: ignore[attr-defined]
-                    raise ValueError(f"with_refs: a cotangent of type {t.str_short()} cannot be added to a {x.aval}.")
-            elif not isinstance(x, (GradValue, DontWant)):
-                raise TypeError(f"with_refs takes Refs, GradValue() and DontWant(), got {x!r}.")
+        for i, (x, t) in enumerate(zip(leaves, self._linear.in_types, strict=True)):
+            if not isinstance(x, (Reference, DontWant)):
+                leaves[i] = GradValue()
+            elif isinstance(x, Reference) and (x.shape, x.dtype) != (t.shape, t.dtype):  # type: ignore[attr-defined]
+                raise ValueError(f"with_refs: a cotangent of type {t.str_short()} cannot be added to a {x.aval}.")
         return lambda cotangent: self._linear.pull(self._residuals(), cotangent, leaves)
 
     def __repr__(self) -> str:

@@ -19,7 +19,8 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
-from shardwise.ir.references import Standing, check_distinct, is_reference, refuse_views
+from shardwise.ir.reference_arguments import check_distinct
+from shardwise.ir.references import Standing, is_reference, refuse_views
 from shardwise.ir.types import kept_spec
 from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array, as_value

@@ -16,14 +16,8 @@ from shardwise.base.wrapping import name_of, wraps
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ReferenceType, ShapedArray, trace_program
 from shardwise.ir.axis_scope import MAPPED_AXES
-from shardwise.ir.references import (
-    BY_IDENTITY,
-    Reference,
-    ReferenceValue,
-    check_distinct,
-    closed_views,
-    opened,
-)
+from shardwise.ir.reference_arguments import check_distinct
+from shardwise.ir.references import BY_IDENTITY, Reference, ReferenceValue, closed_views, opened
 from shardwise.ops.devices.parallel import AXIS_ENV
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import SingleDeviceSharding

@@ -13,23 +13,18 @@ from typing import Any
 
 from shardwise.base.caches import Bounded
 from shardwise.base.config import context_token
-from shardwise.base.tree import tree_flatten, tree_leaves, tree_map
+from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from shardwise.base.treeclass import register_pytree_with_keys
 from shardwise.base.wrapping import name_of
 from shardwise.engine.array import ArrayImpl
-from shardwise.ir import Array, is_eager
-from shardwise.ir.references import (
-    Reference,
-    TracedArguments,
-    check_distinct,
-    closed_views,
-    holding,
-    is_reference,
-    opened,
-)
+from shardwise.ir import Array, Program, ShapedArray, is_eager
+from shardwise.ir.reference_arguments import TracedArguments, check_distinct
+from shardwise.ir.references import Reference, Undeclared, closed_views, holding, is_reference, opened
 from shardwise.sharding import Sharding
 from shardwise.transforms.jit.jit_shardings import UNSPECIFIED
-from shardwise.transforms.tracing import ArgSelection, from_beginning
+from shardwise.transforms.jit.traced_call import TracedCall
+from shardwise.transforms.tracing import ArgSelection, BoundCall, from_beginning
 
 
 class ReferenceArgument(NotImplementedError):
@@ -37,6 +32,67 @@ class ReferenceArgument(NotImplementedError):
 
     def __init__(self) -> None:
         super().__init__("make_jaxpr takes no Ref. Pass the array, ref[...], and return what becomes of it.")
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBefore:
+    """A trace of a function that turned out to close over references, for the form of it that takes their arrays.
+
+    Attributes:
+        over: whose form that is.
+        closed: all references that the function closes over, as far as is known; the last of them are new.
+        count: how many are new. Their arrays are the last inputs of the program, and their last arrays its last results.
+        traced: the trace. In one of a form the result is a pair, whose second part has last arrays, too.
+        of_form: whether it is one of a form.
+        named: the number of inputs that are arguments by name, which come after the references' arrays in the form.
+        written: the positions of written ones among the references that have last arrays.
+    """
+
+    over: Any
+    closed: tuple[Reference, ...]
+    count: int
+    traced: TracedCall
+    of_form: bool
+    named: int
+    written: frozenset[int]
+
+    @classmethod
+    def of(cls, form: Any, error: Undeclared, traced: TracedCall, call: BoundCall) -> TracedBefore:
+        """The trace of a compiled function that ended with an error, for the form with the references that the error names."""
+        tree, count, outputs = traced.out_tree, len(error.references), traced.program.outputs
+        of_form = form.over is not None
+        known = len(tree_unflatten(tree, [0] * tree.num_leaves)[1]) if of_form else 0
+        pairs = enumerate(zip(outputs[len(outputs) - count :], traced.program.inputs[-count:], strict=True), known)
+        return cls(
+            form.over or form.over_values(),
+            (*form.closed, *error.references),
+            count,
+            traced,
+            of_form,
+            len(tree_leaves(call.dynamic_kwargs)),
+            frozenset((*form.written, *[i for i, (last, first) in pairs if last is not first])),
+        )
+
+    def for_form(
+        self, form: Any, in_tree: PyTreeDef, types: Sequence[ShapedArray], names: Sequence[str]
+    ) -> TracedCall | None:
+        """The trace of `form` for such arguments; None if this is another's."""
+        if self.over is not form.over or tuple(map(id, form.closed)) != tuple(map(id, self.closed)):
+            return None
+        program = self.traced.program
+        consts, own = program.inputs[: program.num_consts], program.inputs[program.num_consts :]
+        new = len(own) - self.count
+        first = new - self.named
+        ordered = (*own[:first], *own[new:], *own[first:new])
+        if tuple(v.aval for v in ordered) != tuple(types):
+            return None
+        form.written.update(self.written)
+        tree = self.traced.out_tree
+        result = tree_unflatten(tree, [0] * tree.num_leaves)
+        result, last = result if self.of_form else (result, [])
+        whole = Program((*consts, *ordered), program.equations, program.outputs, program.num_consts, program.name)
+        out_tree = tree_structure((result, [0] * (len(last) + self.count)))
+        return replace(self.traced, program=whole, in_tree=in_tree, out_tree=out_tree, names=tuple(names))
 
 
 class _Passed:
@@ -211,6 +267,7 @@ class OverValues:
             form = self._compiled(over_values(self._fun, chosen, closed, written), options)
             form.over = self
             form.written = written
+            form.closed = tuple(closed)
             self._forms[key] = form
         return form, positional, {**kwargs, **keywords}, references
 

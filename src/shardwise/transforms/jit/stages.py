@@ -51,8 +51,8 @@ def trace_call(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dic
     except (ReferenceArgument, Undeclared) as error:
         if wrapped.over is not None:
             raise
-        closed = error.references if isinstance(error, Undeclared) else ()
-        return closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed))
+        closed, recorded = (error.references, error.recorded) if isinstance(error, Undeclared) else ((), None)
+        return closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed), recorded)
     return Traced(wrapped, call, sigs, placed, traced, outs)
 
 

@@ -30,6 +30,7 @@ from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
     Literal,
+    Program,
     ShapedArray,
     Tracer,
     bind,
@@ -39,7 +40,8 @@ from shardwise.ir import (
     recording_trace,
     trace_program,
 )
-from shardwise.ir.references import BY_IDENTITY, Ended, Undeclared, closed_over, closing_over, opened
+from shardwise.ir.reference_arguments import closed_over
+from shardwise.ir.references import BY_IDENTITY, RECORDED, Ended, Undeclared, closing_over, opened
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.transforms.jit.abstract import Abstract, over_signature, refuse_types, with_placeholders
 from shardwise.transforms.jit.abstract_meshes import nowhere, over_devices
@@ -52,7 +54,7 @@ from shardwise.transforms.jit.jit_shardings import (
     context_mesh,
     placed_signature,
 )
-from shardwise.transforms.jit.references import OverValues, ReferenceArgument
+from shardwise.transforms.jit.references import OverValues, ReferenceArgument, TracedBefore
 from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
 from shardwise.transforms.jit.traced_call import TracedCall
 from shardwise.transforms.tracing import (
@@ -92,6 +94,7 @@ class JitWrapped(Generic[P, R]):
         self._over_values: OverValues | None = None
         self._by_identity = False  # whether calls are traced for the references among their arguments
         self.over: OverValues | None = None  # the function with references whose form over their arrays this is
+        self.closed: tuple[Any, ...] = ()  # those that the function closes over, whose arrays the form takes last
         self.written: set[int] = set()  # the positions of those that it writes, as far as it was traced
         self._fast: dict[Any, Entry]
         self._traces: dict[Any, TracedCall | tuple[Any, ...]]  # a tuple: the references that the function closes over
@@ -178,7 +181,7 @@ class JitWrapped(Generic[P, R]):
         except Undeclared as error:
             if self.over is not None:  # whoever made this form makes another
                 raise
-            return self._call_over_values(args, kwargs, error.references)
+            return self._call_over_values(args, kwargs, error.references, error.recorded)
 
     def entry_of(self, args: Sequence[Any]) -> Entry | None:
         """The compiled call of such arguments; None if there is none."""
@@ -189,14 +192,16 @@ class JitWrapped(Generic[P, R]):
         self._over_values = self._over_values or OverValues(self._fun, self._options, JitWrapped)
         return self._over_values
 
-    def _call_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any] = ()) -> Any:
+    def _call_over_values(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any] = (), recorded: Any = None
+    ) -> Any:
         """A call with references, among the arguments or closed over."""
 
         def call(closed: Sequence[Any]) -> Any:
             return self.over_values().call(args, kwargs, *self._split(len(args)), closed)
 
         taken = closed_over(opened((args, kwargs))) if BY_IDENTITY.get() else None
-        return closing_over(closed, call) if taken is None else self.over_values().call_by_identity(*taken)
+        return closing_over(closed, call, recorded) if taken is None else self.over_values().call_by_identity(*taken)
 
     def bound_over_values(self, args: tuple[Any, ...], kwargs: dict[str, Any], closed: Sequence[Any]) -> Any:
         """`OverValues.bound` of a call."""
@@ -268,7 +273,7 @@ class JitWrapped(Generic[P, R]):
             if config.jax_explain_cache_misses:
                 _log(explained(self._fun, call, key, self._traces))
             try:
-                traced = self._trace_new(call, types)
+                traced = self._traced_before(call, types) or self._trace_new(call, types)
             except Undeclared as error:
                 if all(r.made_eagerly for r in error.references):
                     self._traces[key] = error.references
@@ -278,6 +283,14 @@ class JitWrapped(Generic[P, R]):
         if isinstance(traced, tuple):
             raise Undeclared(traced)
         return traced
+
+    def _traced_before(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
+        """What another form of the function was traced to, if that showed the references that this form is of."""
+        before = RECORDED.get()
+        if not isinstance(before, TracedBefore):
+            return None
+        names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
+        return before.for_form(self, call.in_tree, types, names)
 
     def _trace_new(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
         fun = self._fun
@@ -299,11 +312,19 @@ class JitWrapped(Generic[P, R]):
         start = time.perf_counter()
         recording = recording_trace(name)
         recording.declares_reads = True
-        program, consts = trace_program(flat, types, name, names, recording)
-        record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
-        assert out_tree is not None
-        cacheable = not any(isinstance(c, Tracer) for c in consts)
-        return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
+
+        def made(program: Program, consts: Sequence[Any]) -> TracedCall:
+            record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
+            assert out_tree is not None
+            cacheable = not any(isinstance(c, Tracer) for c in consts)
+            return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
+
+        try:
+            return made(*trace_program(flat, types, name, names, recording))
+        except Undeclared as error:
+            if error.recorded is not None and error.recorded[0] is recording:
+                error.recorded = TracedBefore.of(self, error, made(*error.recorded[1:]), call)
+            raise
 
     def _call_traced(self, call: BoundCall) -> Any:
         """The call inside another trace: a call equation in the outer program, or the body itself if `inline`."""

@@ -27,11 +27,11 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
 from shardwise.ir import Array, ShapedArray, bind, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
+from shardwise.ir.reference_arguments import check_distinct
 from shardwise.ir.references import (
     Reference,
     Standing,
     View,
-    check_distinct,
     closed_views,
     is_reference,
     opened,

@@ -1,0 +1,60 @@
+"""Refs among the arguments of functions that are differentiated: which they are, their tangents, and what was written to them.
+
+In: a tree of arguments. Out: their Refs by position. A function is differentiated in the arrays that they hold, and its last arrays are
+written back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves
+from shardwise.ir import ShapedArray
+from shardwise.ir.reference_arguments import TracedArguments, check_distinct
+from shardwise.ir.references import Reference, is_reference
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.interpreters.jvp import is_differentiable
+from shardwise.transforms.interpreters.linear_maps import tangent_in
+
+References = Mapping[int, Reference]
+
+
+def references_among(fun: Callable[..., Any], kind: str, args: Sequence[Any]) -> References:
+    """The Refs among the leaves of arguments by position; ValueError if one occurs twice."""
+    found = {i: x for i, x in enumerate(tree_leaves(tuple(args))) if is_reference(x)}
+    if len(found) > 1:
+        check_distinct([*found.values()], (), TracedArguments(fun, kind, args))
+    return found
+
+
+def flat_primals(args: Sequence[Any]) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of arguments as arrays, those that Refs hold included, and their structure."""
+    leaves, structure = tree_flatten(tuple(args))
+    return [x.held() if is_reference(x) else as_array(as_value(x)) for x in leaves], structure
+
+
+def array_of(x: Any) -> Any:
+    """The array that a Ref holds; other values as they are."""
+    return x.held() if is_reference(x) else x
+
+
+def reference_tangent(aval: ShapedArray, tangent: Any, what: str) -> Any:
+    """The array of a tangent of a Ref to a value of type `aval`; None if it has no tangents."""
+    if not is_differentiable(aval):
+        return None
+    if not is_reference(tangent):
+        raise ValueError(f"{what}: the tangent of a Ref is a Ref of the same shape and dtype, got {tangent!r}.")
+    return tangent_in(aval, tangent.held(), what)
+
+
+def store_last(reference: Reference, first: Any, last: Any) -> None:
+    """Write the last array of a function that began with `first`."""
+    if last is not first:
+        reference.store(last)
+
+
+def store_all(references: References, first: Sequence[Any], last: Sequence[Any]) -> None:
+    """Write the last arrays of a function whose arguments, as arrays, were `first`."""
+    for (i, r), value in zip(references.items(), last, strict=True):
+        store_last(r, first[i], value)
