@@ -52,6 +52,17 @@ PROGRAMS = {
         "result += [outcome(f'lax.pcast(a, {x!r}, to=\"reduced\")', False) for x in 'xy']\n"
         "result += [outcome(f'lax.pcast(a, {x!r}, to={to!r})', True) for x, to in (('y', 'reduced'), ({'x'}, 'varying'))]"
     ),
+    "promotion of bools with types of 64 bits": (
+        "def told(name, *xs):\n"
+        "    try: return name, str(jax.eval_shape(getattr(jnp, name), *xs))\n"
+        "    except (TypeError, ValueError) as error: return name, type(error).__name__\n"
+        "names = 'floor_divide remainder fmod divmod power left_shift right_shift'\n"
+        "single = 'prod cumsum ptp mean average var nanmean nanstd median angle bitwise_count exp'\n"
+        "with jax.enable_x64(True):\n"
+        "    b, i, u = (jax.ShapeDtypeStruct((3,), t) for t in ('bool', 'int8', 'uint64'))\n"
+        "    result = [told(n, *xs) for n in names.split() for xs in ((b, b), (b, i))]\n"
+        "    result += [told(n, x) for n in single.split() for x in (b, i, u)]"
+    ),
     "reads of nothing": (
         "key, none, i = jax.random.key(4), jnp.zeros((0, 4)), jnp.zeros((2, 4), 'int32')\n"
         "far = lambda x: jnp.take_along_axis(x, i, axis=0)\n"

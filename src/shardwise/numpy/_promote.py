@@ -44,6 +44,7 @@ Axis: TypeAlias = int | Sequence[int] | None
 
 _SCALARS = (bool, int, float, complex, np.generic)
 _BOOL = np.dtype(np.bool_)
+_INT32 = np.dtype(np.int32)
 _NUMBERS = frozenset(t.dtype for t in SCALAR_TYPES.values() if isdtype(t.dtype, "numeric"))
 _INTEGERS = frozenset(d for d in _NUMBERS if isdtype(d, "integral"))
 _FLOATING = _NUMBERS - _INTEGERS
@@ -255,9 +256,9 @@ def promote_inexact(*xs: Value) -> list[Value]:
 
 
 def promote_numeric(*xs: Value) -> list[Value]:
-    """`xs` with one dtype that is not bool."""
+    """`xs` with one dtype that is not bool: in place of bool int32, where types of 64 bits are enabled, too."""
     dtype, weak = lattice_result_type(*xs)
-    return [convert(x, default_dtype("i") if dtype == _BOOL else dtype, weak) for x in xs]
+    return [convert(x, _INT32 if dtype == _BOOL else dtype, weak) for x in xs]
 
 
 def promote_complex(*xs: Value) -> list[Value]:

@@ -89,7 +89,7 @@ def mean(
     x = array("mean", a)
     wanted = requested("mean", dtype)
     if wanted is None:
-        wanted = to_inexact(x.dtype) if is_inexact(x.dtype) else default_dtype("f")
+        wanted = to_inexact(x.dtype)
     compute = WIDER.get(wanted, wanted)
     if is_inexact(compute):
         total = sum(as_array(asked(x, compute)), axis, keepdims=keepdims, where=where)
@@ -185,7 +185,7 @@ def _variance(
     wanted = requested(name, dtype)
     if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
         raise ValueError(f"{name} of complex values cannot have the real dtype {wanted}; give a complex one or none.")
-    base = x.dtype if is_inexact(x.dtype) else default_dtype("f")
+    base = to_inexact(x.dtype)
     if wanted is None:
         wanted, compute = _PARTS.get(base, base), base
     else:

@@ -295,8 +295,8 @@ def angle(z: Any, deg: bool = False) -> Array:
         result = lax.atan2(lax.imag(v), lax.real(v))
     else:
         kept = v.ndim > 0 and is_inexact(v.dtype) and v.aval.weak_type
-        (v,) = promote_inexact(v)
-        v = convert(v, v.dtype if v.dtype.itemsize > 2 or v.ndim else np.dtype(np.float32), kept)
+        floating = v.dtype if is_inexact(v.dtype) else default_dtype("f")
+        v = convert(v, floating if floating.itemsize > 2 or v.ndim else np.dtype(np.float32), kept)
         result = lax.atan2(lax.full_like(v, 0), v)  # pi at -0.0, too
     return weak_if_scalar(lax.mul(result, 180 / np.pi)) if deg else result
 
