@@ -178,3 +178,34 @@ def test_what_a_function_only_hands_on_stays_as_it_was() -> None:
     assert kinds(sw.vjp(lambda x: (x, 1.0, x * 2), 1.0)[0]) == [float, float, type(jnp.ones(1))]
     assert kinds(sw.linearize(lambda x: (x, host), 1.0)[0]) == [float, np.ndarray]
     assert kinds(sw.jit(lambda x: sw.jvp(lambda y: (y, 2.0), (x,), (x,)))(1.0)) == [type(jnp.ones(1))] * 4
+
+
+def of_an_int(n: Any, x: Any) -> Any:
+    return sw.grad(lambda n, x: x * 2.0, (0, 1), allow_int=True)(n, x)
+
+
+FLOAT0 = np.zeros(3, sw.float0)
+TANGENTS_OF_INTEGERS = {
+    "grad": (lambda n, x: of_an_int(n[0], x[0])[0], ()),
+    "jit": (lambda n, x: sw.jit(of_an_int)(n[0], x[0])[0], ()),
+    "vmap": (lambda n, x: sw.vmap(of_an_int)(n, x)[0], (3,)),
+    "vmap of jit": (lambda n, x: sw.vmap(sw.jit(of_an_int))(n, x)[0], (3,)),
+    "jit of vmap": (lambda n, x: sw.jit(sw.vmap(of_an_int))(n, x)[0], (3,)),
+    "handed through": (lambda n, x: sw.vmap(lambda t: t, out_axes=-1)(np.zeros((3, 2), sw.float0)), (2, 3)),
+    "jvp": (lambda n, x: sw.vmap(lambda n: sw.jvp(lambda n: n, (n,), (FLOAT0[0],)))(n)[1], (3,)),
+    "scan": (lambda n, x: sw.lax.scan(lambda c, n: (c, of_an_int(n, 1.0)[0]), 0.0, n)[1], (3,)),
+    "map": (lambda n, x: sw.lax.map(lambda n: of_an_int(n, 1.0)[0], n), (3,)),
+    "cond": (lambda n, x: sw.lax.cond(True, lambda: of_an_int(n[0], x[0])[0], lambda: FLOAT0[0]), ()),
+    "jacfwd of grad": (
+        lambda n, x: sw.jacfwd(lambda x: sw.grad(lambda n: (x * n).sum(), allow_int=True)(n))(x),
+        (3, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TANGENTS_OF_INTEGERS)
+def test_tangents_of_integers_are_host_arrays(name: str) -> None:
+    compute, shape = TANGENTS_OF_INTEGERS[name]
+    found = compute(sw.numpy.arange(3), sw.numpy.arange(3.0))
+    assert type(found) is np.ndarray
+    assert (found.dtype, found.shape) == (sw.float0, shape)

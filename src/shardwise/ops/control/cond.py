@@ -34,7 +34,7 @@ from shardwise.ops.control.regions import (
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.comparison import ne
 from shardwise.ops.elementwise.selection import clamp
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.runtime.blocks import Ndarray
@@ -253,7 +253,7 @@ def _bind_branch(
     _check_branches(functions, labels, bodies)
     programs, captured = _unified(bodies, len(values))
     outs = bind(cond_p, index, *captured, *values, branches=programs)
-    return tree_unflatten(bodies[0].out_tree, outs)
+    return tree_unflatten(bodies[0].out_tree, handed_out(outs))
 
 
 # -- public ----------------------------------------------------------------------------------------------------------

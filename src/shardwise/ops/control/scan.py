@@ -33,7 +33,7 @@ from shardwise.ops.control.control_keys import scan_keys
 from shardwise.ops.control.narrow import narrow_scan
 from shardwise.ops.control.regions import LoopKernel, layout, local_program, loop_plan, move_operand, no_rule, settled
 from shardwise.ops.indexing.dim_slices import index_in_dim
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.shapes import stack
 from shardwise.runtime.blocks import Ndarray, with_dim_at
@@ -386,6 +386,7 @@ def _scan_body(
         length=length,
         reverse=bool(reverse),
     )
+    outs = handed_out(outs)
     return tree_unflatten(tree, outs[: len(types)]), tree_unflatten(y_tree, outs[len(types) :])
 
 

@@ -41,7 +41,7 @@ from shardwise.ops.control.regions import (
     run_masked,
     settled,
 )
-from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.convert import as_array, handed_out
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
@@ -259,7 +259,7 @@ def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_
         cond_consts=len(cond.consts),
         body_consts=len(body.consts),
     )
-    return tree_unflatten(tree, outs)
+    return tree_unflatten(tree, handed_out(outs))
 
 
 def _check_predicate(cond: Any) -> frozenset[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import DType
-from shardwise.ir import Array, Literal, in_trace, literal
+from shardwise.base.dtypes import DType, float0
+from shardwise.ir import Array, Literal, Tracer, in_trace, literal
 
 _SCALARS = (bool, int, float, complex, np.generic)
 _make_array: list[Callable[[np.ndarray[Any, Any]], Array]] = []
@@ -65,6 +65,14 @@ def own_array(x: Any) -> Any:
 def wide_int(x: Any, dtype: DType) -> Any:
     """A Python int beyond the default integers as a weak Literal of `dtype`, which may hold it; anything else unchanged."""
     return literal(x, dtype, True) if type(x) is int and not -(1 << 31) <= x < 1 << 31 else x
+
+
+def handed_out(values: Iterable[Any]) -> list[Any]:
+    """Results as users get them: those of float0, the tangents of integers, are host arrays unless they are traced."""
+    return [
+        np.zeros(x.shape, float0) if getattr(x, "dtype", None) == float0 and not isinstance(x, Tracer) else x
+        for x in values
+    ]
 
 
 def as_array(x: Any) -> Array:

@@ -12,7 +12,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.derivatives.arguments import check_argnums, check_input, check_output, flat_arrays, split_aux
@@ -43,7 +43,7 @@ def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
         rest = stacked.shape[1:] if leading else stacked.shape[:-1]
         out.append(reshape(part, (*v.shape, *rest) if leading else (*rest, *v.shape)))
         start += v.size
-    return out
+    return handed_out(out)
 
 
 def jacfwd(

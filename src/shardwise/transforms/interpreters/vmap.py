@@ -23,7 +23,7 @@ from shardwise.ir.reference_arguments import check_distinct
 from shardwise.ir.references import Standing, is_reference, refuse_views
 from shardwise.ir.types import kept_spec
 from shardwise.ops.indexing.dim_slices import index_in_dim
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.shapes.iota import iota
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer, repeated
@@ -201,10 +201,10 @@ def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     wanted = _prefixed(out_axes, full, "vmap out_axes")
     trace.closed = True
     # A number or a host array that is the same for all elements comes out as what it is.
-    left = [
+    left = handed_out(
         g if w is None and isinstance(g, _HOST_VALUES) else _leave(trace, o, w)
         for g, o, w in zip(given, outs, wanted, strict=True)
-    ]
+    )
     return tree_unflatten(out_tree, [made[i].another(x) if i in made else x for i, x in enumerate(left)])
 
 
