@@ -91,3 +91,14 @@ def test_what_one_per_device_takes():
     for unlike in ([jnp.ones(2), jnp.ones(3)], [jnp.ones(2), jnp.ones(2, int)]):
         with pytest.raises(ValueError, match="one shape and dtype"):
             sw.device_put_sharded(unlike, devices)
+
+
+def test_copy_to_host_async_asks_leaves_of_other_classes():
+    class Remote:
+        def copy_to_host_async(self):
+            asked.append(self)
+
+    asked: list[object] = []
+    tree = [jnp.ones(2), Remote(), object(), 3]
+    assert sw.copy_to_host_async(tree) is tree
+    assert asked == tree[1:2]

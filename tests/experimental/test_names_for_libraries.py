@@ -12,6 +12,7 @@ import shardwise as jax
 from shardwise import numpy as jnp
 from shardwise._src import (
     api_util,
+    array,
     core,
     distributed,
     dtypes,
@@ -94,6 +95,10 @@ def test_effects_keep_equations_and_run_each_time():
 
     assert float(f(1.0)) == float(f(1.0)) == 2.0
     assert told == ["loud", "loud"]
+
+
+def test_the_class_of_arrays_is_where_libraries_look_for_it():
+    assert type(jnp.ones(2)) is array.ArrayImpl
 
 
 def test_backends_are_there_once_devices_are(shell):

@@ -246,6 +246,8 @@ def test_questions_about_types_and_shapes():
     assert not jnp.can_cast("int32", "int8")
     assert jnp.can_cast(jnp.int8(1), "int32")
     assert jnp.isscalar(jnp.array(1)) and jnp.isscalar("a") and not jnp.isscalar(x)
+    named = type("Named", (), {"__jax_array__": lambda self: jnp.array(1j)})()  # neither shape nor dtype of its own
+    assert jnp.isscalar(named) and jnp.iscomplexobj(named) and not jnp.isrealobj(named)
     assert jnp.ndarray is shardwise.Array
     assert jnp.issubdtype(jnp.bfloat16, jnp.floating)
     assert jnp.iinfo(jnp.int8).max == 127

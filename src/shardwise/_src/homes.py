@@ -12,7 +12,7 @@ from typing import Any
 # Per module below `_src`, the documented modules, below ours, that export its names; "" is the root.
 _HOMES: dict[str, tuple[str, ...]] = {
     "ad_checkpoint": ("ad_checkpoint",),
-    "array": ("",),
+    "array": ("", "_src.lib._jax"),
     "basearray": ("",),
     "callback": ("", "experimental"),
     "config": ("",),

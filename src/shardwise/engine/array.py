@@ -16,6 +16,7 @@ from shardwise.base.dtypes import KeyDtype, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
+from shardwise.engine.host_constants import keep_constant, known_constant
 from shardwise.engine.host_values import host_values
 from shardwise.engine.planned import check_room, recorder
 from shardwise.engine.shards import Held, Shard, local_places, shard_places
@@ -444,9 +445,13 @@ def new_array(value: Ndarray, *, explicit: bool = False) -> Array:
     """A host ndarray as an array of what runs now: like `host_array`, but in a function that is traced a constant of its program."""
     if is_eager():
         return host_array(value, explicit=explicit)
-    return in_trace(
-        host_array(value, explicit=explicit) if value.ndim else literal(host_values(value, None, explicit)[()])
-    )
+    if not value.ndim:
+        return in_trace(literal(host_values(value, None, explicit)[()]))
+    constant = known_constant(value, _host_signature(value.shape, canonicalize(value.dtype), False, default_device()))
+    if constant is None:
+        constant = host_array(value, explicit=explicit)
+        keep_constant(value, constant)
+    return in_trace(constant)
 
 
 def from_literal(x: Literal) -> ArrayImpl:

@@ -79,6 +79,9 @@ def as_target(device: Any) -> Sharding | None:
         return SingleDeviceSharding(device)
     if isinstance(device, Sharding):
         if isinstance(device, NamedSharding) and not isinstance(device.mesh, Mesh):
+            mesh = get_concrete_mesh()
+            if not is_eager() and not mesh.empty and mesh.abstract_mesh == device.mesh:
+                return NamedSharding(mesh, device.spec, memory_kind=device.memory_kind)
             raise ValueError(
                 f"device_put needs devices, but got a sharding over an AbstractMesh: {device}. Use a NamedSharding over a Mesh."
             )
@@ -388,14 +391,15 @@ def device_get(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree `x` itself: its arrays are in host memory already.
+    """The tree `x` itself: its arrays are in host memory already. Leaves of other classes that have a method of this name get its call.
 
     >>> jax.copy_to_host_async({"a": jnp.arange(2)})
     {'a': Array([0, 1], dtype=int32)}
     """
     for leaf in tree_leaves(x):
-        if isinstance(leaf, ArrayImpl):
-            leaf.copy_to_host_async()
+        copy = getattr(leaf, "copy_to_host_async", None)
+        if copy is not None:
+            copy()
     return x
 
 

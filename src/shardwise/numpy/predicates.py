@@ -37,6 +37,7 @@ from shardwise.numpy._ufunc_forms import TWO_OPERANDS, weak_if_scalar, where_
 from shardwise.numpy.creation import asarray
 from shardwise.ops.elementwise import bitwise, comparison
 from shardwise.ops.elementwise import unary as one
+from shardwise.ops.rules.convert import own_array
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.transforms.jit.composed import composed
 from shardwise.transforms.jit.shown_calls import shown_call
@@ -247,6 +248,8 @@ def iscomplexobj(x: Any) -> bool:
     try:
         return is_complex(dtype_of(x))
     except TypeError:
+        if hasattr(x, "__jax_array__"):
+            return iscomplexobj(own_array(x))
         return any(iscomplexobj(v) for v in x) if isinstance(x, list | tuple) else np.iscomplexobj(x)
 
 
@@ -265,7 +268,9 @@ def isscalar(element: Any) -> bool:
     >>> jnp.isscalar(2.5)
     True
     """
-    return element.ndim == 0 if isinstance(element, Array | np.ndarray) else np.isscalar(element)
+    if isinstance(element, Array | np.ndarray):
+        return element.ndim == 0
+    return isscalar(own_array(element)) if hasattr(element, "__jax_array__") else np.isscalar(element)
 
 
 # -- closeness -------------------------------------------------------------------------------------------------

@@ -361,6 +361,17 @@ _tripled_backwards.defvjp(lambda x, y: (_tripled_backwards(x, y), None), lambda 
 _scaled.defjvp(lambda xs, ts: (_scaled(*xs), ts[0] * xs[1]))
 
 
+_called = sw.jit(lambda a, b: (a, b + a))
+
+
+def _looped(a, b):
+    return lax.scan(lambda c, _: ((c[0], c[1] + 1), None), (a, b), None, length=2)[0]
+
+
+def _branched(a, b):
+    return lax.cond(b > 0, _looped, _called, *lax.while_loop(lambda c: c[1] < 1, lambda c: (c[0], c[1] + 1), (a, b)))
+
+
 @pytest.mark.parametrize(
     ("fun", "slope"),
     [
@@ -368,8 +379,11 @@ _scaled.defjvp(lambda xs, ts: (_scaled(*xs), ts[0] * xs[1]))
         (_tripled_backwards, 3),
         (lambda x, y: lax.cond(y > 1, lambda a, b: (a, b), lambda a, b: (a, b + a), x, y), 1),
         (lambda x, y: lax.while_loop(lambda c: c[1] < 5, lambda c: (c[0], c[1] + c[0]), (x, y)), None),
+        (lambda x, y: lax.cond(y > 1, _looped, _called, x, y), 1),
+        (lambda x, y: lax.while_loop(lambda c: c[1] < 5, lambda c: _looped(*_called(*c)), (x, y)), None),
+        (lambda x, y: lax.switch(jnp.int32(y), [_looped, _branched, _called], x, y), 1),
     ],
-    ids=["custom_jvp", "custom_vjp", "cond", "while_loop"],
+    ids=["custom_jvp", "custom_vjp", "cond", "while_loop", "by_loops", "by_steps", "by_branches"],
 )
 def test_what_a_mapped_call_hands_through_is_not_mapped(fun, slope):
     mapped = sw.vmap(fun, in_axes=(None, 0), out_axes=(None, 0))

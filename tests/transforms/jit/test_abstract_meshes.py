@@ -192,3 +192,30 @@ def test_structs_keep_their_fields_in_the_latest_dialect():
         free = jax.ShapeDtypeStruct((2,), jnp.float32)
         free.shape = (3,)
         assert free.size == 3
+
+
+OUT = {
+    "full": lambda s: jnp.full((4,), 1.0, out_sharding=s),
+    "arange": lambda s: jnp.arange(4, out_sharding=s),
+    "dot": lambda s: jnp.dot(jnp.ones((4, 4)), jnp.ones((4, 4)), out_sharding=s),
+    "get": lambda s: jnp.arange(4).at[jnp.arange(4)].get(out_sharding=s),
+    "reshard": lambda s: jax.reshard(jnp.ones(4), s),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_results_of_abstract_meshes_are_in_no_other_memory(name):
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        assert OUT[name](NamedSharding(mesh.abstract_mesh, P("x"))).sharding.spec[0] == "x"
+        with pytest.raises(ValueError, match="memory_kind is not allowed"):
+            OUT[name](NamedSharding(mesh.abstract_mesh, P("x"), memory_kind="pinned_host"))
+
+
+def test_a_traced_device_put_takes_the_devices_of_the_mesh_in_context():
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
+    there = NamedSharding(mesh.abstract_mesh, P("x"))
+    with jax.set_mesh(mesh):
+        assert len(jax.jit(lambda x: jax.device_put(x, there))(jnp.ones(4)).devices()) == 2
+    with pytest.raises(ValueError, match="needs devices"):
+        jax.jit(lambda x: jax.device_put(x, there))(jnp.ones(4))

@@ -250,3 +250,33 @@ def test_jitted_functions_are_copied_and_pickled_like_functions(f):
             np.testing.assert_array_equal(other(jnp.ones(2)), f(jnp.ones(2)))
     if f is doubled_by_jit:
         assert float(copy.deepcopy(f)(1.0, times=5)) == 5.0
+
+
+def test_a_host_array_is_one_constant_whose_later_values_are_another():
+    table = np.arange(4.0)
+
+    def layers(x):
+        for _ in range(3):
+            x = jnp.sin(x * table)
+        x, _ = jax.lax.scan(lambda c, _: (c + table, None), x, None, length=2)
+        table[0] += 1
+        return x, table + 0 * x
+
+    assert len(jax.make_jaxpr(layers)(jnp.ones(4)).consts) == 2
+    table[0] = 0
+    assert jax.jit(layers)(jnp.zeros(4))[1].tolist() == [1.0, 1.0, 2.0, 3.0]
+
+
+def test_a_host_array_is_another_constant_where_the_types_or_the_device_are_others():
+    table = np.arange(3.0)
+    device = jax.devices()[1]
+
+    def g(x):
+        with jax.enable_x64(True):
+            wide = jnp.asarray(table)
+        with jax.default_device(device):
+            there = jax.jit(lambda: jnp.asarray(table))()
+        return x * table, wide, there
+
+    narrow, wide, there = g(jnp.ones(3))
+    assert (narrow.dtype, wide.dtype, there.devices()) == (jnp.float32, jnp.float64, {device})

@@ -352,6 +352,12 @@ def test_what_a_primitive_lacks_is_named() -> None:
         bare.bind(1.0)
     with pytest.raises(NotImplementedError, match="Abstract evaluation for 'bare'"):
         sw.jit(bare.bind)(1.0)
+    for several, found in ((False, [1.0]), (True, 1.0)):
+        bare.multiple_results = several
+        bare.def_abstract_eval(lambda x, found=found: found)
+        with pytest.raises(ValueError, match=r"bare.abstract_eval\(\) method should return a tuple or a list iff"):
+            sw.jit(bare.bind)(1.0)
+    bare.multiple_results = False
     bare.def_abstract_eval(lambda x: x)
     with pytest.raises(NotImplementedError, match="MLIR translation rule for primitive 'bare' not found"):
         sw.jit(bare.bind)(1.0)

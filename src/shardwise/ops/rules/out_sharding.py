@@ -19,7 +19,7 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
 
     Raises:
         TypeError: it is neither a PartitionSpec nor a NamedSharding.
-        ValueError: the spec has no mesh in context, more entries than dims, or an axis that is not Explicit.
+        ValueError: the spec has no mesh in context, more entries than dims, an axis that is not Explicit, or a memory kind.
     """
     if out_sharding is None:
         return None
@@ -34,6 +34,11 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
         given = out_sharding.mesh
         mesh, spec = given.abstract_mesh if isinstance(given, Mesh) else given, out_sharding.spec
         _check_context(mesh, out_sharding, api_name)
+        if given is mesh and out_sharding.memory_kind is not None:
+            raise ValueError(
+                f"sharding with memory_kind is not allowed for {api_name}: its result is in the default memory. Move it with "
+                f"device_put. Got sharding={out_sharding}"
+            )
     else:
         raise TypeError(
             f"out_sharding= of {api_name} takes a NamedSharding or a PartitionSpec, got {out_sharding!r} of type "

@@ -33,6 +33,7 @@ from shardwise.transforms.bodies.derived_bodies import (
     transposed_body,
     with_tangents,
 )
+from shardwise.transforms.bodies.handed_through import handed_through
 from shardwise.transforms.bodies.held_updates import exchanges, held_back, updated_input
 from shardwise.transforms.bodies.jit_rules import Made, Mask, held, remembered, without_state
 from shardwise.transforms.interpreters.batch_trace import move_to_front
@@ -212,18 +213,11 @@ def cond_batch(
     """
     branches = _interned(params["branches"])
     index, *args = values
-    through = [_handed_through(column, branches) for column in zip(*[b.outputs for b in branches], strict=True)]
-    kept = {i: args[k] for i, k in enumerate(through) if k is not None and dims[1 + k] is None}
+    through = [set(ks) for ks in zip(*[handed_through(b) for b in branches], strict=True)]
+    places = {i: next(iter(ks)) for i, ks in enumerate(through) if len(ks) == 1}
+    kept = {i: args[k] for i, k in places.items() if k is not None and dims[1 + k] is None}
     outs, out_dims = _cond_batch(size, axis_name, index, args, dims, branches)
     return [kept.get(i, o) for i, o in enumerate(outs)], [None if i in kept else d for i, d in enumerate(out_dims)]
-
-
-def _handed_through(column: Sequence[Any], branches: Programs) -> int | None:
-    """The operand that each branch gives back unchanged as the result of this column."""
-    places = {
-        next((k for k, v in enumerate(b.inputs) if v is out), None) for b, out in zip(branches, column, strict=True)
-    }
-    return places.pop() if len(places) == 1 else None
 
 
 def _cond_batch(

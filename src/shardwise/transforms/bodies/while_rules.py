@@ -23,6 +23,7 @@ from shardwise.transforms.bodies.derived_bodies import (
     traced,
     with_tangents,
 )
+from shardwise.transforms.bodies.handed_through import handed_through
 from shardwise.transforms.bodies.held_updates import exchanges, held_back
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
 from shardwise.transforms.bodies.scan_rules import carry_joined, carry_with_dim
@@ -134,8 +135,8 @@ def while_batch(
 ) -> tuple[list[Any], list[int | None]]:
     """The loop over all elements. A carry that no step changes, the same for all elements, stays so."""
     body, (_, constants, init), (_, _, init_dims) = params["body"], _parts(values, params), _parts(dims, params)
-    own = body.inputs[len(constants) :]
-    kept = {i for i, d in enumerate(init_dims) if d is None and body.outputs[i] is own[i]}
+    through = handed_through(body)
+    kept = {i for i, d in enumerate(init_dims) if d is None and through[i] == len(constants) + i}
     outs, out_dims = _while_batch(size, axis_name, values, dims, params)
     return [init[i] if i in kept else o for i, o in enumerate(outs)], [
         None if i in kept else d for i, d in enumerate(out_dims)

@@ -153,6 +153,10 @@ class Primitive:
                 f"Abstract evaluation for '{self.name}' not implemented; give it one with def_abstract_eval."
             )
         found = self.abstract_eval(*types, **params)
+        if isinstance(found, list | tuple) != self.multiple_results:
+            raise ValueError(
+                f"{self.name}.abstract_eval() method should return a tuple or a list iff {self.name}.multiple_results."
+            )
         return tuple(map(_type, found)) if self.multiple_results else _type(found)
 
     def _program(self, eqn: Equation) -> Program:
