@@ -269,8 +269,10 @@ def test_16_bits(made, dtype):
     assert_normwise(jax.jit(layer)(x, w), expected, HALF_A_UNIT)
 
 
-def test_without_a_library_of_our_own(made, monkeypatch):
-    monkeypatch.setattr(blas, "library", lambda: None)
+@pytest.mark.parametrize("what", ["convention", "library"])
+def test_without_a_library_of_our_own(made, monkeypatch, what):
+    monkeypatch.setattr(blas, what, lambda: None)
+    monkeypatch.setattr(shallow, "fits", lambda *_: False)
     q, k, v = (normal(2, 3, 64, 16) for _ in range(3))
     check(attention, lambda q, k, v: attention(q, k, v, xp=np), q, k, v)
     assert made == [None]

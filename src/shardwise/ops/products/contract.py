@@ -187,12 +187,13 @@ def _dot(
 
 def _dot_ahead(in_types: Types, params: Any) -> None:
     (left, right), dims = in_types, params["dimension_numbers"]
-    sizes = (
-        prod(t.shape[d] for d in free) for t, free in zip(in_types, free_dims(dims, left.ndim, right.ndim), strict=True)
-    )
+    left_free, right_free = free_dims(dims, left.ndim, right.ndim)
     (summed, read), _ = dims
     turned = left.ndim - 1 not in summed, right.ndim - 1 in read
-    expect(left.dtype.char, turned, *sizes, prod(left.shape[d] for d in summed))
+    m, n, k = (
+        prod(t.shape[d] for d in chosen) for t, chosen in ((left, left_free), (right, right_free), (left, summed))
+    )
+    expect(left.dtype.char, turned, m, n, k)
 
 
 def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[NDArray, NDArray], NDArray]:

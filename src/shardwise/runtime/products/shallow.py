@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
@@ -83,10 +82,10 @@ def prepare(char: str, left: int, right: int, integer_size: int) -> None:
     start_thread(_prepared, char, left, right, integer_size)
 
 
-def _prepared(*kind: Any) -> None:
+def _prepared(char: str, left: int, right: int, integer_size: int) -> None:
     with contextlib.suppress(RuntimeError, OSError, MemoryError):  # who needs it finds out
         if llvm.available():
-            function(*kind, math.inf)
+            function(char, left, right, integer_size, math.inf)
 
 
 @functools.cache
