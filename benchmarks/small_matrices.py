@@ -23,6 +23,13 @@ def _symmetric(a):
 
 
 _stack("stack_products", "Products of 10,000 pairs of 4 x 4.", 4, lambda jax, jnp: lambda a: a @ a)
+_stack("stack_products_16", "Products of 10,000 pairs of 16 x 16.", 16, lambda jax, jnp: lambda a: a @ a)
+_stack(
+    "stack_eigh",
+    "Eigenvectors of 10,000 symmetric ones of 2 x 2.",
+    2,
+    lambda jax, jnp: lambda a: jnp.linalg.eigh(_symmetric(a)),
+)
 _stack("stack_vectors", "10,000 matrices of 3 x 3 times vectors.", 3, lambda jax, jnp: lambda a: a @ a[:, :, :1])
 _stack("stack_det", "Determinants of 10,000 of 3 x 3.", 3, lambda jax, jnp: jnp.linalg.det)
 _stack("stack_slogdet", "The same as sign and logarithm, of 6 x 6.", 6, lambda jax, jnp: jnp.linalg.slogdet)

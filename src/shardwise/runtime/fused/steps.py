@@ -65,7 +65,11 @@ class Arrangement:
             long = [d for d, n in enumerate(loops.extents) if n >= width and (loops.reduced[d] or d not in joined)]
             if not long:
                 return None
-            lane = min(reversed(long), key=lambda d: _misses(loops, sizes, d))
+            short = width * _short_vectors(graph)
+            lane = min(
+                reversed(long),
+                key=lambda d: (_misses(loops, sizes, d), loops.reduced[d] and loops.extents[d] < short),
+            )
         access = [
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
             for own, size in zip(loops.strides, sizes, strict=True)
@@ -302,6 +306,12 @@ def _misses(loops: MemoryLoops, sizes: Sequence[int], lane: int) -> int:
         own[lane] not in (0, size) and min(abs(own[lane]), abs(own[inner])) > _LINE_BYTES
         for own, size in zip(loops.strides, sizes, strict=True)
     )
+
+
+def _short_vectors(graph: Graph) -> int:
+    """Vectors of a row up to which to merge their lanes takes longer than to read across rows."""
+    folds = [e.op.fold for e in graph.program.equations if e.op.fold is not None]
+    return costs.FUSED_SHORT_POSITIONS if any(fold.positions for fold in folds) else costs.FUSED_SHORT
 
 
 def _across_short_rows(graph: Graph, loops: MemoryLoops, width: int) -> int | None:

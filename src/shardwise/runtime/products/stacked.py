@@ -51,18 +51,20 @@ def stacked_product(a: NDArray, b: NDArray, out: NDArray) -> StackedProduct | Ro
     char, count = out.dtype.char, prod(batch)
     if count < costs.STACKED_FEWEST or max(m, k, n) > costs.STACKED_MOST or char not in _DTYPES or not available():
         return None
-    forms = [_form(x, batch) for x in (a, b, out)]
-    if None in forms or forms[2] == (_SHARED, False) or forms[2] == (_SHARED, True):
+    left, right, result = (_form(x, batch) for x in (a, b, out))
+    if left is None or right is None or result is None or result[0] == _SHARED:
         return None
-    (a_kind, a_turned), (b_kind, b_turned), (_, swapped) = forms  # type: ignore[misc]
-    shared = a_kind == _SHARED, b_kind == _SHARED
+    (a_kind, a_turned), (b_kind, b_turned), (_, swapped) = left, right, result
+    a_shared, b_shared = a_kind == _SHARED, b_kind == _SHARED
     if (m if swapped else n) >= costs.STACKED_ROWS and (a_turned if swapped else not b_turned):
-        sizes, turned = ((n, k, m), not b_turned) if swapped else ((m, k, n), a_turned)
-        loop = rows_loop(_DTYPES[char], sizes, turned, shared[::-1] if swapped else shared)
+        if swapped:
+            loop = rows_loop(_DTYPES[char], (n, k, m), not b_turned, (b_shared, a_shared))
+        else:
+            loop = rows_loop(_DTYPES[char], (m, k, n), a_turned, (a_shared, b_shared))
         return RowsProduct(count, loop, swapped, thread_count() if count * m * k * n >= costs.PRODUCT_SHARED else 1)
     if max(m, k, n) > costs.STACKED_LARGEST:
         return None
-    return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), tuple(forms)))  # type: ignore[arg-type]
+    return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), (left, right, result)))
 
 
 _STACKED, _SHARED = range(2)
