@@ -91,6 +91,12 @@ def test_modules(shell, tmp_path):
             "jax.devices() are the 16 devices of v5e-16",
         ),
         ("import jax; int('')", ("--on", "v5e-8"), 1, "base 10: ''\n"),
+        (
+            "import jax.numpy as jnp; assert jnp.allclose(jnp.ones(2), 1)",
+            ("--on", "v5e-8"),
+            1,
+            "Where PYTHONOPTIMIZE=1 is set",
+        ),
         ("import jax", ("--on", "v5e-8", "--json", "-", "--html", "-"), 2, "standard output takes one of"),
         ("import jax", (), 2, "--on MACHINE is missing"),
         ("import jax", ("--on", "none.toml"), 2, "--on none.toml: No such file"),

@@ -220,6 +220,15 @@ def test_one_process_stands_for_all():
     jax.distributed.shutdown()
 
 
+def test_the_program_with_the_most_work_in_the_run_is_first():
+    with shardwise.plan.on("v5p-8") as run:
+        train, test = jax.jit(lambda x: x @ x), jax.jit(lambda x: x @ x + 1)
+        for _ in range(20):
+            train(jnp.ones((64, 64)))
+        test(jnp.ones((128, 128)))
+    assert [plan.calls for plan in run.plans()] == [20, 1]
+
+
 def test_callbacks_are_not_called():
     called = []
     with shardwise.plan.on("v5p-256") as run:

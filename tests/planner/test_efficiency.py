@@ -1,12 +1,21 @@
 """Seconds of kernels: rooflines, tiles, waves."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16, float8_e4m3fn
 
-from shardwise.planner.efficiency import kernel_seconds, peak_flops, product_seconds, reach_of, stays_near
+from shardwise.planner.efficiency import (
+    FAR,
+    FAR_FROM,
+    kernel_seconds,
+    peak_flops,
+    product_seconds,
+    reach_of,
+    stays_near,
+)
 from shardwise.planner.flops import Product, Work
 from shardwise.planner.machines import find
 from shardwise.planner.work import Lookups
@@ -88,3 +97,31 @@ def test_lookups_begin_late_and_take_time_for_each_place():
     chip = dataclasses.replace(find("cpu-1x16").chip, lookups_overhead=1e-3, lookup=1e-5, element=1e-6)
     took = kernel_seconds(Work((), 0.0, 0.0), 0, 0, chip, lookups=Lookups(10, 100))
     assert took.total == pytest.approx(1e-3 + 10 * 1e-5 + 100 * 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lookups", "seconds"),
+    [
+        (Lookups(0, 100, FAR_FROM), 1e-4),
+        (Lookups(0, 100, FAR), 4e-4),
+        (Lookups(0, 100, 8 * FAR), 4e-4),
+        (Lookups(0, 100, math.isqrt(FAR * FAR_FROM)), 2e-4),
+        (Lookups(10, 0, FAR_FROM, updates=True), 3e-5),
+    ],
+)
+def test_lookups_take_longer_in_what_no_cache_holds_and_others_to_write(lookups, seconds):
+    chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0, element=1e-6, update=3e-6, far_lookups=4.0)
+    assert kernel_seconds(Work((), 0.0, 0.0), 0, 0, chip, lookups=lookups).total == pytest.approx(seconds)
+
+
+def test_algorithms_take_time_besides_their_bytes():
+    chip = dataclasses.replace(find("cpu-1x16").chip, overhead=0.0)
+    alone = kernel_seconds(Work((), 0.0, 0.0), 1e6, 0, chip).total
+    assert kernel_seconds(Work((), 0.0, 0.0), 1e6, 0, chip, own=0.5).total == pytest.approx(alone + 0.5)
+
+
+def test_products_of_few_elements_are_written_out():
+    chip = dataclasses.replace(find("cpu-1x16").chip, product_overhead=1e-6)
+    f32 = np.dtype(np.float32)
+    small, large = (product_seconds(matmul(n, n, n, f32), chip) for n in (4, 256))
+    assert small == pytest.approx(4 * 128 / chip.vector_flops) and small < 1e-6 < large

@@ -18,7 +18,7 @@ import tokenize
 from pathlib import Path
 from typing import Any
 
-_SKIPPED = ("autoreload", "cd", "conda", "config", "load_ext", "matplotlib", "pip", "reload_ext", "env")
+_SKIPPED = ("autoreload", "cd", "conda", "config", "load_ext", "matplotlib", "pip", "reload_ext", "env", "xmode")
 _TRANSPARENT = ("time", "timeit")
 _MAGIC_OPTIONS = re.compile(r"(-\w+\s+(\d+\s+)?)*")
 

@@ -28,6 +28,10 @@ _NO_MEMORY = (
     "shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of its data in "
     "place of values."
 )
+_ASSERTED = (
+    "shardwise plan: a planned run computes no values, they read as zeros, so that checks of values fail. Where PYTHONOPTIMIZE=1 is set, "
+    "Python leaves assertions out; other checks the program has to leave out itself."
+)
 _OF_SIZES = re.compile(
     r"devices|mesh|reshape|divi|shard|batch", re.IGNORECASE
 )  # in errors of programs that expect another machine
@@ -147,6 +151,8 @@ def carry_out(options: argparse.Namespace) -> int:
     def advice(error: BaseException) -> str:
         if isinstance(error, MemoryError):
             return _NO_MEMORY
+        if isinstance(error, AssertionError) and run.notes:
+            return _ASSERTED
         return _devices_of(run.machine) if isinstance(error, ValueError) and _OF_SIZES.search(str(error)) else ""
 
     try:

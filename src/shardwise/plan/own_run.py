@@ -75,8 +75,8 @@ class OwnRun:
         return counted
 
     def plans(self) -> tuple[Plan, ...]:
-        """A plan for each program that was called, the one with the most work per call first."""
-        called = sorted((w for w in self.programs if w.calls), key=lambda w: (-w.work(), -w.calls))
+        """A plan for each program that was called, the one with the most work in the run first."""
+        called = sorted((w for w in self.programs if w.calls), key=lambda w: (-w.work() * w.calls, -w.calls))
         return tuple(map(self._plan, called))
 
     def _plan(self, watched: Watched) -> Plan:

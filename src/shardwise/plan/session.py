@@ -152,7 +152,7 @@ class Run:
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:
-        """A plan for each program that was called, the one with the most work per call first."""
+        """A plan for each program that was called, the one with the most work in the run first."""
         target = for_chip(self.machine.chip)
         return tuple(
             make_plan(device_program_of(c.executable, target), self.machine, calls=c.calls, notes=self.notes)
@@ -160,12 +160,13 @@ class Run:
         )
 
     def largest(self) -> DataFree | None:
-        """The program with the most work per call; None if none was called."""
+        """The program with the most work in the run; None if none was called."""
         return next((c.executable for c in self._by_work()), None)
 
     def _by_work(self) -> list[Called]:
         return sorted(
-            (c for alike in self.programs.values() for c in alike if c.calls), key=lambda c: (-c.work, -c.calls)
+            (c for alike in self.programs.values() for c in alike if c.calls),
+            key=lambda c: (-c.work * c.calls, -c.calls),
         )
 
 

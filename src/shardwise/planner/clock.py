@@ -23,6 +23,7 @@ from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
 from shardwise.planner.result import Interval, Line, Schedule, Task
 from shardwise.planner.roles import memory_kind_of
+from shardwise.planner.steps import without_steps
 from shardwise.planner.work import Group, Pass
 
 COMPUTE = "compute"
@@ -194,11 +195,16 @@ class _Clock:
 
     def _pass(self, part: Pass, near: set[Var], copies: int) -> tuple[float, float, Seconds]:
         """FLOPs of products, bytes of memory, and seconds of one pass of a kernel."""
-        work = work_of(part.equations)
+        chip = self.machine.chip
+        others, own = part.equations, 0.0
+        if chip.steps:
+            others, own = without_steps(part.equations, chip.steps)
+        work = work_of(others)
         inside = math.fsum(n for v, n in part.touched.items() if v in near)
         far = math.fsum(part.touched.values()) - inside
-        took = kernel_seconds(work, far, inside, self.machine.chip, part.cached, copies, part.lookups)
-        return copies * math.fsum(p.flops for p in work.products), copies * far, took
+        took = kernel_seconds(work, far, inside, chip, part.cached, copies, part.lookups, own)
+        flops = work.product_flops if others is part.equations else work_of(part.equations).product_flops
+        return copies * flops, copies * far, took
 
     def _with_rings(self, timed: _Timed, group: Group) -> _Timed:
         """A kernel in which collectives run part by part: the links are busy as well, and the first part comes before all work."""

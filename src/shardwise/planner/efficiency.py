@@ -40,6 +40,9 @@ REACH: Mapping[str, Reach] = {
 }
 # The part of a transfer's time by which the computations beside it get longer. Fitted as those of "tpu" above.
 BESIDE = 0.1
+# Bytes of values between which a lookup gets slower, from `Chip.element` to `far_lookups` times as much.
+FAR_FROM, FAR = 1 << 18, 1 << 26
+_WRITTEN_OUT = 4  # how much longer an operation takes in a product that is written out than in a loop over vectors
 _SUBLANES = 8  # rows of a vector register: what a systolic array takes in at a time
 _NEAR = 4  # a value of up to that part of the on-chip memory stays there until it is read
 
@@ -75,6 +78,7 @@ def kernel_seconds(
     cached: float = 0.0,
     copies: int = 1,
     lookups: Lookups = NO_LOOKUPS,
+    own: float = 0.0,
 ) -> Seconds:
     """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides.
 
@@ -88,6 +92,7 @@ def kernel_seconds(
         cached: bytes of rows that the kernel itself has just had in the cache; they are read while memory is.
         copies: for how many devices it runs, where one chip stands for several.
         lookups: the places that a gather or scatter goes to.
+        own: seconds of algorithms of their own, besides those of their bytes.
     """
     reach = reach_of(chip)
     matrix = math.fsum(product_seconds(p, chip) for p in work.products)
@@ -101,14 +106,23 @@ def kernel_seconds(
     compute = copies * (matrix + vector if chip.platform == "cpu" else max(matrix, vector))
     if cached and chip.vmem_bandwidth:
         memory = max(memory, cached / chip.vmem_bandwidth)
-    memory = copies * (memory + lookups.windows * chip.lookup + lookups.elements * chip.element)
-    longest = compute + memory if matrix and chip.platform == "cpu" else max(compute, memory)
+    memory = copies * (memory + _lookup_seconds(lookups, chip))
+    longest = copies * own + (compute + memory if matrix and chip.platform == "cpu" else max(compute, memory))
     # What is all in on-chip memory starts at once; a kernel that reads or writes the memory first waits for it.
     overhead = chip.overhead if far_bytes or chip.platform != "tpu" else 0.0
     if chip.lookups_overhead and any(lookups):
         overhead = chip.lookups_overhead
-    bound = "latency" if longest < overhead else "flops" if compute >= memory else "memory"
+    bound = "latency" if longest < overhead else "flops" if copies * own + compute >= memory else "memory"
     return Seconds(longest + overhead, bound)
+
+
+def _lookup_seconds(lookups: Lookups, chip: Chip) -> float:
+    """Seconds for the places of gathers and scatters; they grow as a power of the value's size once the caches do not hold it."""
+    window, element = (chip.update, chip.updated_element) if lookups.updates else (chip.lookup, chip.element)
+    seconds = lookups.windows * window + lookups.elements * element
+    if chip.far_lookups > 1 and lookups.span > FAR_FROM:
+        seconds *= chip.far_lookups ** (math.log(min(lookups.span, FAR) / FAR_FROM) / math.log(FAR / FAR_FROM))
+    return seconds
 
 
 def product_seconds(product: Product, chip: Chip) -> float:
@@ -118,7 +132,12 @@ def product_seconds(product: Product, chip: Chip) -> float:
         return product.flops / rate / _wave_fill(product, chip)
     if chip.platform == "tpu":
         return 2.0 * product.batch * _padded(product, chip.tile) / rate
-    return product.flops / rate + product.batch * chip.product_overhead
+    if not chip.product_overhead:
+        return product.flops / rate
+    # Products of few elements are written out in the code around them.
+    return min(
+        product.flops / rate + product.batch * chip.product_overhead, _WRITTEN_OUT * product.flops / chip.vector_flops
+    )
 
 
 def peak_flops(product: Product, chip: Chip) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple, overload
 
 from shardwise.base.lazy_dataclasses import dataclass
@@ -30,7 +31,10 @@ class Chip:
         product_overhead: seconds for each product of a batch, besides those of its work.
         lookup, element: seconds for each place that a gather or scatter goes to, besides those of its bytes, where it moves several
             elements or one; 0 where it goes to many at once.
+        update, updated_element: those of a scatter.
+        far_lookups: how much longer they take in a value that no cache holds.
         lookups_overhead: seconds until a gather or scatter begins, as `overhead`; 0: that.
+        steps: seconds of a step of ops with algorithms of their own, by algorithm (`planner.steps`).
         host_bandwidth: bytes/s one way between a device's memory and the host's; 0 where they are one memory.
     """
 
@@ -50,7 +54,11 @@ class Chip:
     product_overhead: float = 0.0
     lookup: float = 0.0
     element: float = 0.0
+    update: float = 0.0
+    updated_element: float = 0.0
+    far_lookups: float = 1.0
     lookups_overhead: float = 0.0
+    steps: Mapping[str, float] = field(default_factory=dict[str, float])
     host_bandwidth: float = 0.0
 
 

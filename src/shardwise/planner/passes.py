@@ -61,7 +61,7 @@ def _lookups(eqn: Equation) -> Lookups:
     """The places that a kernel goes to that gathers or scatters."""
     if eqn.op.at_positions:
         count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
-        return Lookups(count, 0) if eqn.outputs[0].aval.size > count else Lookups(0, count)
+        return _counted(count, eqn.outputs[0].aval.size, eqn.inputs[0].aval.nbytes, False)
     op, params, _ = unwrapped(eqn.op, eqn.params)
     op, params, types = as_joined(op, params, tuple(a.aval for a in eqn.inputs))
     found = None if op.indexed is None else op.indexed(params, types)
@@ -69,7 +69,11 @@ def _lookups(eqn: Equation) -> Lookups:
         return NO_LOOKUPS
     count = math.prod(types[found.first].shape[:-1])
     moved = types[-1].size if op.updates else eqn.outputs[0].aval.size
-    return Lookups(count, 0) if moved > count else Lookups(0, count)
+    return _counted(count, moved, types[0].nbytes, op.updates)
+
+
+def _counted(count: int, moved: int, span: int, updates: bool) -> Lookups:
+    return Lookups(count, 0, span, updates) if moved > count else Lookups(0, count, span, updates)
 
 
 def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:
@@ -99,7 +103,8 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
         held = {v for saved in graph.saved[:p] for v in saved}
         cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
         lookups = [_lookups(e) for e in graph.needed[p] if e.op.at_positions]
-        places = Lookups(sum(k.windows for k in lookups), sum(k.elements for k in lookups))
+        span = max((k.span for k in lookups), default=0)
+        places = Lookups(sum(k.windows for k in lookups), sum(k.elements for k in lookups), span)
         found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached, places))
     return tuple(found)
 

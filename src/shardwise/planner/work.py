@@ -55,10 +55,14 @@ class Lookups(NamedTuple):
     Attributes:
         windows: of several elements each.
         elements: of one.
+        span: bytes of the value, the largest of several.
+        updates: whether the places are written.
     """
 
     windows: int
     elements: int
+    span: int = 0
+    updates: bool = False
 
 
 NO_LOOKUPS = Lookups(0, 0)

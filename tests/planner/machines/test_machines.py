@@ -11,7 +11,7 @@ import shardwise.planner.machines as machines
 from shardwise.base import config
 from shardwise.planner import client_of
 from shardwise.planner.machine import Places
-from shardwise.planner.machines import find, find_kind, here, names, neighbours
+from shardwise.planner.machines import algorithms, find, find_kind, here, names, neighbours
 
 FILES = sorted(Path(machines.__file__).parent.glob("*.toml"))
 
@@ -189,6 +189,8 @@ def test_places_are_made_on_demand():
 
 def test_this_machine_is_measured_once(tmp_path, monkeypatch):
     with config.override("shardwise_cache_dir", str(tmp_path)), config.override("shardwise_cache", True):
+        monkeypatch.setattr(here, "_SECONDS", 0.001)
+        monkeypatch.setattr(algorithms, "ALGORITHMS", {"lu": algorithms.ALGORITHMS["lu"]})
         here.this_machine.cache_clear()
         machine = find("here")
         assert machine.devices == machine.processes == 1

@@ -37,6 +37,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.random import threefry, threefry_halves
 from shardwise.ops.random.counted_bits import BITS, HASH_CALLS, bits_by_counters, own_part, small_form
+from shardwise.ops.random.counted_bits import threefry_bits_p as threefry_bits_p
 from shardwise.ops.random.counter_ciphers import (
     ciphered_bits,
     ciphered_fold_in,

@@ -1,6 +1,6 @@
 """This machine as one that can be planned for: what our own kernels reach on it, measured once and kept on disk.
 
-The measurement takes about two seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
+The measurement takes about five seconds. It is kept in the folder of compiled kernels, and made anew where the processor, the number of
 threads or the version changes; without that folder it is made in each process.
 """
 
@@ -11,7 +11,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -21,28 +21,27 @@ import numpy as np
 from shardwise.engine.device_put import device_put
 from shardwise.ops.elementwise import binary, transcendental, unary
 from shardwise.ops.indexing.gather import gather
-from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers
+from shardwise.ops.indexing.scatter import scatter_with
+from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from shardwise.ops.products.contract import dot_general
 from shardwise.planner.machine import Chip, Level, Machine
 from shardwise.runtime.machine import kernel_store, thread_count
 
 Timer = Callable[[], float]
 _LARGE = 1 << 24  # elements of a value that no cache holds for long
-_SECONDS = 0.2  # for each figure: the least of many calls, for others use the machine as well
+_SECONDS = 0.1  # for each figure: the least of many calls, for others use the machine as well
 _LOOKUPS = 4096
+_PLACES = 1 << 15
 _ELEMENTS = 1 << 16
+_SPREAD = 1 << 18
 _PRODUCTS = 1024
 _ROWS = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+_UPDATED = ScatterDimensionNumbers((1,), (0,), (0,))
 _POWER = 31  # eight multiplications
+_SECONDS_OF = ("call", "product", "lookups", "lookup", "element", "far", "update", "updated_element")
+_STEP = "step of "  # figures of algorithms
 _FILE = "here.json"
-_MEASURES = 3  # raised where other figures are measured
-SECONDS = (
-    "call",
-    "product",
-    "lookups",
-    "lookup",
-    "element",
-)  # those of the figures that are seconds; the others are rates
+_MEASURES = 4  # raised where other figures are measured
 
 
 @cache
@@ -73,7 +72,11 @@ def machine_of(figures: Mapping[str, float]) -> Machine:
         product_overhead=figures["product"],
         lookup=figures["lookup"],
         element=figures["element"],
+        update=figures["update"],
+        updated_element=figures["updated_element"],
+        far_lookups=figures["far"] / max(figures["element"], 1e-12),
         lookups_overhead=figures["lookups"],
+        steps={name.removeprefix(_STEP): figures[name] for name in figures if name.startswith(_STEP)},
     )
     level = Level("network", (1,), (False,), True, figures["memory"], figures["call"])
     source = f"measured on {platform.node() or 'this machine'} with {thread_count()} threads"
@@ -86,6 +89,8 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
 
     Seconds are those of `timer`.
     """
+    from shardwise.planner.machines.algorithms import measured_steps  # start-up time: it brings all ops
+
     near = np.linspace(0.5, 1.5, max(1 << 14, _cache_bytes() // 24), dtype=np.float32)
     # With its result in half of the caches, and work for threads.
     middle = np.linspace(0.5, 1.5, _cache_bytes() // 16, dtype=np.float32)
@@ -93,8 +98,10 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     few = np.ones(8, np.float32)
     call = _seconds(timer, binary.add, few, few)
     table = np.zeros((_LOOKUPS, 16), np.float32)  # a cache line each
-    order = np.random.default_rng(0).permutation(_LOOKUPS).astype(np.int32)[:, None]
+    order = np.random.default_rng(0).integers(0, _LOOKUPS, (_PLACES, 1), np.int32)
+    rows = np.zeros((_PLACES, 16), np.float32)
     column = np.zeros((_ELEMENTS, 1), np.float32)
+    long, everywhere = far[:, None], np.random.default_rng(0).integers(0, far.size, (_SPREAD, 1), np.int32)
     places = np.random.default_rng(0).permutation(_ELEMENTS).astype(np.int32)[:, None]
     begun = _seconds(timer, _rows, table, order[:2])
     figures = {
@@ -104,8 +111,11 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
         "transcendental": middle.size / (_seconds(timer, transcendental.exp, middle) - call),
         "call": call,
         "lookups": begun,
-        "lookup": max(_seconds(timer, _rows, table, order) - begun, 0.0) / _LOOKUPS,
+        "lookup": max(_seconds(timer, _rows, table, order) - begun, 0.0) / _PLACES,
         "element": max(_seconds(timer, _rows, column, places) - begun, 0.0) / _ELEMENTS,
+        "far": max(_seconds(timer, _rows, long, everywhere) - begun, 0.0) / _SPREAD,
+        "update": max(_seconds(timer, _add_rows, table, order, rows) - begun, 0.0) / _PLACES,
+        "updated_element": max(_seconds(timer, _add_rows, column, places, column) - begun, 0.0) / _ELEMENTS,
     }
     side = 1024
     for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
@@ -115,7 +125,13 @@ def measure(timer: Timer = time.perf_counter) -> dict[str, float]:
     small = np.ones((_PRODUCTS, 16, 16), np.float32)
     known = call + 2 * small.size * 16 / figures["float32"] + 3 * small.nbytes / figures["memory"]
     figures["product"] = max(_seconds(timer, _batched, small, small) - known, 0.0) / _PRODUCTS
-    return figures
+    steps = measured_steps(partial(_least, timer), call, figures["memory"])
+    return figures | {_STEP + name: seconds for name, seconds in steps.items()}
+
+
+def is_seconds(figure: str) -> bool:
+    """Whether a figure is seconds; the others are rates."""
+    return figure in _SECONDS_OF or figure.startswith(_STEP)
 
 
 def _batched(x: Any, y: Any) -> Any:
@@ -124,6 +140,10 @@ def _batched(x: Any, y: Any) -> Any:
 
 def _rows(x: Any, order: Any) -> Any:
     return gather(x, order, _ROWS, (1, x.shape[1]))
+
+
+def _add_rows(x: Any, order: Any, rows: Any) -> Any:
+    return scatter_with("add", x, order, rows, _UPDATED)
 
 
 def _power(x: Any) -> Any:
@@ -146,8 +166,8 @@ def _seconds(timer: Timer, op: Callable[..., Any], *values: Any) -> float:
 
 def _least(timer: Timer, call: Callable[[], None]) -> float:
     call()
-    best, end = float("inf"), time.perf_counter() + _SECONDS
-    while time.perf_counter() < end:
+    best, begun, latest = float("inf"), timer(), time.perf_counter() + 10 * _SECONDS
+    while timer() < begun + _SECONDS and time.perf_counter() < latest:
         begin = timer()
         call()
         best = min(best, timer() - begin)
