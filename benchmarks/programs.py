@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry import case, normal, placed, rows
+from registry import case, normal, placed, row_mesh, rows
 
 FAMILY = "Programs of users"
 
@@ -181,3 +181,88 @@ def small_adam_step(jax, jnp, np):
 
     f = jax.jit(f)
     return lambda: f(weights, zeros, zeros, x)
+
+
+@case(FAMILY)
+def floyd_warshall(jax, jnp, np):
+    """Shortest paths between 64 places by Floyd and Warshall, the rows split: each step reads a row and a column."""
+    x = rows(jax, np, np.abs(normal(np, 64, 64)))
+
+    def step(k, x):
+        return jnp.minimum(x, x[:, k, None] + x[k, None, :])
+
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, 64, step, x))
+    return lambda: f(x)
+
+
+@case(FAMILY)
+def differences(jax, jnp, np):
+    """Differences of neighbouring rows of 512 x 512, which are split."""
+    x = rows(jax, np, normal(np, 512, 512))
+    f = jax.jit(lambda x: x[1:] - x[:-1])
+    return lambda: f(x)
+
+
+@case(FAMILY)
+def wave_equation(jax, jnp, np):
+    """20 steps of the wave equation on 512 x 256 with a border of zeros, the rows split."""
+    x = rows(jax, np, normal(np, 512, 256))
+
+    def step(carry, _):
+        u, v = carry
+        p = jnp.pad(u, 1)
+        v = v + 0.1 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * u)
+        return (u + 0.1 * v, v), None
+
+    f = jax.jit(lambda x: jax.lax.scan(step, (x, x), None, 20)[0])
+    return lambda: f(x)
+
+
+@case(FAMILY)
+def top_k_of_split_words(jax, jnp, np):
+    """The 16 greatest of 32,768 scores of each of 16 texts, the scores split."""
+    x = placed(jax, np, normal(np, 16, 32768), None, "x")
+    f = jax.jit(lambda x: jax.lax.top_k(x, 16))
+    return lambda: f(x)
+
+
+@case(FAMILY)
+def greedy_words(jax, jnp, np):
+    """32 words for each of 8 texts, one after the other: the table of 512 words is split."""
+    table, w = rows(jax, np, normal(np, 512, 64)), placed(jax, np, normal(np, 64, 64) * 0.2)
+
+    def f(table, w):
+        def step(carry, _):
+            h, word = carry
+            h = jnp.tanh(h @ w + table[word])
+            word = (h @ table.T).argmax(-1)
+            return (h, word), word
+
+        return jax.lax.scan(step, (jnp.zeros((8, 64)), jnp.zeros(8, int)), None, 32)[1]
+
+    f = jax.jit(f)
+    return lambda: f(table, w)
+
+
+@case(FAMILY)
+def pipeline(jax, jnp, np):
+    """8 batches of 16 rows of 64 through a layer on each device, by `ppermute` in a `scan` in `shard_map`."""
+    n, P = jax.device_count(), jax.sharding.PartitionSpec
+    ring = [(i, (i + 1) % n) for i in range(n)]
+
+    def body(w, x):
+        device = jax.lax.axis_index("x")
+
+        def step(carry, t):
+            held, out = carry
+            y = jax.nn.relu(jnp.where(device == 0, x[jnp.minimum(t, 7)], held) @ w[0])
+            done = (device == n - 1) & (t >= n - 1)
+            out = jnp.where(done, out.at[jnp.clip(t - n + 1, 0, 7)].set(y), out)
+            return (jax.lax.ppermute(y, "x", ring), out), None
+
+        carry = jnp.zeros((16, 64)), jnp.zeros((8, 16, 64))
+        return jax.lax.psum(jax.lax.scan(step, carry, jnp.arange(n + 7))[0][1], "x")
+
+    f = jax.jit(jax.shard_map(body, mesh=row_mesh(jax, np), in_specs=(P("x"), P()), out_specs=P(), check_vma=False))
+    w, x = rows(jax, np, normal(np, n, 64, 64) * 0.1), placed(jax, np, normal(np, 8, 16, 64))
+    return lambda: f(w, x)

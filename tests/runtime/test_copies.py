@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardwise.runtime import copies, costs
-from shardwise.runtime.copies import chosen, copied, row_major, take_positions
+from shardwise.runtime.copies import copied, row_major, rows_in_runs, runs_of, take_positions
 from shardwise.runtime.memory import alone
 
 
@@ -31,11 +31,16 @@ def test_copies_are_in_the_pool_and_keep_the_order_of_memory():
     assert alone(holder, 0)
 
 
-def test_chosen():
+def test_rows_in_runs():
     rng = np.random.default_rng(0)
     for x in (rng.normal(size=(8, 3)), rng.normal(size=(64, 300, 77)), rng.normal(size=(300, 64, 77)).swapaxes(0, 1)):
-        positions = [int(i) for i in rng.permutation(len(x))]
-        np.testing.assert_array_equal(chosen(x, positions), x[positions])
+        n = len(x)
+        ring, shift, shuffle = [*range(1, n), 0], [None, None, *range(n - 2)], [int(i) for i in rng.permutation(n)]
+        for positions, most in ((ring, 2), (shift, 2), (shuffle, n), ([3, 3, 2, None], 4), ([], 0)):
+            runs = runs_of(positions)
+            assert len(runs) <= most
+            want = [np.zeros_like(x[0]) if p is None else x[p] for p in positions]
+            np.testing.assert_array_equal(rows_in_runs(x, runs), np.array(want).reshape(-1, *x.shape[1:]))
 
 
 def test_row_major():

@@ -29,17 +29,12 @@ def held_updates(program: Program) -> Program:
         if which.aval.shape or which.aval.dtype.kind != "b":
             continue
         for new, old in ((1, 0), (0, 1)):
-            at = made.get(cases[new]) if isinstance(cases[new], Var) else None
-            update = None if at is None else program.equations[at]
-            if (
-                at is None
-                or update is None
-                or not _of(update, cases[old])
-                or cases[new] in kept
-                or used[cases[new]] != [i]
-            ):
+            chosen = cases[new]
+            at = made.get(chosen) if isinstance(chosen, Var) and chosen not in kept else None
+            if at is None or used[program.equations[at].outputs[0]] != [i]:
                 continue
-            found = _held(update, eqn, turned=new == 0)
+            update = program.equations[at]
+            found = _held(update, eqn, turned=new == 0) if _of(update, cases[old]) else None
             if found is not None:
                 replaced[at], replaced[i] = (), found
                 break

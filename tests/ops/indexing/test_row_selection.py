@@ -45,6 +45,23 @@ def expected(x, k):
     return np.take_along_axis(x, order, -1), order
 
 
+def test_rows_that_lie_apart():
+    """As the parts of a split dim have them, and others."""
+    whole = np.random.default_rng(0).normal(size=(6, 8, 5, 40)).astype(np.float32)
+    views = {
+        "parts of a split dim": whole.reshape(6, 1600).reshape(6, 8, 200).swapaxes(0, 1),
+        "every other row": whole[:, ::2],
+        "backwards": whole[::-1, 2:],
+        "the same rows": np.broadcast_to(whole[0, 0], (7, 3, 5, 40)),
+    }
+    for x in views.values():
+        assert row_selection.row_steps(x) is not None
+        for got, want in zip(row_selection.greatest(x, 3), expected(x, 3), strict=True):
+            np.testing.assert_array_equal(got, want)
+    for x in (whole[..., ::2], whole[:, 1:7, 1:4], whole.swapaxes(2, 3)):
+        assert row_selection.row_steps(x) is None
+
+
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("name", DTYPES)
 def test_greatest(name, make):

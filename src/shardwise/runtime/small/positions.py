@@ -83,8 +83,10 @@ def updated_window(body: BodyWriter, eqn: Equation) -> Value | None:
 def window_part(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The window of a dim that mesh axes split: rows of several devices are put together."""
     code, params, (x, *starts) = body.code, eqn.params, values
-    d, axes, sizes = params["dim"], params["axes"], tuple(params["slice_sizes"])
-    x, split = code.in_memory(x), {params["dim"]: params["axes"]}
+    d: int = params["dim"]
+    axes: Axes = params["axes"]
+    sizes: Shape = tuple(params["slice_sizes"])
+    x, split = code.in_memory(x), {d: axes}
     lead = _without_devices(code, x.shape[: code.lead], axes)
     if sizes[d] == 1 or _even_step(code, x, d, axes) is not None:
         return [apart(code, x, code.settled(_window(code, x, starts, lead + sizes, params["wrap"], split)))]

@@ -95,7 +95,7 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
     leads = np.broadcast_shapes(*[v.shape[:lead] for v in (x, indices, updates)])
     split = split_dims(eqn)
     parted = {code.env.dim(a): code.env.size(a) for axes in split.values() for a in axes}
-    shape = tuple(1 if d in summed else parted.get(d, n) for d, n in enumerate(leads)) + x.shape[lead:]
+    shape: Shape = tuple(1 if d in summed else parted.get(d) or n for d, n in enumerate(leads)) + x.shape[lead:]
     into = code.memory(shape, x.dtype, into)
     if (x.place, x.steps) != (into.place, into.steps):
         store(code, x, into)
