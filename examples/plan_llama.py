@@ -11,7 +11,8 @@ and the smallest trains anywhere, under JAX as well:
     python examples/plan_llama.py --size tiny
 
 Weights are split over both axes of a mesh: over `fsdp`, which also splits the batch, each device keeps a part and gathers the rest
-layer by layer; over `model` heads and hidden features are split, so that each device computes a part of every layer.
+layer by layer; over `model` heads and hidden features are split, so that each device computes a part of every layer. The words to
+learn are random ones, which the devices draw.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding
@@ -218,10 +218,13 @@ def main():
     state = jax.jit(optimizer.init, out_shardings=state_places)(weights)
     count = sum(w.size for w in jax.tree.leaves(weights))
     print(f"{count / 1e9:.4g} billion weights on {devices} devices, {dict(mesh.shape)}, {batch} x {size.context} words")
-    rng = np.random.default_rng(0)
-    for step in range(options.steps):
-        text = rng.integers(size.words, size=(batch, size.context + 1), dtype=np.int32)
-        weights, state, loss = train_step(weights, state, jax.device_put(text, on_mesh(P("fsdp"))))
+
+    @partial(jax.jit, out_shardings=on_mesh(P("fsdp")))
+    def random_text(key):
+        return jax.random.randint(key, (batch, size.context + 1), 0, size.words)
+
+    for step, key in enumerate(jax.random.split(jax.random.key(1), options.steps)):
+        weights, state, loss = train_step(weights, state, random_text(key))
         print(f"step {step}: loss {float(loss):.4f}")
 
 

@@ -21,7 +21,7 @@ def test_as_jax(method: str) -> None:
     jax = pytest.importorskip("jax")
     if method.upper().replace("-", "_") not in jax.image.ResizeMethod.__members__:
         pytest.skip("this JAX does not have the method")
-    for shape in ((1, 8, 11, 2), (1, 3, 4, 2), (1, 5, 9, 2)):
+    for shape in ((1, 8, 4, 2), (1, 5, 9, 2)):
         for antialias in (True, False):
             ours = np.asarray(image.resize(PICTURE, shape, method, antialias=antialias))
             theirs = jax.image.resize(PICTURE, shape, method, antialias=antialias)

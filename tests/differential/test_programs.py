@@ -96,7 +96,7 @@ result = [jnp.asarray(1), jnp.asarray(1.5), v * 2, jnp.arange(3) * 2.0, jnp.full
     -jnp.asarray(1), jnp.asarray(1j)]
 """,
     "promotion": """
-names = 'bool int8 uint8 int16 uint16 int32 uint32 float16 bfloat16 float32 complex64'.split()
+names = 'bool int8 uint8 int16 uint32 float16 bfloat16 float32 complex64'.split()
 result = [[str((jnp.ones(1, p) * jnp.ones(1, q)).dtype) for p in names] for q in names]
 result += [[(jnp.ones(1, p) * s).dtype.name for p in names] for s in (True, 2, 2.0, 2j)]
 """,

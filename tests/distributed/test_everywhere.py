@@ -1,4 +1,7 @@
-"""The programs of the other tests as 2 processes of 4 devices and as 4 of 2: every process gets what one process of 8 gets."""
+"""The programs of the other tests as 2 processes of 4 devices or as 4 of 2: every process gets what one process of 8 gets.
+
+Programs take turns; `-m slow` runs each in the other way, too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,36 +28,46 @@ FIELDS = ["dtype", "weak_type", "type", "spec", "committed"]
 JOBS = {job.name: job for job in jobs()}
 ORDERS = {1: "blocked", 2: "blocked", 4: "interleaved"}  # of the devices over the processes
 LAUNCHES = 6  # as often may a program end the processes
+TURNS = {name: zlib.crc32(name.encode()) % 2 for name in JOBS}  # which of two ways a program runs in
+RUNS = {  # the programs of each number of processes
+    1: list(JOBS),
+    2: [name for name in JOBS if TURNS[name] == 0],
+    4: [name for name in JOBS if TURNS[name] == 1],
+}
 
 Answers = dict[str, dict[str, Any]]  # what was described, by program
 
 
 @pytest.fixture(scope="session")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Answers]]:
-    """`answers(n)`: what each of n processes says; they run once, whichever of pytest's own processes asks first."""
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, str], list[Answers]]:
+    """`answers(n, name)`: what each of n processes says, of that program among others; they run once, whichever of pytest's own
+    processes asks first.
+    """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
 
     @functools.cache
-    def of(processes: int) -> list[Answers]:
-        ready = folder / f"answers-{processes}"
-        with open(folder / f"lock-{processes}", "w") as lock:
+    def of(processes: int, usual: bool) -> list[Answers]:
+        ready = folder / f"answers-{processes}-{usual}"
+        with open(folder / f"lock-{processes}-{usual}", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not ready.exists():
-                ready.write_bytes(pickle.dumps(_run(processes, folder)))
+                names = RUNS[processes] if usual else [name for name in JOBS if name not in RUNS[processes]]
+                ready.write_bytes(pickle.dumps(_run(processes, names, f"{folder}/{processes}-{usual}")))
             return pickle.loads(ready.read_bytes())
 
-    return of
+    return lambda processes, name: of(processes, name in RUNS[processes])
 
 
-def _run(processes: int, folder: Path) -> list[Answers]:
-    """Launch the processes, again after a program that ended them."""
-    given, told = folder / f"jobs-{processes}", folder / f"told-{processes}"
-    given.write_bytes(pickle.dumps([(job.name, job.source, job.dialect, job.viewed) for job in JOBS.values()]))
-    names, first, ended = list(JOBS), 0, {}
+def _run(processes: int, names: list[str], files: str) -> list[Answers]:
+    """Launch the processes, again after a program that ended them; paths of the files between us begin with `files`."""
+    given, told = Path(f"{files}-jobs"), f"{files}-told"
+    chosen = [JOBS[name] for name in names]
+    given.write_bytes(pickle.dumps([(job.name, job.source, job.dialect, job.viewed) for job in chosen]))
+    first, ended = 0, {}
     for _ in range(LAUNCHES):
-        arguments = [sys.executable, str(WORKER), ORDERS[processes], str(given), str(told), str(first)]
+        arguments = [sys.executable, str(WORKER), ORDERS[processes], str(given), told, str(first)]
         done = subprocess.run(
             command(processes, arguments),
             env=environment(8 // processes),
@@ -90,11 +104,17 @@ def _records(path: Path) -> list[Any]:
 
 
 @needs_mpi
-@pytest.mark.parametrize("processes", [2, 4])
-@pytest.mark.parametrize("name", JOBS)
-def test_as_on_one_process(name: str, processes: int, answers: Callable[[int], list[Answers]]) -> None:
-    (one,) = answers(1)
-    for rank, told in enumerate(answers(processes)):
+@pytest.mark.parametrize(
+    ("name", "processes"),
+    [
+        pytest.param(name, count, marks=[] if name in RUNS[count] else [pytest.mark.slow])
+        for name in JOBS
+        for count in (2, 4)
+    ],
+)
+def test_as_on_one_process(name: str, processes: int, answers: Callable[[int, str], list[Answers]]) -> None:
+    (one,) = answers(1, name)
+    for rank, told in enumerate(answers(processes, name)):
         try:
             compare(JOBS[name], told.get(name), one[name])
         except AssertionError as failure:

@@ -32,8 +32,15 @@ ORDERS = {2: "blocked", 4: "interleaved"}
 
 @needs_mpi
 @pytest.mark.parametrize("processes", [2, 4])
-def test_the_suite(processes: int, tmp_path: Path) -> None:
-    arguments = [sys.executable, str(TESTS / "distributed" / "together.py"), ORDERS[processes], str(tmp_path / "told")]
+@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_suite(processes: int, step: int, tmp_path: Path) -> None:
+    arguments = [
+        sys.executable,
+        str(TESTS / "distributed" / "together.py"),
+        ORDERS[processes],
+        str(tmp_path / "told"),
+        str(step),
+    ]
     arguments += [str(TESTS / name) for name in FILES[processes]] + ["-k", f"not ({' or '.join(ALONE)})"]
     done = subprocess.run(
         command(processes, arguments),

