@@ -224,6 +224,8 @@ WIDE_PRODUCTS_FROM: Final = PANELS_FROM // 4
 # Bytes from which arrays come from the pool: memory that has been touched before costs no page faults. Smaller ones are
 # left to NumPy.
 POOLED_FROM: Final = 1 << 18
+# The same for results of small programs, which have no time to spare for page faults.
+SMALL_POOLED_FROM: Final = 1 << 16
 # Bytes from which a second thread pays for a copy, and bytes that a thread copies at a time.
 COPY_SHARED: Final = 1 << 22
 COPY_PART: Final = 1 << 20
@@ -271,3 +273,21 @@ UPDATES_GAIN: Final = 1.5
 # and 450); one process computes for all its devices at once. Between processes on CPUs 50 GFLOP/s stand beside 3 to 5 GB/s.
 OPERATIONS_PER_BYTE: Final = 2048
 OPERATIONS_PER_BYTE_ACROSS: Final = 16
+
+# -- stacks of small matrices (runtime.loops.stacks) -------------------------------------------------------------------
+
+# Elements that are read and written, times the work on each, from which a second thread pays.
+STACKS_SHARED: Final = 1 << 17
+
+# -- programs rewritten (passes, transforms) ---------------------------------------------------------------------------
+
+# Steps from which a scan is taken apart.
+FISSION_SHORTEST: Final = 4
+# Elements of a value for all steps together, at most.
+FISSION_LARGEST: Final = 1 << 20
+# Elements of a step from which it costs more to keep a value for all steps than to compute it again.
+FISSION_SPREAD: Final = 1 << 10
+# Parts of a view; one with more is laid out at once.
+VIEW_PARTS: Final = 16
+# Equations that are repeated for a value in another layout; with more, the value is moved.
+REMADE_EQUATIONS: Final = 32
