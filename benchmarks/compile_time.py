@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from registry import normal, placed
-from separate import Cases, answer
+from separate import Cases, answer, cases_parser, parse
 
 LIMIT_SECONDS = 90
 CASES = Cases()
@@ -106,17 +106,14 @@ def _measure(library: str, name: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is given")
+    parser = cases_parser(__doc__, CASES)
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 8], metavar="N")
     parser.add_argument("--runs", type=int, default=3, metavar="N")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser, CASES)
     if options.child:
         print(json.dumps(_measure(*options.child)))
         return
-    if unknown := set(options.cases) - set(CASES):
-        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     for name in options.cases or CASES:
         for devices in options.devices:
             print(f"{name}, {devices} devices")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from separate import answer
+from separate import answer, cases_parser, parse
 
 LIMIT_SECONDS = 90
 MEASURE_SECONDS = 2.0
@@ -148,19 +148,14 @@ def _shown(ours: float | None, theirs: float | None) -> str:
 
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument(
-        "cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES | REDUCTIONS)}; all if none is given"
-    )
+    parser = cases_parser(__doc__, CASES | REDUCTIONS)
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 8, 64], metavar="N")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser, CASES | REDUCTIONS)
     if options.child:
         library, case, rows = options.child
         print(json.dumps(_measure(library, case, int(rows))))
         return
-    if unknown := set(options.cases) - set(CASES | REDUCTIONS):
-        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     print("least per call: shardwise / JAX (ratio)")
     for case in options.cases or CASES | REDUCTIONS:
         sizes = [(f"{case}, 64 MB", ROWS), (f"{case}, tiny", 1)]

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from registry import normal, rows
-from separate import Cases, answer
+from separate import Cases, answer, cases_parser, parse
 
 LIMIT_SECONDS = 90
 CASES = Cases()
@@ -138,17 +138,14 @@ def _measure(library: str, name: str, folder: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print a table; the libraries take turns."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is given")
+    parser = cases_parser(__doc__, CASES)
     parser.add_argument("--devices", nargs="+", type=int, default=[1], metavar="N")
     parser.add_argument("--runs", type=int, default=5, metavar="N")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser, CASES)
     if options.child:
         print(json.dumps(_measure(*options.child)))
         return
-    if unknown := set(options.cases) - set(CASES):
-        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     for name in options.cases or CASES:
         for devices in options.devices:
             print(f"{name}, {devices} devices")

@@ -11,7 +11,7 @@ import json
 import time
 from typing import Any
 
-from separate import answer
+from separate import answer, cases_parser, parse
 
 LIMIT_SECONDS = 90
 MEASURE_SECONDS = 1.0
@@ -95,16 +95,13 @@ def _shown(figures: dict[str, float] | None) -> str:
 
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is given")
+    parser = cases_parser(__doc__, CASES)
     parser.add_argument("--devices", nargs="+", type=int, default=[1], metavar="N")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser, CASES)
     if options.child:
         print(json.dumps(_measure(*options.child)))
         return
-    if unknown := set(options.cases) - set(CASES):
-        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     print("least and median per call: shardwise / JAX (ratio of medians)")
     for name in options.cases or CASES:
         for count in options.devices:

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from separate import cases_parser, parse
+
 LIMIT_SECONDS = 50
 MEASURE_SECONDS = 1.5
 LIBRARIES = ("shardwise", "jax")
@@ -184,14 +186,11 @@ def _shown(figures: dict[str, float] | None) -> str:
 
 def main() -> None:
     """Measure and print a table; `--json FILE` keeps the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is given")
+    parser = cases_parser(__doc__, CASES)
     parser.add_argument("--processes", nargs="+", type=int, default=[2, 4], metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if unknown := set(options.cases) - set(CASES):
-        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    options = parse(parser, CASES)
     if options.child:
         library, address, processes, rank = options.child
         _measure(library, options.cases[0], address, int(processes), int(rank))

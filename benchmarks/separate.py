@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,18 @@ def answer(script: str, *words: object, devices: int, limit: float) -> Any:
         return json.loads(done.stdout.splitlines()[-1])
     except (subprocess.TimeoutExpired, ValueError, IndexError):
         return None
+
+
+def cases_parser(doc: str | None, cases: Iterable[str]) -> argparse.ArgumentParser:
+    """A parser of commands that name cases; `doc` is the module's docstring."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0] if doc else None)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(cases)}; all if none is given")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, cases: Iterable[str]) -> Any:
+    """The options of the command; it ends where one of its cases does not exist."""
+    options = parser.parse_args()
+    if unknown := set(options.cases) - set(cases):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    return options

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from separate import answer
+from separate import answer, cases_parser, parse
 
 LIMIT_SECONDS = 120
 MEASURE_SECONDS = 4.0
@@ -157,15 +157,12 @@ def _measure(library: str, name: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print a table; `--json FILE` keeps the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is given")
+    parser = cases_parser(__doc__, CASES)
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 8, 64], metavar="N")
     parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=LIBRARIES)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--child", choices=LIBRARIES, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if unknown := set(options.cases) - set(CASES):
-        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    options = parse(parser, CASES)
     if options.child:
         print(json.dumps(_measure(options.child, *options.cases)))
         return

@@ -15,7 +15,7 @@ from tests.special_points.comparison import KINDS, differing, kinds, names_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-PARTS = 12  # so many tests, each of every so manieth expression
+PARTS = 12  # so many tests: each has every twelfth expression
 EVERY = 60  # of the record so many are asked again
 
 

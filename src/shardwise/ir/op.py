@@ -142,8 +142,8 @@ class Op:
                     broadcast of the operands'. Never writes into an operand; may return views.
     ufunc           for elementwise ops: a callable of the blocks alone that broadcasts as NumPy does (no env, no params
                     beyond those bound by `bind_params`); kernel is derived from it.
-    ufunc_of        ``(*dtypes) -> ufunc`` optional: the function to call for operands of these dtypes, where `ufunc` itself would
-                    ask them at each call.
+    ufunc_of        ``(*dtypes) -> ufunc`` optional: the function for operands of these dtypes, where `ufunc` itself would look at them
+                    at each call.
     rule            ``(in_types, out_types, params) -> Rule``, or a signature text, or None for elementwise.
     reduction       how local results of REDUCE factors combine over devices: the name of a monoid (see runtime.monoids).
     collective      for ops over mesh axes: what they are besides, a `Collective`.
@@ -165,7 +165,7 @@ class Op:
     boxes           ``(eqn) -> boxes of each result | None`` for ops that only move elements: their results are put together from these
                     boxes of operands, later ones over earlier ones (see passes.views). Fused loops read whole operands that stand
                     one after the other where they lie (see runtime.fused.space).
-    partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
+    partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form takes several equations
                     (see passes.partition).
     explicit        ``(in_types, out_types, params, rule) -> tuple[Spec, ...]`` the type-level sharding rule where it differs
                     from what the sharding rule implies.
@@ -174,13 +174,12 @@ class Op:
     fold            for reductions: how they are written as vector code, a `Fold`; without it they are not fused.
     element_read    ``(eqn) -> ElementRead | None`` for ops that read elements of operand 0 at positions: the other operands have one for
                     each dim that is counted along, in a last dim (see passes.element_reads).
-    at_positions    such an op whose other operands are positions each, in the rank of the result: fused loops read the elements.
+    at_positions    it reads elements, and each other operand holds positions, in the rank of the result: fused loops read them.
     small           how it is written in small programs, a `SmallForm`, where no other field says so.
     static          ``(eqn) -> Equation | None``: in a program to be compiled, the equation of a simpler op that does the same where
                     the operands of this one are literals.
-    eager           ``(*args, **params) -> result`` for what cannot be one compiled program: moving concrete arrays to other devices.
-    ahead           ``(in_types, params)``: begins to load, in the background, what the kernel will need; called before what else is done
-                    to compile.
+    eager           ``(*args, **params) -> result`` for ops that no compiled program can hold: moving concrete arrays to other devices.
+    ahead           ``(in_types, params)``: called before the op is compiled, begins to load in the background what the kernel needs.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     columns         ``(env, params) -> callable(operand, *columns, *others)`` for ops whose operand 1 has vectors of positions: the
                     kernel for vectors whose columns are operands of their own, each with a last dim of size 1.
@@ -208,12 +207,12 @@ class Op:
                     is true, else operand 0, and reads and writes no more of it than the op does.
     extracts        small programs take elements out of operand 0: "copies" of their own, or a "window" that is copied where it is small.
     view            the kernel gives a view of operand 0: the result takes no memory.
-    hands_on        its results are its operands.
+    hands_on        its results are its operands, unchanged.
     memory_kind     ``(params) -> kind | None``: the kind of memory in which the result is to lie, 'pinned_host' or 'device', where the op
                     says so. This machine has one; plans for others read it.
     additive        commutes with the sum over devices where all operands, or those of a slice, are partial sums alike.
-    scales          so many first operands, in each of which it is linear: one may be partial sums where the others are `reduced`.
-    forward_first   what a layout of operand 0 says goes on to the result early, what the result's says does not go back so.
+    scales          the number of first operands in each of which it is linear: one may hold partial sums where the others are `reduced`.
+    forward_first   early on, operand 0's layout propagates forward to the result, but the result's does not propagate backward.
     typed           the type rule gives complete types.
     inline          ``(eqn) -> Program``: the op is a call; compiled programs hold this program in its place.
     call            it does nothing but call the program in its param `program`.
@@ -224,16 +223,16 @@ class Op:
     calls_user      runs Python code of the user's, which may raise, and which counts its calls.
     narrow          ``(params, wanted, part_of) -> Narrowed`` for ops with several results, some of which may be unread: the equation that
                     gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
-    rewrite         ``(eqn, devices) -> Program | None``: what is put in the place of an equation of a per-device program for so many
-                    devices where that is cheaper to run.
+    rewrite         ``(eqn, devices) -> Program | None``: a program that is cheaper to run on so many devices than an equation of a
+                    per-device program, and takes its place.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
                     a tangent is None where it is zero. Linear ops may give the string "linear": the tangent is the op itself.
     transpose       for ops that are linear in some operands: ``(ct, *args, **params) -> one cotangent or None per arg``; linear
                     args come as `UndefinedPrimal(aval)`, the others as values; `ct` is a tuple if `multiple_results`.
     linearize       ops with regions: ``(trace, primals, tangents, params) -> (outs, tangents)``, the forward part bound outside of
-                    the linear trace; see transforms.linearize.
-    batch           ``(size, axis_name, values, dims, params) -> (outs, dims)`` where the general mechanism (see transforms.vmap) does
-                    not serve: ops with regions, collectives.
+                    the linear trace; see transforms.interpreters.linearize.
+    batch           ``(size, axis_name, values, dims, params) -> (outs, dims)`` where the general mechanism
+                    (see transforms.interpreters.batch_trace) does not serve: ops with regions, collectives.
     """
 
     name: str

@@ -45,8 +45,6 @@ from shardwise.runtime.env import Env
 
 Shape = tuple[int, ...]
 
-MAX_PARTS = 16  # a view with more parts is laid out at once
-
 
 @dataclass
 class Region:
@@ -371,7 +369,7 @@ class Region:
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
             self.views[var] = view
-            if len(view.parts) > MAX_PARTS or (
+            if len(view.parts) > costs.VIEW_PARTS or (
                 len(of) > 1 and not view.fills and self._divides(view) and not self._moves_on(var)
             ):
                 self._lay_out(var, self.placement(var))

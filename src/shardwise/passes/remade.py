@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING
 from shardwise.ir import Atom, Equation, Literal, Var, calls_user, subprograms
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.moves import copy_of
+from shardwise.runtime import costs
 from shardwise.sharding.rule import Kind
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
-
-MOST_EQUATIONS = 32
 
 
 def remade(region: Region, var: Var, want: DimAxes) -> Atom | None:
@@ -76,7 +75,7 @@ def _collect(
     eqn = region.makers.get(atom)
     if eqn is None or eqn in needed:
         return eqn is not None
-    if len(needed) >= MOST_EQUATIONS or not _is_made_anywhere(region, eqn, whole):
+    if len(needed) >= costs.REMADE_EQUATIONS or not _is_made_anywhere(region, eqn, whole):
         return False
     if not all([_collect(region, a, size, needed, held, whole) for a in eqn.inputs]):
         return False

@@ -74,7 +74,7 @@ SMALL_CELLS: Final = 9
 LOOP_PIECE: Final = 1 << 12
 # Elements of an entry from which another dim is cut, too.
 LOOP_PIECE_MOST: Final = 1 << 14
-# Rounds from which that pays: of two, 64 MB are faster through memory twice.
+# Rounds from which pieces pay: with two rounds, 64 MB go through memory twice in less time.
 LOOP_FEWEST: Final = 4
 # Additions of an element in a round from which it goes round alone, until it is done, in a loop that runs small. 20 rounds of tanh of 100
 # elements of 100 take 77 us so, 96 together; where elements take 1 to 39 rounds 77 and 184. Of 64 elements of 64 38 and 34, 36 and 64.
@@ -234,6 +234,8 @@ WIDE_PRODUCTS_FROM: Final = PANELS_FROM // 4
 # Bytes from which arrays come from the pool: memory that has been touched before costs no page faults. Smaller ones are
 # left to NumPy.
 POOLED_FROM: Final = 1 << 18
+# The same for results of small programs, which have no time to spare for page faults.
+SMALL_POOLED_FROM: Final = 1 << 16
 # Bytes from which a second thread pays for a copy, and bytes that a thread copies at a time.
 COPY_SHARED: Final = 1 << 22
 COPY_PART: Final = 1 << 20
@@ -281,3 +283,21 @@ UPDATES_GAIN: Final = 1.5
 # and 450); one process computes for all its devices at once. Between processes on CPUs 50 GFLOP/s stand beside 3 to 5 GB/s.
 OPERATIONS_PER_BYTE: Final = 2048
 OPERATIONS_PER_BYTE_ACROSS: Final = 16
+
+# -- stacks of small matrices (runtime.loops.stacks) -------------------------------------------------------------------
+
+# Elements that are read and written, times the work on each, from which a second thread pays.
+STACKS_SHARED: Final = 1 << 17
+
+# -- programs rewritten (passes, transforms) ---------------------------------------------------------------------------
+
+# Steps from which a scan is taken apart.
+FISSION_SHORTEST: Final = 4
+# Elements of a value for all steps together, at most.
+FISSION_LARGEST: Final = 1 << 20
+# Elements of a step from which it costs more to keep a value for all steps than to compute it again.
+FISSION_SPREAD: Final = 1 << 10
+# Parts of a view; one with more is laid out at once.
+VIEW_PARTS: Final = 16
+# Equations that are repeated for a value in another layout; with more, the value is moved.
+REMADE_EQUATIONS: Final = 32

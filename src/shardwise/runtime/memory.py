@@ -215,8 +215,8 @@ pool = Pool()
 
 
 def _references(holder: list[Ndarray], i: int) -> tuple[list[int], Any, Any]:
-    """The references to ``holder[i]`` and to each array below it, the last of these arrays, and what that lies in: a lease, whose
-    references are the last count, or nothing.
+    """The references to ``holder[i]`` and to each array that it is a view of, the last of these arrays, and the lease in which that one
+    lies, if any, whose references are the last count.
     """
     block = holder[i]
     counts = [sys.getrefcount(block)]

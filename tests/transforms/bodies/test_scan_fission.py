@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
-from shardwise.transforms.bodies import scan_fission
+from shardwise.runtime import costs
 from tests.rounding import assert_normwise
 
 RNG = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def both(monkeypatch, call):
     """What `call()` gives with its scans cut, and with its scans as they are."""
     found = []
     for shortest in (2, 10**9):
-        monkeypatch.setattr(scan_fission, "SHORTEST", shortest)
+        monkeypatch.setattr(costs, "FISSION_SHORTEST", shortest)
         found.append(sw.tree.map(np.asarray, call()))
     return found
 
@@ -148,13 +148,13 @@ def test_parts_of_values_on_a_mesh(monkeypatch):
         agree(found, alone)
     (scan,) = [e for e in equations(monkeypatch, f, start, keys) if e.op.name == "scan"]
     assert [e.op.name for e in scan.params["body"].equations] == ["gt", "add", "select_n"]
-    monkeypatch.setattr(scan_fission, "LARGEST", 6 * 8)  # on all devices together they would be 6 * 2 * 8
+    monkeypatch.setattr(costs, "FISSION_LARGEST", 6 * 8)  # on all devices together they would be 6 * 2 * 8
     (scan,) = [e for e in equations(monkeypatch, lambda *a: f(*a), start, keys) if e.op.name == "scan"]
     assert "random_block" in [e.op.name for e in scan.params["body"].equations]
 
 
 def equations(monkeypatch, f, *args):
-    monkeypatch.setattr(scan_fission, "SHORTEST", 2)
+    monkeypatch.setattr(costs, "FISSION_SHORTEST", 2)
     program = sw.jit(f).lower(*args).compile().runtime_executable().device_program
     return program.equations
 
@@ -185,7 +185,7 @@ def test_rows_that_come_of_numbers_stay_in_the_loop(monkeypatch):
 
 
 def test_large_values_stay_in_the_loop(monkeypatch):
-    monkeypatch.setattr(scan_fission, "LARGEST", 6 * 12)
+    monkeypatch.setattr(costs, "FISSION_LARGEST", 6 * 12)
     f = lambda c, x: (c + 1, jnp.exp(x[:, :, None] * jnp.ones(5)).sum(axis=-1))  # noqa: E731
     (scan,) = [e for e in equations(monkeypatch, lambda xs: lax.scan(f, np.float32(0), xs), XS) if e.op.name == "scan"]
     assert "exp" in [e.op.name for e in scan.params["body"].equations]

@@ -26,7 +26,7 @@ def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
     and not as usual.
 
     Raises:
-        NotImplementedError: it is the user's own primitive. Programs hold what that computes, which is counted.
+        NotImplementedError: it is the user's own primitive. Programs hold the equations of its lowering, and those are counted.
 
     >>> @jax.experimental.roofline.register_roofline(jax.lax.igamma_p)
     ... def rule(ctx, *shapes, **params):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
+from shardwise.ir import Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, shifted
-from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.declare import define_collective, shown_groups
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
 from shardwise.ops.devices.fronts import Groups, grouped, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
@@ -150,12 +150,6 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     return in_groups(first_operands(operands), params, lambda xs: [join(xs, params["dim"])] * len(xs))
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    groups = eqn.params.get("groups")
-    size = len(groups[0]) if groups else math.prod(eqn.params["sizes"])
-    return {**shown, "axis_index_groups": groups, "axis_size": size}
-
-
 all_gather_op = define_collective(
     "all_gather",
     type_rule=_type,
@@ -176,7 +170,7 @@ all_gather_op = define_collective(
     shown=Shown(
         renamed={"dim": "all_gather_dimension", "axes": "axis_name"},
         hidden=frozenset({"sizes", "invariant", "groups"}),
-        change=_shown,
+        change=shown_groups,
     ),
     small=SmallForm(later("shardwise.runtime.small", "move_elements"), later("shardwise.runtime.small", "moves_fit")),
 )

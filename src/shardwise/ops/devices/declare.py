@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from shardwise.ir import Collective, Op, define_op
+from shardwise.ir import Collective, Equation, Op, define_op
 from shardwise.ops.devices.lines import gathering
 
 
@@ -17,3 +18,10 @@ def define_collective(name: str, *, collective: Collective, **fields: Any) -> Op
     if collective.alone is None and "across" not in fields:
         fields["across"] = gathering(fields["kernel"])
     return define_op(name, typed=True, collective=collective, **fields)
+
+
+def shown_groups(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    """The params of a collective as JAX's programs show them, with its groups of devices and their size."""
+    groups = eqn.params.get("groups")
+    size = len(groups[0]) if groups else math.prod(eqn.params["sizes"])
+    return {**shown, "axis_index_groups": groups, "axis_size": size}

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, SmallForm
+from shardwise.ir import Absorbed, Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis, unmerged
-from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.declare import define_collective, shown_groups
 from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups, parts
 from shardwise.ops.devices.fronts import Groups, merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
@@ -145,12 +145,6 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     return in_groups(first_operands(operands), params, fold)
 
 
-def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    groups = eqn.params.get("groups")
-    size = len(groups[0]) if groups else math.prod(eqn.params["sizes"])
-    return {**shown, "axis_index_groups": groups, "axis_size": size}
-
-
 psum_scatter_op = define_collective(
     "reduce_scatter",
     type_rule=_type,
@@ -173,7 +167,7 @@ psum_scatter_op = define_collective(
     shown=Shown(
         renamed={"dim": "scatter_dimension", "axes": "axis_name"},
         hidden=frozenset({"sizes", "kind", "groups"}),
-        change=_shown,
+        change=shown_groups,
     ),
     small=SmallForm(
         later("shardwise.ops.devices.small_scatter", "scattered"), later("shardwise.ops.devices.small_scatter", "fits")

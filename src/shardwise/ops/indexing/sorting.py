@@ -27,6 +27,7 @@ from shardwise.ops.rules import batching
 from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, later
+from shardwise.ops.rules.dims import dim_index
 from shardwise.ops.rules.in_rows import in_rows
 from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.ops.shapes.iota import broadcasted_iota
@@ -97,13 +98,6 @@ sort_p = define_op(
 )
 
 
-def _dim(dimension: int, ndim: int, name: str) -> int:
-    index = operator.index(dimension)
-    if not -ndim <= index < ndim:
-        raise ValueError(f"{name}: axis {dimension} is out of bounds for an array of {ndim} dims.")
-    return index % ndim
-
-
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """Sort `operand` along `dimension`. With `is_stable` equal elements keep their order. Several operands (a tuple
     or list) are sorted together by the first `num_keys` operands.
@@ -120,7 +114,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
         raise TypeError("sort needs at least one operand.")
     if not 1 <= num_keys <= len(values):
         raise ValueError(f"sort: num_keys={num_keys} must lie between 1 and the number of operands, {len(values)}.")
-    dim = _dim(dimension, values[0].ndim, "sort")
+    dim = dim_index(dimension, values[0].ndim, "sort")
     out = bind(sort_p, *values, dimension=dim, is_stable=bool(is_stable), num_keys=operator.index(num_keys))
     return tuple(out) if several else out[0]
 
@@ -138,7 +132,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 def argsorted(x: Any, dimension: int = -1, *, is_stable: bool = True, dtype: Any = np.int32) -> Array:
     """The positions that sort `x` along `dimension`, as `dtype`."""
     keys = as_array(x)
-    dim = _dim(dimension, keys.ndim, "argsort")
+    dim = dim_index(dimension, keys.ndim, "argsort")
     positions = broadcasted_iota(dtype, keys.shape, dim)
     return sort((keys, positions), dim, is_stable)[1]
 
@@ -240,7 +234,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     [Array([9, 3], dtype=int32), Array([1, 2], dtype=int32)]
     """
     x = as_array(operand)
-    values, indices = bind(top_k_p, x, k=operator.index(k), axis=_dim(axis, x.ndim, "top_k"))
+    values, indices = bind(top_k_p, x, k=operator.index(k), axis=dim_index(axis, x.ndim, "top_k"))
     return [values, indices]
 
 
@@ -252,7 +246,7 @@ def _approximate(
         raise ValueError(f"{name} takes a floating operand, got {x.dtype.name}.")
     if not x.ndim:
         raise TypeError(f"{name}: operand must have >= 1 dimension, got shape ().")
-    dim = _dim(reduction_dimension, x.ndim, name)
+    dim = dim_index(reduction_dimension, x.ndim, name)
     if k > x.shape[dim]:
         raise ValueError(f"{name}: k={k} exceeds the size of dim {dim}, {x.shape[dim]}.")
     if not 0 < recall_target <= 1:

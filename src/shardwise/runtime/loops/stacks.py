@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime import costs
 from shardwise.runtime.loops.call import Loop
 from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.machine import Lane, itemsize, thread_count
 
 Elements = list[Lane]  # those of one matrix, row by row
 NDArray = np.ndarray[Any, Any]
-
-_SHARED = 1 << 17  # elements that are read and written, times what each costs, from which a second thread pays
 
 
 class StackLoop:
@@ -71,7 +70,7 @@ class StackLoop:
 
     def __call__(self, count: int, operands: Sequence[NDArray], results: Sequence[NDArray]) -> None:
         """Compute for `count` matrices, of which there are as many as lanes at least."""
-        threads = thread_count() if count * self._work >= _SHARED else 1
+        threads = thread_count() if count * self._work >= costs.STACKS_SHARED else 1
         chunk = -(-count // (4 * threads if threads > 1 else 1))
         chunk = -(-chunk // self.lanes) * self.lanes
         self._loop(-(-count // chunk), (count, chunk), (*operands, *results), threads)

@@ -87,7 +87,7 @@ def _angle(w: Lanes, t: Lane, middle: Lane, steep: Lane) -> Lane:
 
 
 def _halves(x: Lane) -> tuple[float, float]:
-    """Half of pi in the format of `x`, and what that lacks."""
+    """Half of pi in the format of `x`, and the rest that this format cannot hold."""
     return _HALF_PI if x.type == "double" else (1.5707963705062866, -4.371139000186241e-08)
 
 

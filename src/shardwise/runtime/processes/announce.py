@@ -143,7 +143,7 @@ class Announced:
         return look_once if i < self._constants else look
 
     def _met(self, meeting: Meeting, run: Callable[..., tuple[Ndarray, ...]]) -> Run:
-        """`run` once the processes have agreed. It takes the origin of its results, of what that is made (the program's number and
+        """`run` once the processes have agreed. It takes the origin of its results, the numbers of which that is made (the program's and
         one for each argument), and blocks."""
         exchange, values = meeting.exchange, self._values
 

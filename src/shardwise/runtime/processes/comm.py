@@ -56,11 +56,7 @@ class World:
         self.size: int = self.comm.Get_size()
         self.last: Any = "nothing"
         self._steps: dict[tuple[int, ...], int] = {}  # how often each group has met
-        self._place: tuple[str, tuple[int, ...], int] = (
-            "busy",
-            (),
-            0,
-        )  # what this process does, with whom, the how manieth time
+        self._place = _BUSY  # what this process does, with whom, and the sequence number of that
         self._reported = 0.0
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
         self._since: float | None = None  # when the present wait began

@@ -203,9 +203,9 @@ def _has_come(pid: int) -> bool:
 def check_room() -> None:
     """See to it that MPI starts with the shared memory that there is.
 
-    With very little it would die of a bus error: RuntimeError, on the first process of a machine. The others see what that one has
-    taken and cannot tell; they wait a moment for its word, lest they die first. With too little for the segments of UCX, which many
-    MPIs talk over, it dies of another: then UCX has to do without.
+    With very little, MPI dies of a bus error: the first process of a machine raises RuntimeError instead. The others cannot tell how much
+    there was before the first one took its part; they wait a moment for its verdict, lest they die first. With too little for the
+    segments of UCX, over which many MPIs talk, MPI dies of another error: then UCX has to do without segments.
     """
     count = number_in(_LOCAL_SIZE)
     if count is None or count < 2:

@@ -43,7 +43,6 @@ _ITEMS = tuple.__basicsize__
 _DATA = object.__basicsize__
 _TYPE, _FLAGS, _ORDER = _DATA + 40, _DATA + 48, object.__basicsize__ + 10
 _FIT = 0x101
-_LARGE = 1 << 16  # bytes from which results come from the pool
 _MOST_STRIDES = 8  # combinations of strides of large operands for which a program has functions
 _SWAPPED = ord(">" if np.little_endian else "<")
 
@@ -185,7 +184,7 @@ def _updated(program: Program, leads: Sequence[Shape], outs: Sequence[Shape], en
     """By large result that updates windows of an operand: the operand's position, and all values from it to the result."""
     found: _Updates = {}
     for j, (shape, result) in enumerate(zip(outs, program.outputs, strict=True)):
-        if not isinstance(result, Var) or _nbytes(shape, result) < _LARGE:
+        if not isinstance(result, Var) or _nbytes(shape, result) < costs.SMALL_POOLED_FROM:
             continue
         for i, (var, ext) in enumerate(zip(program.inputs, leads, strict=True)):
             if ext + var.aval.shape == shape:
@@ -261,7 +260,7 @@ def _result_shapes(program: Program, leads: Sequence[Shape], env: Env) -> list[S
 
 def _maker(shape: Shape, v: Any) -> Callable[..., Ndarray]:
     """What gives a result its memory."""
-    return np.empty if _nbytes(shape, v) < _LARGE else pool.empty
+    return np.empty if _nbytes(shape, v) < costs.SMALL_POOLED_FROM else pool.empty
 
 
 def compiled(
@@ -305,7 +304,7 @@ def compiled(
             space[f"make{j}"] = _maker(shape, v)
             lines.append(f"    {r} = make{j}({shape}, t{r})")
     if scratch:
-        lines.append(f"    scratch = {'empty' if scratch < _LARGE else 'large'}(({scratch},), byte)")
+        lines.append(f"    scratch = {'empty' if scratch < costs.SMALL_POOLED_FROM else 'large'}(({scratch},), byte)")
     updated = {i: f"r{j}" for j, (i, _) in found.items()}
     given = ", ".join([*(updated.get(i, n) for i, n in enumerate(names)), *results, *(["scratch"] if scratch else [])])
     lines.append(f"    if function(({given},), tools):")
@@ -450,7 +449,9 @@ def _small_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
 def _operands_updated(program: Program, spread: Spread) -> tuple[int, ...]:
     """The positions of operands that are so large, on such devices, that results which update windows of them lie there."""
     large = [
-        v for v in program.outputs if isinstance(v, Var) and spread.parts(v.aval) * _nbytes(v.aval.shape, v) >= _LARGE
+        v
+        for v in program.outputs
+        if isinstance(v, Var) and spread.parts(v.aval) * _nbytes(v.aval.shape, v) >= costs.SMALL_POOLED_FROM
     ]
     return tuple(
         i

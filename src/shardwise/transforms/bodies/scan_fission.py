@@ -26,15 +26,11 @@ from shardwise.runtime import costs
 from shardwise.transforms.bodies.derived_bodies import in_front
 from shardwise.transforms.interpreters.batch_trace import batch_program
 
-SHORTEST = 4  # steps
-LARGEST = 1 << 20  # elements of a value for all steps together
-SPREAD = 1 << 10  # elements of a step from which it costs more to keep a value for all steps than to compute it again
-
 
 def fissioned(eqn: Equation, devices: int) -> Program | None:
     """The program of a scan's equation on so many devices after fission, or None if there is nothing to gain."""
     params = eqn.params
-    if params["length"] < SHORTEST or not _plain(params["body"]):
+    if params["length"] < costs.FISSION_SHORTEST or not _plain(params["body"]):
         return None
     cut = _Cut(params["body"], params["num_consts"], params["num_carry"], params["length"], devices)
     if not cut.worthwhile:
@@ -124,7 +120,11 @@ class _Cut:
             same = e.outputs[0] in self.steady
             given = sum(a.aval.size for a in e.inputs if a in self.early and (same or a not in self.steady))
             quick = e.op.emit is not None and e.op.emit.cost < costs.FUSED_SAVED
-            if quick and made >= max(SPREAD, 2 * given) and not read.intersection((*e.outputs, *self.steady)):
+            if (
+                quick
+                and made >= max(costs.FISSION_SPREAD, 2 * given)
+                and not read.intersection((*e.outputs, *self.steady))
+            ):
                 self.before.remove(e)
             else:
                 read.update(e.inputs)
@@ -156,7 +156,7 @@ class _Cut:
         return any(self.body.outputs[i] in e.outputs for i in self.sums)
 
     def _few(self, v: Any) -> bool:
-        return v.aval.size * (self.devices if v.aval.vma else 1) * self.length <= LARGEST
+        return v.aval.size * (self.devices if v.aval.vma else 1) * self.length <= costs.FISSION_LARGEST
 
     def _small(self, e: Equation) -> bool:
         return not e.op.calls_user and self._plain(e) and all(map(self._few, (*e.inputs, *e.outputs)))

@@ -27,6 +27,14 @@ def split_aux(out: Any) -> tuple[Any, Any]:
     return out[0], out[1]
 
 
+def call_with(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], nums: tuple[int, ...], chosen: Any) -> Any:
+    """The result of `fun` with the positional arguments `nums` replaced by those that are `chosen`."""
+    full_args = list(args)
+    for n, value in zip(nums, chosen, strict=True):
+        full_args[n] = value
+    return fun(*full_args, **kwargs)
+
+
 def check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int, ...]:
     """The positions that `argnums` selects of `args`, none negative; `name` is the function that an error names."""
     if argnums is None:

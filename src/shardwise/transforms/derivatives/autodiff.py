@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
@@ -13,7 +13,13 @@ from shardwise.ir import Array, check_leaks, current_trace, tracing
 from shardwise.ir.references import holding, is_reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
-from shardwise.transforms.derivatives.arguments import check_argnums, check_input, check_output, split_aux
+from shardwise.transforms.derivatives.arguments import (
+    call_with,
+    check_argnums,
+    check_input,
+    check_output,
+    split_aux,
+)
 from shardwise.transforms.derivatives.reference_arguments import (
     References,
     array_of,
@@ -253,10 +259,7 @@ def value_and_grad(
             check_input(leaf if is_reference(leaf) else as_value(leaf), holomorphic, allow_int, "grad")
 
         def partial(*picked: Any) -> Any:
-            full_args = list(args)
-            for n, value in zip(nums, picked, strict=True):
-                full_args[n] = value
-            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
+            return call_with(fun, args, kwargs, nums, picked)
 
         _check_reduce_axes(reduce_axes)
         out, pull, *aux = pullback(partial, tuple(chosen), has_aux)[: 2 + has_aux]
@@ -323,10 +326,7 @@ def fwd_and_bwd(
         nums = check_argnums(argnums, args, "fwd_and_bwd")
 
         def partial(*picked: Any) -> Any:
-            full_args = list(args)
-            for n, value in zip(nums, picked, strict=True):
-                full_args[n] = value
-            return fun(*full_args, **kwargs)
+            return call_with(fun, args, kwargs, nums, picked)
 
         return vjp(partial, *[args[n] for n in nums], has_aux=has_aux)
 

@@ -260,21 +260,11 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any
 ) -> tuple[list[Any], list[Any]]:
     """A checkpointed call for values and tangents."""
-    live = [i for i, t in enumerate(tangents) if t is not None]
-    moving: list[int] = []
-
-    def both(*values: Any) -> list[Any]:
-        ts: list[Any] = [None] * len(primals)
-        for i, t in zip(live, values[len(primals) :], strict=True):
-            ts[i] = t
-        outs, touts = jvp_program(program, values[: len(primals)], ts)
-        moving[:] = [i for i, t in enumerate(touts) if t is not None]
-        return [*outs, *[touts[i] for i in moving]]
-
-    body, consts = trace_program(both, [*program.in_types, *[program.in_types[i] for i in live]], program.name)
-    outs = bind(checkpoint_op, *consts, *primals, *[tangents[i] for i in live], program=body, **params)
+    made: Made = with_tangents(program, tuple(t is not None for t in tangents))
+    moving = [t for t in tangents if t is not None]
+    outs = bind(checkpoint_op, *made.consts, *primals, *moving, program=made.program, **params)
     count = len(program.outputs)
-    found = dict(zip(moving, outs[count:], strict=True))
+    found = dict(zip(made.results, outs[count:], strict=True))
     return outs[:count], [found.get(i) for i in range(count)]
 
 

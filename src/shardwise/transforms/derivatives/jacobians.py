@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,14 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.reshape import reshape
-from shardwise.transforms.derivatives.arguments import check_argnums, check_input, check_output, flat_arrays, split_aux
+from shardwise.transforms.derivatives.arguments import (
+    call_with,
+    check_argnums,
+    check_input,
+    check_output,
+    flat_arrays,
+    split_aux,
+)
 from shardwise.transforms.derivatives.autodiff import jvp, pullback, strip_tangents
 from shardwise.transforms.interpreters.vmap import vmap
 from shardwise.transforms.tracing import described
@@ -76,10 +83,7 @@ def jacfwd(
         aux: list[Any] = []
 
         def partial(*leaves: Any) -> Any:
-            full_args = list(args)
-            for n, value in zip(nums, tree_unflatten(structure, leaves), strict=True):
-                full_args[n] = value
-            out = cast(Callable[..., Any], fun)(*full_args, **kwargs)
+            out = call_with(fun, args, kwargs, nums, tree_unflatten(structure, leaves))
             if has_aux:
                 out, found = split_aux(out)
                 aux[:] = [found]
@@ -132,10 +136,7 @@ def jacrev(
             check_input(as_value(leaf), holomorphic, allow_int, "jacrev")
 
         def partial(*picked: Any) -> Any:
-            full_args = list(args)
-            for n, value in zip(nums, picked, strict=True):
-                full_args[n] = value
-            return cast(Callable[..., Any], fun)(*full_args, **kwargs)
+            return call_with(fun, args, kwargs, nums, picked)
 
         out, pull, *aux = pullback(partial, tuple(chosen), has_aux)[: 2 + has_aux]
         outs, out_structure = tree_flatten(out)
