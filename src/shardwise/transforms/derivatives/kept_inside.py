@@ -10,9 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Equation, Loop, Program, Var, bind, define_op, infer_types, splice, trace_program, tracing
+from shardwise.ir import (
+    Branches,
+    Equation,
+    Loop,
+    Program,
+    Var,
+    bind,
+    define_op,
+    infer_types,
+    region_of,
+    splice,
+    trace_program,
+    tracing,
+)
 from shardwise.ir.op import Op
-from shardwise.ir.region import Branches, region_of
 from shardwise.ops.rules.derivative import filled
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer
 
