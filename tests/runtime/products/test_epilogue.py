@@ -16,7 +16,7 @@ import shardwise.numpy as jnp
 from shardwise.runtime import costs
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.memory import pool
-from shardwise.runtime.products import blas, epilogue, panels, product
+from shardwise.runtime.products import blas, epilogue, panels, product, shallow
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.rounding import assert_normwise
 

@@ -69,10 +69,7 @@ class EpilogueKernel(LayoutKernel):
         self._group: Any = kernel_of(self._steps.group, env)
 
     def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
-        try:
-            return _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
-        except _NoLibrary:
-            return None
+        return _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
 
     @cached_property
     def plain(self) -> Callable[..., tuple[Ndarray, ...]]:
@@ -146,7 +143,10 @@ class _Maker:
         found = panels(met.full, *sides, reduced, self.dtype.itemsize, cut_columns=self.after is None)
         if len(found) < 2 or len(found) + plan.matrices > costs.PANEL_MATRICES:
             return None
-        return self._written(called, plan, second, met, found)
+        try:
+            return self._written(called, plan, second, met, found)
+        except _NoLibrary:
+            return None
 
     def _plan(self, eqn: Equation, a: Ndarray, b: Ndarray) -> GemmPlan | None:
         """How the operands become matrices whose products lie row by row in the result."""
