@@ -63,3 +63,18 @@ def test_starts_out_of_bounds(dtype):
     for row, start, one in zip(x, i.tolist(), np.asarray(got), strict=True):
         a, b = (min(max(start + n if start < 0 else start, 0), n - 1) for n in row.shape)
         assert one == row[a, b]
+
+
+@pytest.mark.parametrize("how, ufunc", [("add", np.add), ("min", np.minimum), ("set", None)])
+@pytest.mark.parametrize("axes", [(0, 0, 0), (None, 0, 0), (0, None, 0), (0, 0, None)])
+def test_rows_put_and_combined(how, ufunc, axes):
+    given = RNG.normal(size=(4, 7, 2)).astype(np.float32), RNG.integers(-7, 9, (4, 12)), RNG.normal(size=(4, 12, 2))
+    given = [x if axis == 0 else x[0] for x, axis in zip(given, axes, strict=True)]
+    got = sw.jit(sw.vmap(lambda x, i, v: getattr(x.at[i], how)(v.astype(x.dtype), mode="drop"), axes))(*given)
+    for k in range(4):
+        x, i, v = (np.array(x[k] if axis == 0 else x) for x, axis in zip(given, axes, strict=True))
+        i = np.where(i < 0, i + 7, i)
+        for at, row in zip(i, v.astype(np.float32), strict=True):
+            if at < 7:
+                x[at] = row if ufunc is None else ufunc(x[at], row)
+        np.testing.assert_array_equal(got[k], x)
