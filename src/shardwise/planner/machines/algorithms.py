@@ -123,7 +123,7 @@ ALGORITHMS: Mapping[str, tuple[Callable[..., Any], Make]] = {
     "running": (_running_sum, _normal((2048, 1024))),
     "window": (_pooled, _normal((16, 96, 96, 32))),
     "convolution": (_convolution, _normal((2, 64, 32, 32), (64, 64, 3, 3))),
-    "convolution_few": (_convolution, _normal((1, 1, 1, 1 << 15), (1, 1, 1, 33))),
+    "convolution_few": (_convolution, _normal((1, 1, 1, 1 << 17), (1, 1, 1, 65))),
     "random": (_bits, _words),
     "special": (special.digamma, lambda numbers: [numbers.uniform(0.5, 5, 1 << 14).astype(np.float32)]),
     "complex_function": (transcendental.exp, _complex((1 << 15,))),
