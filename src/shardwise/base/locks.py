@@ -46,7 +46,7 @@ else:
         compute one object's value at once share the first."""
 
         def __init__(self, compute: Callable[[Any], Any]) -> None:
-            self._compute = compute
+            self.func = compute
             self.__doc__ = compute.__doc__
 
         def __set_name__(self, owner: type, name: str) -> None:
@@ -55,5 +55,5 @@ else:
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
-            value = self._compute(instance)
+            value = self.func(instance)
             return instance.__dict__.setdefault(self._name, value)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from shardwise.ir import Equation, Program, Var
+from shardwise.ir import Branches, Equation, Loop, Program, Var, region_of
+from shardwise.ir.op import find_op
 from shardwise.ir.program import Atom
-from shardwise.ops.control.cond import cond_p
-from shardwise.ops.control.scan import scan_p
-from shardwise.ops.control.while_loop import while_p
 
 
 def handed_through(program: Program) -> tuple[int | None, ...]:
@@ -28,18 +26,15 @@ def handed_through(program: Program) -> tuple[int | None, ...]:
 
 def _source(eqn: Equation, i: int) -> Atom | None:
     """The operand that result `i` of an equation is."""
-    params = eqn.params
-    if eqn.op is scan_p and i < params["num_carry"]:
-        own = params["num_consts"] + i
-        return eqn.inputs[own] if handed_through(params["body"])[i] == own else None
-    if eqn.op is while_p:
-        own = params["body_consts"] + i
-        return eqn.inputs[params["cond_consts"] + own] if handed_through(params["body"])[i] == own else None
-    if eqn.op is cond_p:
-        found = {handed_through(b)[i] for b in params["branches"]}
+    region, params = region_of(eqn), eqn.params
+    if isinstance(region, Loop):
+        stays = i < region.num_carry and handed_through(region.body)[i] == region.num_consts + i
+        return eqn.inputs[region.carry][i] if stays else None
+    if isinstance(region, Branches):
+        found = {handed_through(b)[i] for b in region.programs}
         k = found.pop()
         return eqn.inputs[1 + k] if not found and k is not None else None
-    if eqn.op.name == "jit" and all(s is None for s in (*params["in_shardings"], *params["out_shardings"])):
+    if eqn.op is find_op("jit") and all(s is None for s in (*params["in_shardings"], *params["out_shardings"])):
         k = handed_through(params["program"])[i]
         return eqn.inputs[k] if k is not None else None
     return None
