@@ -61,7 +61,7 @@ def _variant(name: str, ins: Types, params: Params) -> str:
 @cache
 def _algorithms() -> Mapping[Op, tuple[str, Count]]:
     """By op its algorithm, and what counts its steps."""
-    from shardwise.ops.indexing.search import searchsorted_p
+    from shardwise.ops.indexing.search import searchsorted_p  # start-up time: plans for other machines do without
     from shardwise.ops.indexing.sorting import sort_p, top_k_p
     from shardwise.ops.linalg import decompositions, reflectors, spectral
     from shardwise.ops.linalg.fft import fft_p
