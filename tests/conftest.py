@@ -41,9 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is quick."""
+    quick = {path for path in {item.path for item in items} if any(map(path.is_relative_to, QUICK))}
     for item in items:
-        slow = any(item.iter_markers("slow")) or any(item.iter_markers("record"))
-        if not slow and any(place == item.path or place in item.path.parents for place in QUICK):
+        if item.path in quick and not (any(item.iter_markers("slow")) or any(item.iter_markers("record"))):
             item.add_marker("quick")
 
 

@@ -15,7 +15,7 @@ from tests.differential.programs import AUTOMATIC_ONLY, FAMILIES, MESHES, placed
 # looks further, each time elsewhere.
 EXAMPLES = int(os.environ.get("EXAMPLES", "0"))
 few = settings(
-    max_examples=EXAMPLES or 10,
+    max_examples=EXAMPLES or 7,
     deadline=None,
     derandomize=not EXAMPLES,
     report_multiple_bugs=False,

@@ -45,7 +45,7 @@ ELSEWHERE = {
     "reshard", "enter_auto", "sharding_constraint", "layout_constraint", "device_put", "callback", "linear_call", "name", "offload",
     "remat", "vmapped", "expm_frechet", "custom_vjp_ruled", "mul_add", "erf_inv_giles", "random_gamma",
     "stack", "unstack", "tile", "dce_sink", "swap", "addupdate",
-    "guarded", "sinc_at_zero",
+    "guarded", "sinc_at_zero", "recalled",
 }  # fmt: skip
 
 
