@@ -134,3 +134,10 @@ def test_a_child_forked_while_better_code_is_made_has_both_and_makes_its_own():
         right = [called(code) for code in codes] == [30.0, 40.0, 50.0] and called(made(6.0)) == 60.0
         os._exit(0 if right and drafts._running else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_text_that_is_refused_leaves_no_lock():
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            llvm.compile_function("f", "no module")
+    assert not llvm._in_work

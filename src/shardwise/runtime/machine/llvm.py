@@ -252,11 +252,13 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
     calls = calls_that_pay(ir, slower)
     owner = _modules.get(key)
     if owner is None:
-        with _in_work.setdefault(key, free_lock()):  # threads that meet here share what the first one makes
-            owner = _modules.get(key)
-            if owner is None:
-                owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir)
-        _in_work.pop(key, None)
+        try:
+            with _in_work.setdefault(key, free_lock()):  # threads that meet here share what the first one makes
+                owner = _modules.get(key)
+                if owner is None:
+                    owner = _modules[key] = _draft(host, ir, calls) or _best(host, ir)
+        finally:
+            _in_work.pop(key, None)
     if not calls and isinstance(owner, MachineCode) and drafts.take(owner):
         owner.give_way(_best(host, ir))
     return Compiled(owner.address_of(name), owner)
