@@ -116,3 +116,14 @@ def test_gamma_samples(dtype):
         a = np.array([0.1, 0.5, 1, 1.5, 30, 1e4, np.nan, 0, -1, np.inf], dtype)
         for sample in (sw.random.gamma, sw.random.loggamma)[: 2 if dtype == "float32" else 1]:
             check(lambda a, sample=sample: sample(sw.random.key(7), a), a, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_determinants(n):
+    x = np.random.default_rng(n).normal(size=(2, n, n)).astype("f")
+    check(jnp.linalg.det, x)
+    for i in range(2):
+        check(lambda x, i=i: jnp.linalg.slogdet(x)[i], x)
+    singular = np.where(np.arange(n) == n - 1, 0, x)
+    check(lambda x: jnp.linalg.slogdet(x)[1], singular * np.float32(0.5))
+    check(jnp.linalg.det, np.where(x > 1, np.nan, x))
