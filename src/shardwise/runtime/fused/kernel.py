@@ -29,10 +29,10 @@ from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
 from shardwise.runtime.loops import (
     Calls,
-    Layout,
-    LayoutKernel,
     Met,
     Result,
+    Specialization,
+    SpecializedKernel,
     TableForm,
     dense_strides,
     memory_order,
@@ -44,7 +44,7 @@ from shardwise.runtime.plan import Plan
 Shape = tuple[int, ...]
 
 
-class GroupKernel(LayoutKernel):
+class GroupKernel(SpecializedKernel):
     """A group of equations, callable on blocks.
 
     Without a `space`, all its equations are elementwise and of one shape.
@@ -56,7 +56,7 @@ class GroupKernel(LayoutKernel):
         self.space = Space(out.shape, (), out.vma) if space is None else space
         self._env = env
         scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
-        super().__init__(self._layout, lambda *blocks: self.plain(*blocks), scalars)
+        super().__init__(self._specialize, lambda *blocks: self.plain(*blocks), scalars)
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
@@ -171,8 +171,8 @@ class GroupKernel(LayoutKernel):
         arrangement = Arrangement.of(self._graph, met)
         return None if arrangement is None else arrangement.calls(self._forgetful, threaded)
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
-        """The compiled layout for blocks like these; None where the ops' own kernels do as well."""
+    def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
+        """The compiled form for blocks like these; None where the ops' own kernels do as well."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < costs.FUSED_FEWEST:
             return None
@@ -188,7 +188,7 @@ class GroupKernel(LayoutKernel):
             return _on_blocks(met, self._calls(replace(met, streaming=False)) or calls) if arrangement.streams else run
 
         over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
-        return Layout(met.results, run, over, run_over)
+        return Specialization(met.results, run, over, run_over)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
         """Per output its extents along the grid's axes."""
