@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardwise.passes.partition import Region
 
 
-class Line(NamedTuple):
+class TemplateEquation(NamedTuple):
     """A local equation of a template.
 
     Attributes:
@@ -65,7 +65,7 @@ class Template:
 
     kept: tuple[Mapping[Any, Any], ...]
     literals: tuple[Literal, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TemplateEquation, ...]
     results: tuple[tuple[int, DimAxes], ...]
     readers: tuple[int, ...] | None
     moves: bool = False
@@ -224,7 +224,7 @@ def record(
     if remembered is None:
         return None
     lines = [
-        Line(
+        TemplateEquation(
             e.op,
             tuple([places[a] for a in e.inputs]),
             tuple([v.aval for v in e.outputs]),

@@ -67,7 +67,7 @@ class Form:
         return Unit(roles, [*kept, *around, "%count"], (self.width,), tail, copies=2)
 
 
-class Frame:
+class GroupFrame:
     """What all functions of a group have in common. Registers have the names of the job's numbers."""
 
     def __init__(self, graph: Graph, form: Form) -> None:

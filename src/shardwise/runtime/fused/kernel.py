@@ -23,8 +23,8 @@ from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.lines import Line, block_loops, lines_of, table_loops
-from shardwise.runtime.fused.space import Graph, Space, joined_pieces
+from shardwise.runtime.fused.lines import SplitLoop, block_loops, lines_of, table_loops
+from shardwise.runtime.fused.space import Graph, IterationSpace, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
 from shardwise.runtime.loops import (
@@ -50,10 +50,10 @@ class GroupKernel(SpecializedKernel):
     Without a `space`, all its equations are elementwise and of one shape.
     """
 
-    def __init__(self, env: Env, program: Program, space: Space | None = None) -> None:
+    def __init__(self, env: Env, program: Program, space: IterationSpace | None = None) -> None:
         out = program.outputs[0].aval
         self.program = program
-        self.space = Space(out.shape, (), out.vma) if space is None else space
+        self.space = IterationSpace(out.shape, (), out.vma) if space is None else space
         self._env = env
         scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
         super().__init__(self._specialize, lambda *blocks: self.plain(*blocks), scalars)
@@ -160,7 +160,7 @@ class GroupKernel(SpecializedKernel):
         return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=moved, tables=tuple(tables))
 
     @cached_property
-    def _lines(self) -> tuple[Line, ...] | None:
+    def _lines(self) -> tuple[SplitLoop, ...] | None:
         return lines_of(self._graph, self._env)
 
     def call_alone(self, met: Met) -> Calls | None:
@@ -246,7 +246,7 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
     return call
 
 
-def _joined_first(program: Program, space: Space) -> Program:
+def _joined_first(program: Program, space: IterationSpace) -> Program:
     """The program with a group for all but the equations that join values."""
     joins = [e for e in program.equations if joined_pieces(e) is not None]
     rest = tuple(e for e in program.equations if e not in joins)
@@ -259,7 +259,7 @@ def _joined_first(program: Program, space: Space) -> Program:
     return Program(program.inputs, (*joins, rest_as_one), program.outputs, 0, program.name)
 
 
-def _fused_type(*types: ShapedArray, program: Program, space: Space | None = None) -> tuple[ShapedArray, ...]:
+def _fused_type(*types: ShapedArray, program: Program, space: IterationSpace | None = None) -> tuple[ShapedArray, ...]:
     return program.out_types
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Equation, Literal, Var
-from shardwise.runtime.fused.frame import CONTIGUOUS, REPEATED, Form, Frame
+from shardwise.runtime.fused.frame import CONTIGUOUS, REPEATED, Form, GroupFrame
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops import (
     Held,
@@ -43,7 +43,7 @@ from shardwise.runtime.machine import STORED, Lane, itemsize
 _AHEAD, _ROWS_AHEAD = 2048, 8
 
 
-class GroupWriter(Frame):
+class GroupWriter(GroupFrame):
     """Writes one function. `slower`: nanoseconds that its first call would take longer as a draft."""
 
     def __init__(self, graph: Graph, form: Form, slower: float) -> None:

@@ -1,7 +1,7 @@
 """Calls of compiled functions.
 
 `Call` is a function with its job, run on addresses by as many threads as pay; `Calls` are several in a row, with memory of their own;
-`Loop` is a function that is called with arrays. `SpecializedKernel` is called with blocks and keeps a
+`WorkLoop` is a function that is called with arrays. `SpecializedKernel` is called with blocks and keeps a
 `Specialization` for each way they lie in memory.
 """
 
@@ -92,7 +92,7 @@ class Calls:
             self._spare.append(memory)
 
 
-class Loop:
+class WorkLoop:
     """A function with named `numbers` and `arrays`, and a body per unit of work: `body(writer, unit)`."""
 
     def __init__(

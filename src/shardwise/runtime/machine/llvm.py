@@ -21,7 +21,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import free_lock
 from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.drafts import calls_that_pay, drafts
-from shardwise.runtime.machine.machine_code import Code, MachineCode
+from shardwise.runtime.machine.machine_code import LoadedCode, MachineCode
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
 from shardwise.runtime.machine.threads import start_thread
 
@@ -39,11 +39,11 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
+class CompiledFunction:
     """A function: its address, and the code that must live as long as it may be called."""
 
     address: int
-    owner: Code
+    owner: LoadedCode
 
     def called_as(self, kind: Any, name: str | None = None) -> Any:
         """It, or the function `name` of its module, as a ctypes function of a kind; that keeps the code alive."""
@@ -84,7 +84,7 @@ class _Compiler:
             _, self._behind = made.machine(self._names)
         return self._behind
 
-    def loaded(self, code: bytes) -> Code:
+    def loaded(self, code: bytes) -> LoadedCode:
         """Object code brought into memory by LLVM."""
         if self._loader is None:
             self._loader = generator.Bound()
@@ -233,7 +233,7 @@ def _need() -> _Host:
 _in_work: dict[bytes, threading.Lock] = {}  # by the hash of the text
 
 
-def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
+def compile_function(name: str, ir: str, slower: float = math.inf) -> CompiledFunction:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text.
 
     What is not used by any function any more leaves the memory: keep the answer, or what its `called_as` gives.
@@ -261,17 +261,17 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
             _in_work.pop(key, None)
     if not calls and isinstance(owner, MachineCode) and drafts.take(owner):
         owner.give_way(_best(host, ir))
-    return Compiled(owner.address_of(name), owner)
+    return CompiledFunction(owner.address_of(name), owner)
 
 
-def kept_function(name: str, ir: str) -> Compiled | None:
+def kept_function(name: str, ir: str) -> CompiledFunction | None:
     """The same, if nothing need be compiled for it."""
     host = _need()
     code = kernel_store.load(f"{host.version}\n{ir}")
     return None if code is None else compile_function(name, ir)
 
 
-def _best(host: _Host, ir: str) -> Code:
+def _best(host: _Host, ir: str) -> LoadedCode:
     origin = f"{host.version}\n{ir}"
     code = kernel_store.load(origin)
     if code is None:
@@ -281,7 +281,7 @@ def _best(host: _Host, ir: str) -> Code:
     return _loaded(host, code)
 
 
-def _draft(host: _Host, ir: str, calls: int) -> Code | None:
+def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
     """A draft for so many calls, or what is kept and better; None where there can be no drafts."""
     if not calls:
         return None
@@ -305,7 +305,7 @@ def _draft(host: _Host, ir: str, calls: int) -> Code | None:
     return made
 
 
-def _improved(host: _Host, ir: str) -> Code | None:
+def _improved(host: _Host, ir: str) -> LoadedCode | None:
     """The best code, made by the thread that improves drafts; others compile meanwhile."""
     origin = f"{host.version}\n{ir}"
     code = kernel_store.load(origin)
@@ -328,10 +328,10 @@ def compile_kernel(name: str, ir: str, slower: float = math.inf) -> Callable[...
 
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_modules: WeakValueDictionary[bytes, Code] = WeakValueDictionary()  # by the hash of the text
+_modules: WeakValueDictionary[bytes, LoadedCode] = WeakValueDictionary()  # by the hash of the text
 
 
-def _loaded(host: _Host, code: bytes) -> Code:
+def _loaded(host: _Host, code: bytes) -> LoadedCode:
     try:
         return machine_code.loaded(code, _address)
     except (machine_code.Unfamiliar, OSError):

@@ -18,8 +18,7 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.processes.comm import Meeting, the_world
 from shardwise.runtime.processes.divergence import Evidence
-from shardwise.runtime.processes.origin import MASK, history, number_of
-from shardwise.runtime.processes.origin import Program as Told
+from shardwise.runtime.processes.origin import MASK, SharedProgram, history, number_of
 from shardwise.runtime.processes.vouch import checksum, describe_value
 
 _SHOWN = 3  # collectives that an error shows
@@ -107,7 +106,7 @@ class Announced:
         parts = [config.dialect.name, str(plan.env.axis_sizes), digest.whole.hex(), layouts, *order]
         self.number = number_of("\n".join(parts))
         line = next((source_text(e.source) for e in program.equations if e.source), "")
-        self.told = Told(ranks, name, self.number, line)
+        self.told = SharedProgram(ranks, name, self.number, line)
         self.run: Run = plan.run
         self.meeting: Meeting | None = None  # what does not exchange needs none
         if found:

@@ -24,7 +24,7 @@ from shardwise.runtime.loops import Reduction, dtype_name
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.runtime.small.boxes import Even, even_boxes, numbered
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
-from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
+from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group
 from shardwise.runtime.small.loops import dense, pointwise, reduce_lanes
 from shardwise.runtime.small.moves import Kernel, apart, join_parts, kernel_of
 
@@ -76,7 +76,7 @@ def over_devices(
             left = [d for d in range(len(x.shape)) if d not in dims]
             steps = tuple(s for s, d in zip(into.steps, left, strict=True) if d not in gone)
             flat = replace(into, shape=kept, steps=steps)
-            gathered = Gathered(Reduction(monoid.fold, 0, x.dtype), along_all(flat, x.shape, gone))
+            gathered = GroupReduction(Reduction(monoid.fold, 0, x.dtype), along_all(flat, x.shape, gone))
             write_group(code, Group(x.shape, {0: code.in_memory(x)}, lambda values: None, {}, gone, [gathered]))
             x = code.settled(into)
     if copies == 1 or monoid.repeated is None:

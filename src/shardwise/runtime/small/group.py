@@ -36,7 +36,7 @@ _NEAR = 1 << 14  # bytes of a value that stays in the first-level cache beside o
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GroupReduction:
     """A reduction of a value of a group, and the memory of its result, as `along_all` has it."""
 
     reduction: Reduction
@@ -61,7 +61,7 @@ class Group:
     leaf: Leaf
     results: Mapping[Key, Value]
     axes: Sequence[int] = ()
-    gathered: Sequence[Gathered] = ()
+    gathered: Sequence[GroupReduction] = ()
 
 
 def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into: Sequence[Value]) -> None:
