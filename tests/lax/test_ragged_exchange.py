@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from shardwise.sharding import Mesh, P
 
 def _mapped(devices: int):
     mesh = Mesh(np.array(sw.devices()[:devices]), ("x",))
-    body: Callable[..., Any] = partial(lax.ragged_all_to_all, axis_name="x")
+    body = partial(lax.ragged_all_to_all, axis_name="x")
     return sw.shard_map(lambda *args: body(*args), mesh=mesh, in_specs=P("x"), out_specs=P("x"))  # type: ignore[call-arg]
 
 
