@@ -98,18 +98,10 @@ class GroupKernel(SpecializedKernel):
     def _met(self, blocks: Sequence[Ndarray]) -> Met | None:
         if not all(b.dtype.isnative for b in blocks):
             return None
-        graph, lead, space = self._graph, self._env.lead, self.space
-        crossed = {self._env.dim(a) for a in space.crossed}
-        loops = list(np.broadcast_shapes(*(b.shape[:lead] for b in blocks), (1,) * lead)) + list(space.shape)
-        for axis in space.crossed:
-            loops[self._env.dim(axis)] = self._env.size(axis)
-        lines = self._lines
+        graph, lead, lines = self._graph, self._env.lead, self._lines
         if lines is None:
             return None
-        for line in lines:
-            for d, n in zip(line.leads, line.sizes, strict=True):
-                loops[d] = n
-        apiece = full = tuple(loops)
+        apiece = full = self._loops(blocks, lines)
         for line in lines:
             full = line.loops(full)
         shapes, strides, shifts = list[Shape](), list[Shape](), list[int]()
@@ -131,23 +123,15 @@ class GroupKernel(SpecializedKernel):
             strides.append(seen[1])
             shifts.append(seen[2])
         order = memory_order(full, shapes, strides)
+        crossed = {self._env.dim(a) for a in self.space.crossed}
         results = list[Result]()
         for var, extents in zip(graph.outputs, self._extents(graph, blocks, lead, crossed), strict=True):
-            places = space.places(var.aval.shape)
-            assert places is not None
-            core = [1] * len(space.shape)
-            for n, d in zip(var.aval.shape, places, strict=True):
-                if d is not None:
-                    core[d] = n
-            shape, split = (*extents, *core), list[tuple[int, Shape, Shape]]()
-            for line in lines:
-                if any(shape[d] != apiece[d] for d in (*line.leads, line.loop)):
-                    return None
-                shape = line.loops(shape)
-                split.append((line.loop, line.leads, line.sizes))
-            strides.append(dense_strides(shape, order, var.aval.dtype.itemsize))
-            results.append(place_result(var.aval.dtype, shape, order, (*extents, *var.aval.shape), tuple(split)))
-        reduced = tuple(d in crossed or d - lead in space.axes for d in range(len(full)))
+            placed = self._place(var.aval, extents, apiece, order, lines)
+            if placed is None:
+                return None
+            results.append(placed[0])
+            strides.append(placed[1])
+        reduced = tuple(d in crossed or d - lead in self.space.axes for d in range(len(full)))
         if max(full, default=1) >= 1 << 31 and any(reduced):
             return None
         positions = any(e.op.fold is not None and e.op.fold.positions for e in self.program.equations)
@@ -158,6 +142,38 @@ class GroupKernel(SpecializedKernel):
         shape_of = tuple(shapes), tuple(strides), tuple(results)
         moved = tuple(shifts) if apart else ()
         return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=moved, tables=tuple(tables))
+
+    def _loops(self, blocks: Sequence[Ndarray], lines: Sequence[SplitLoop]) -> Shape:
+        """The extents of all loops: the grid's axes, then the dims of a device's part."""
+        lead, space = self._env.lead, self.space
+        loops = list(np.broadcast_shapes(*(b.shape[:lead] for b in blocks), (1,) * lead)) + list(space.shape)
+        for axis in space.crossed:
+            loops[self._env.dim(axis)] = self._env.size(axis)
+        for line in lines:
+            for d, n in zip(line.leads, line.sizes, strict=True):
+                loops[d] = n
+        return tuple(loops)
+
+    def _place(
+        self, aval: ShapedArray, extents: Shape, apiece: Shape, order: Sequence[int], lines: Sequence[SplitLoop]
+    ) -> tuple[Result, Shape] | None:
+        """How a result with these extents along the grid's axes is allocated, and its strides by loop; None if a split loop leaves it
+        in parts.
+        """
+        places = self.space.places(aval.shape)
+        assert places is not None
+        core = [1] * len(self.space.shape)
+        for n, d in zip(aval.shape, places, strict=True):
+            if d is not None:
+                core[d] = n
+        shape, split = (*extents, *core), list[tuple[int, Shape, Shape]]()
+        for line in lines:
+            if any(shape[d] != apiece[d] for d in (*line.leads, line.loop)):
+                return None
+            shape = line.loops(shape)
+            split.append((line.loop, line.leads, line.sizes))
+        result = place_result(aval.dtype, shape, order, (*extents, *aval.shape), tuple(split))
+        return result, dense_strides(shape, order, aval.dtype.itemsize)
 
     @cached_property
     def _lines(self) -> tuple[SplitLoop, ...] | None:
