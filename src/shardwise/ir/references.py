@@ -84,7 +84,7 @@ class Reference:
         return self
 
     def stand_in(self) -> Array | None:
-        """What stands for the reference in the program that is traced now to be shown, if that is no array of its own."""
+        """The tracer of the reference in the program that is traced now to be shown, if that is no array of its own."""
         if not SHOWING.get():
             return self._value
         trace: Any = current_trace()
@@ -227,7 +227,7 @@ class ReferenceValue(Array):
 
 
 class ReferenceView:
-    """What shows a part of a reference, or another form of it."""
+    """A part of a reference, or another form of it."""
 
     __slots__ = ()
 
@@ -267,7 +267,7 @@ def opened(tree: Any) -> Any:
 
 
 def closed_views(tree: Any) -> Any:
-    """What `opened` got, of the references and arrays of now."""
+    """The arguments of `opened`, made of the references and arrays of now."""
     is_open: Callable[[Any], bool] = lambda x: isinstance(x, OpenView)  # noqa: E731
     return tree_map(lambda x: x.again(x.parts[0], x.parts[1:]) if is_open(x) else x, tree, is_leaf=is_open)
 

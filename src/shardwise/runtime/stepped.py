@@ -37,7 +37,7 @@ class NeedsGridError(JaxRuntimeError):
 
 @dataclass(frozen=True)
 class DeviceEnv(Env):
-    """What a kernel on one device may know: the grid, and the device's own coordinates. Blocks have no grid dims."""
+    """The environment of a kernel on one device: the grid, and the device's own coordinates. Blocks have no grid dims."""
 
     coordinates: tuple[int, ...] = ()
 

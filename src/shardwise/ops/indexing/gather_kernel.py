@@ -138,7 +138,7 @@ def _gather_columns(env: Env, params: Params, operand: Block, *columns: Block) -
 
 
 def absent(dtype: np.dtype[Any]) -> Block:
-    """What a device adds for an element that others have: -0.0, which leaves each value as it is, -0.0 too; 0.0 would not."""
+    """The addend of a device for an element that others have: -0.0, which leaves each value as it is, -0.0 too; 0.0 would not."""
     zero = -np.zeros((), np.float32)
     return zero.astype(dtype) if dtype.kind != "c" else np.asarray(complex(zero, zero)).astype(dtype)
 

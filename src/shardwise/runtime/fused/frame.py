@@ -68,7 +68,7 @@ class Form:
 
 
 class GroupFrame:
-    """What all functions of a group have in common. Registers have the names of the job's numbers."""
+    """The parts that all functions of a group have in common. Registers have the names of the job's numbers."""
 
     def __init__(self, graph: Graph, form: Form) -> None:
         self.graph = graph

@@ -121,7 +121,7 @@ class IterationSpace:
 
 
 def cost_of(eqn: Equation) -> int:
-    """What the equation costs per element of a group, relative to an addition."""
+    """The cost of the equation per element of a group, relative to an addition."""
     emit = eqn.op.emit
     return emit.cost if emit is not None else costs.FUSED_READ if eqn.op.at_positions else 0
 

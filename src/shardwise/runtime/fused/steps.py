@@ -1,4 +1,4 @@
-"""Which functions a fused group needs for loops that lie in memory as they do, and their jobs.
+"""The functions that a fused group needs for loops that lie in memory as they do, and their jobs.
 
 A row that fits into the cache goes through all passes at once; long rows, and few ones, are cut into pieces whose size depends on
 the shapes alone, so results do not depend on the number of threads.

@@ -182,7 +182,7 @@ class GroupWriter(GroupFrame):
         return write_nest(self.w, nest, (low, high), (first, rounds))
 
     def _reads(self, p: int, low: str) -> dict[Any, Stored]:
-        """What pass p reads from element `low` on."""
+        """The operands that pass p reads, from element `low` on."""
         return {
             k: self._stored(k) for k in self.graph.used(p) if k < len(self.graph.accesses) and k not in self.table_forms
         }

@@ -72,7 +72,7 @@ class Calls:
 
     @property
     def run(self) -> Callable[..., None]:
-        """What runs them: the call itself, if there is one that needs no memory."""
+        """A callable that runs them: the call itself, if there is one that needs no memory."""
         return self.calls[0] if len(self.calls) == 1 and not self.bytes else self
 
     def __call__(self, *addresses: int) -> None:

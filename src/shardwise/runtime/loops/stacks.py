@@ -93,7 +93,7 @@ def _near(w: Function, dtype: str) -> int:
 
 
 def _mask(size: int, width: int) -> str | None:
-    """Which lanes a matrix of fewer elements than lanes has."""
+    """The lanes that a matrix of fewer elements than lanes has."""
     if size >= width:
         return None
     return "<" + ", ".join(f"i1 {'true' if i < size else 'false'}" for i in range(width)) + ">"

@@ -32,7 +32,7 @@ _OUTSIDE = (  # functions of the C library that modules may call
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the writers of modules must know of the processor: bytes of a vector register, and whether it is AVX-512."""
+    """The processor as the writers of modules know it: bytes of a vector register, and whether it is AVX-512."""
 
     bytes: int
     wide: bool
@@ -79,7 +79,7 @@ class _Compiler:
         return self._drafted(ir)
 
     def behind(self) -> Callable[[str], bytes] | None:
-        """What `compiled` does, for one other thread, which need not hold the lock when it calls that. None if only one can."""
+        """A function that does as `compiled`, for one other thread, which need not hold the lock when it calls it. None if only one can."""
         if self._behind is None and (made := self._made.another()) is not None:
             _, self._behind = made.machine(self._names)
         return self._behind
@@ -149,7 +149,7 @@ _preparing = False
 
 
 def _host() -> _Host | None:
-    """What there is to compile with, found at the first call; None where nothing can be compiled for this machine."""
+    """The compiler, found at the first call; None where nothing can be compiled for this machine."""
     if not _hosts:
         with _lock:
             if not _hosts:

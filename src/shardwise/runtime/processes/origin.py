@@ -35,7 +35,7 @@ class SharedProgram:
 
 
 class History:
-    """What this process has computed with arrays over several processes.
+    """The history of this process's computations with arrays over several processes.
 
     `notes` are the latest calls: the origin of their results, and the program. Whoever adds to them calls `shorten` once there
     are more than `FEW`.

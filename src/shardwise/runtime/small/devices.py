@@ -1,4 +1,4 @@
-"""What devices tell each other, in small programs: reductions over leading dims of a block, and moves of elements between devices.
+"""Communication between devices in small programs: reductions over leading dims of a block, and moves of elements between devices.
 
 Comes in: a collective, or an op whose kernel reduces over mesh axes as well (the param `sum_axes`). Goes out: loops in a `Code`. In a
 reduction a value that is the same along an axis counts once for each device there. A collective that only moves elements is what its
@@ -105,7 +105,7 @@ def moves_fit(eqn: Equation, spread: Spread) -> bool:
 
 
 def relocated(code: Code, out: Var, values: Sequence[Value], kernel: Kernel, wanted: Value | None) -> Value:
-    """What `kernel` makes of values by moving elements and filling in zeros."""
+    """The result of a `kernel` that moves elements of values and fills in zeros."""
     dtype = dtype_name(out.aval)
     numbers = kernel(*[numbered(k, v.shape) for k, v in enumerate(values)])
     boxes = even_boxes(numbers, costs.SMALL_BOXES)

@@ -259,7 +259,7 @@ def _result_shapes(program: Program, leads: Sequence[Shape], env: Env) -> list[S
 
 
 def _maker(shape: Shape, v: Any) -> Callable[..., Ndarray]:
-    """What gives a result its memory."""
+    """A function that gives a result its memory."""
     return np.empty if _nbytes(shape, v) < costs.SMALL_POOLED_FROM else pool.empty
 
 

@@ -143,7 +143,7 @@ class ShardMap:
 
     @property
     def rules(self) -> Rules:
-        """What differs between the dialects, as in the era of the name that made this."""
+        """The rules of the dialect whose name made this."""
         return config.dialect_of(self.era).shard_map
 
     @user_facing
