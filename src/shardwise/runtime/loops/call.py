@@ -123,7 +123,7 @@ class WorkLoop:
         threads: int | None = None,
         slower: float = math.inf,
     ) -> None:
-        """Run it for the units below `units`; by as many threads as a call may use, if it is not said how many."""
+        """Run it for the units below `units`; by as many threads as a call may use where `threads` is None."""
         threads = min(units, thread_count() if threads is None else threads)
         kernel = self._kernel or self._compiled(slower)
         Call(kernel, (units, *numbers), len(arrays), threads)(*[address(a) for a in arrays])
@@ -199,7 +199,7 @@ class SpecializedKernel:
         run = special.run if special.run_over is None else special.run_over()
         operands = tuple(blocks)
         for i in reused.values():
-            blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
+            blocks[i] = None  # type: ignore[index]  a list, whose owner sees the operands that remain
         run(operands, outs)
         return outs
 
