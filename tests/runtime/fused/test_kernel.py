@@ -204,7 +204,7 @@ def test_choices_powers_and_rounding(x64):
 def test_every_emitter_names_kinds_that_its_op_takes():
     for op in all_ops().values():
         if op.emit is not None:
-            assert set(op.emit.kinds) <= set("biufwsc"), op
+            assert set(op.emit.kinds) <= set("biufwsck"), op
 
 
 # -- accuracy against float64 ----------------------------------------------------------------------------------------
