@@ -18,8 +18,17 @@ from shardwise.runtime.env import SINGLE
 
 
 def check(f, *args, tolerance=1e-5):
-    """`f` is all of it small, and gives in a loop what it gives op by op."""
+    """`f` is all of it small, and gives in a loop what it gives op by op; under `vmap`, too."""
     args = tuple(map(jnp.asarray, args))
+    _check(f, *args, tolerance=tolerance)
+    _check(
+        sw.vmap(f),
+        *[jnp.stack([a, a[::-1]]) if a.dtype != bool else jnp.stack([a, a]) for a in args],
+        tolerance=tolerance,
+    )
+
+
+def _check(f, *args, tolerance):
     program = inline_calls(trace_program(lambda *a: [f(*a)], [a.aval for a in args])[0])
     assert all(runs_small(e, SINGLE) for e in program.equations)
     zero = jnp.zeros((), jnp.int32)
@@ -93,7 +102,7 @@ def test_windows(window):
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 def test_searches(dtype):
-    for n, side in itertools.product((1, 2, 7, 8), ("left", "right")):
+    for n, side in itertools.product((1, 7), ("left", "right")):
         a = np.sort(np.random.default_rng(n).integers(0, 5, n)).astype(dtype)
         v = np.arange(8).reshape(2, 4).astype(dtype)
         if dtype == "float32":
