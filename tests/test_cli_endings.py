@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from shardwise.cli.endings import Output, reporting
-from shardwise.cli.program import Program
+from shardwise.cli.program import UserProgram
 
 
 def _another_file(path):
@@ -82,7 +82,7 @@ def test_a_module_of_a_package_says_how_to_run_it(tmp_path):
     (tmp_path / "pack" / "__init__.py").touch()
     (tmp_path / "pack" / "models").mkdir()
     (tmp_path / "pack" / "models" / "__init__.py").touch()
-    file = Program("file", str(tmp_path / "pack" / "models" / "train.py"))
+    file = UserProgram("file", str(tmp_path / "pack" / "models" / "train.py"))
     error = ImportError("attempted relative import with no known parent package")  # as Python has it
     assert f"give -m pack.models.train in its place, from the folder {tmp_path}" in file.as_module(error)
-    assert file.as_module(ImportError("no module")) == "" == Program("code", "").as_module(error)
+    assert file.as_module(ImportError("no module")) == "" == UserProgram("code", "").as_module(error)

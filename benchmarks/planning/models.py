@@ -228,7 +228,7 @@ def attention(mesh, recipe: Recipe, window: int):
 
     known.defvjp(
         lambda q, k, v, out, lse: (out, (q, k, v, out, lse)),
-        lambda kept, g: (*backward(*kept, g), jnp.zeros_like(kept[3]), jnp.zeros_like(kept[4])),
+        lambda kept, g: (*backward(*kept, g), jnp.zeros_like(kept[3]), jnp.zeros_like(kept[4])),  # type: ignore[call-arg]
     )
 
     def attend(q, k, v):
@@ -269,7 +269,7 @@ narrow_product.defvjp(_narrow_forward, _narrow_backward)
 def parameter_shapes(c: Decoder, expert: str | None) -> dict[str, tuple[tuple[int, ...], P]]:
     """Shapes and layouts of the parameters; those of layers are stacked. `expert`: the axis that splits experts, if any."""
     n, d = c.layers, c.dim
-    shapes = {
+    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
         "embed": ((c.vocab, d), P("tensor", "fsdp")),
         "norm": ((d,), P(None)),
         "norm1": ((n, d), P(None, None)),

@@ -63,7 +63,7 @@ In **{fewer} of {compared}** programs we send no more; all together {_mib(sums[0
 def _ours(executable: Any) -> Traffic:
     found: dict[tuple[str, str], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for t in executable.transfers:
-        key = KINDS.get(t.kind, t.kind), ", ".join(sorted(t.axes))
+        key = KINDS.get(str(t.kind), str(t.kind)), ", ".join(sorted(t.axes))
         times, sent = found[key]
         found[key] = times + t.known_trips, sent + t.total
     return found

@@ -205,4 +205,10 @@ def distribution(name: str, functions: list[str]) -> str:
     return "\n".join(lines)
 
 
-NO_LOCATION = {"bernoulli": (), "gennorm": (), "multinomial": (), "vonmises": (), "wrapcauchy": ()}
+NO_LOCATION: dict[str, tuple[str, ...]] = {
+    "bernoulli": (),
+    "gennorm": (),
+    "multinomial": (),
+    "vonmises": (),
+    "wrapcauchy": (),
+}

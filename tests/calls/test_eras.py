@@ -58,7 +58,7 @@ GONE = [
 NEVER = [
     ("vma", lambda **other: sw.ShapeDtypeStruct((3,), np.float32, **other)),
     ("named", lambda **other: sw.lax.cond(True, _identity, _identity, X, **other)),
-    ("wrap_negative", lambda **other: sw.lax.gather(X, X, None, (1,), **other)),
+    ("wrap_negative", lambda **other: sw.lax.gather(X, X, None, (1,), **other)),  # type: ignore[arg-type]
     ("policy", sw.checkpoint),
     ("inplace", lambda **other: jnp.asarray(X).byteswap(**other)),
     ("out_sharding", lambda **other: jnp.empty_like(X, **other)),

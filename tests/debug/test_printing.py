@@ -123,7 +123,7 @@ def test_callback_gets_arrays_and_other_values():
         (lambda x: debug.print("{y}", x=x), KeyError, "y"),
         (lambda x: debug.print("{}"), IndexError, "index"),
         (lambda x: debug.print(x), TypeError, "format string"),
-        (lambda x: debug.callback(3, x), TypeError, "callable"),
+        (lambda x: debug.callback(3, x), TypeError, "callable"),  # type: ignore[arg-type]
         (lambda x: debug.print(ordered=True, x=x)("{x}"), TypeError, "two-call form"),
         (lambda x: debug.log(None, x)("{}"), TypeError, "two-call form"),
         (lambda x: debug.callback(None, x)(lambda x: None), TypeError, "two-call form"),

@@ -100,7 +100,7 @@ class Fake:
     def __init__(self, *indices):
         self.indices = indices
 
-    def devices_indices_map(self, shape):
+    def devices_indices_map(self, global_shape):
         return {Chip(10 * i): index for i, index in enumerate(self.indices)}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests import oracles
 
@@ -169,7 +170,7 @@ def compare(
     if gap and "error" in ours:  # refused on both sides, if for different reasons
         assert ours["error"]["builtin"] in REFUSALS, f"{_error_text(ours['error'])}\nthe program was:\n{source}"
         return ours
-    if gap:
+    if gap and if_not_implemented is not None:
         theirs = worker("jax", 1, dialect).run(if_not_implemented)
         types = indices = spec = committed = printed = False
     try:
@@ -234,7 +235,7 @@ def check(ours: Any, theirs: Any, where: str, fields: list[str], ulps: float) ->
         assert ours == theirs, f"{where}: {ours!r} is not {theirs!r}"
 
 
-def check_values(ours: np.ndarray, theirs: np.ndarray, where: str, ulps: float) -> None:
+def check_values(ours: NDArray[Any], theirs: NDArray[Any], where: str, ulps: float) -> None:
     """Assert equal shapes, dtypes and, within `ulps`, values; NaNs agree with NaNs."""
     assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, JAX has {theirs.shape}"
     assert ours.dtype == theirs.dtype, f"{where}: dtype {ours.dtype}, JAX has {theirs.dtype}"
@@ -242,8 +243,8 @@ def check_values(ours: np.ndarray, theirs: np.ndarray, where: str, ulps: float) 
         assert np.array_equal(ours, theirs), f"{where}: values\n{ours}\nJAX has\n{theirs}"
         return
     if ours.dtype.kind == "c":
-        check_values(ours.real, theirs.real, where + ".real", ulps)
-        check_values(ours.imag, theirs.imag, where + ".imag", ulps)
+        check_values(np.real(ours), np.real(theirs), where + ".real", ulps)
+        check_values(np.imag(ours), np.imag(theirs), where + ".imag", ulps)
         return
     unit = _unit_in_the_last_place(theirs)
     a, b = ours.astype(np.float64), theirs.astype(np.float64)

@@ -6,6 +6,8 @@ of JAX's, but these are the ones that follow from its propagation rules, and pro
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests import oracles
@@ -103,7 +105,7 @@ ROWS = [
 ]
 
 
-def source(expression: str, operands: tuple) -> str:
+def source(expression: str, operands: tuple[Any, ...]) -> str:
     lines = ["mesh = mesh_of((2, 4), ('x', 'y'))"]
     for i, (shape, spec) in enumerate(operands):
         shape, dtype = (shape[0], shape[1]) if shape and isinstance(shape[0], tuple) else (shape, "float32")

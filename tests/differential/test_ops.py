@@ -21,7 +21,7 @@ few = settings(
     report_multiple_bugs=False,
     database=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
 )
 
 

@@ -18,6 +18,7 @@ from shardwise.base.config import use_dialect
 
 LINES = (Path(__file__).parent / "wrong_programs.txt").read_text().splitlines()
 TOPICS: dict[str, list[tuple[str, str]]] = {}
+programs: list[tuple[str, str]] = []
 for line in LINES:
     if line.startswith("# "):
         programs = TOPICS.setdefault(line[2:], [])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_layers(name: str) -> None:
     (init, apply), shape, wanted = LAYERS[name]
     found, params = init(KEY, shape)
     assert found == wanted
-    out = sw.jit(apply)(params, jnp.ones(tuple(3 if n == -1 else n for n in shape)))
+    out = sw.jit(cast(Callable[..., Any], apply))(params, jnp.ones(tuple(3 if n == -1 else n for n in shape)))
     assert out.shape == tuple(3 if n == -1 else n for n in wanted)
 
 

@@ -28,7 +28,7 @@ class Named:
 
     @classmethod
     def tree_unflatten(cls, name, children):
-        return cls(*children, name)
+        return cls(*children, name)  # type: ignore[call-arg]
 
 
 register_namedtuple_serialization(Pair, serialized_name="test_trees.Pair")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,7 @@ def test_under_strict_promotion():
     """Inside of the function no rank is promoted."""
     q, k, v = np.sin(np.arange(3 * 2 * 8 * 2 * 4.0)).astype(np.float32).reshape(3, 2, 8, 2, 4)
     bias = np.cos(np.arange(64)).astype(np.float32).reshape(1, 1, 8, 8)
-    options = dict(
+    options: dict[str, Any] = dict(
         bias=bias, mask=bias > -0.5, is_causal=True, local_window_size=3, query_seq_lengths=np.array([3, 8], np.int32)
     )
     expected = nn.dot_product_attention(q, k, v, **options)

@@ -89,7 +89,7 @@ def test_out_sharding():
     ):
         with use_mesh(mesh):
             split = init(random.key(1), (4, 8), np.float32, out_sharding=target)
-        assert split.sharding.spec == P("x", "y")
+        assert split.sharding.spec == P("x", "y")  # type: ignore[attr-defined]
         whole = init(random.key(1), (4, 8), np.float32)
         np.testing.assert_allclose(np.asarray(split), np.asarray(whole), rtol=1e-6)
     with pytest.raises(NotImplementedError, match="out_sharding"):

@@ -121,7 +121,7 @@ def test_explicit_shardings_stay():
     x = shardwise.device_put(np.ones((4, 8), np.float32), NamedSharding(mesh, P("x", None)))
     for f in (nn.softmax, nn.log_softmax, nn.relu, nn.gelu, nn.standardize, lambda x: nn.one_hot(x.astype(int), 8)):
         for g in (f, shardwise.jit(f)):
-            assert tuple(g(x).sharding.spec)[:2] == ("x", None)
+            assert tuple(g(x).sharding.spec)[:2] == ("x", None)  # type: ignore[attr-defined]
 
 
 def test_vmap_and_nesting():

@@ -9,7 +9,7 @@ from shardwise.passes.factors import (
     MULTI_USE,
     PASS_THROUGH,
     SINGLE_USE,
-    Flow,
+    FactorRule,
     agree,
     extend,
 )
@@ -40,7 +40,7 @@ def test_agreement(known, axes, grow, expected):
 def step(rule, level, layouts, closed=(), banned=(), **options):
     """One visit of an op: the layouts of all tensors afterwards."""
     dims = [layout(where) for where in layouts]
-    flow = Flow(rule, SINGLE_USE, **options)
+    flow = FactorRule(rule, SINGLE_USE, **options)
     shut = [(t in closed,) * len(d) for t, d in enumerate(dims)]
     bans = [frozenset(banned[t]) if t < len(banned) else frozenset() for t in range(len(dims))]
     for t, grown in extend(flow, level, dims, shut, bans, MESH):

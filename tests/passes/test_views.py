@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from shardwise import lax
 from shardwise.ir import Box, ShapedArray, Var, trace_program
-from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
+from shardwise.passes.views import PlacedValue, View, compose, moves_split_dims, view_of_source
 
 
 def source(shape, dims=None):
-    return Stored(Var(ShapedArray(shape, np.dtype("float32"))), dims or ((),) * len(shape), shape)
+    return PlacedValue(Var(ShapedArray(shape, np.dtype("float32"))), dims or ((),) * len(shape), shape)
 
 
 def shown(view, values):
@@ -36,7 +36,7 @@ def viewed(f, x):
             if isinstance(atom, Var):
                 operands.append(views[atom])
             else:
-                scalar = Stored(atom, (), ())
+                scalar = PlacedValue(atom, (), ())
                 values[scalar] = atom.value
                 operands.append(view_of_source(scalar))
         assert eqn.op.boxes is not None
@@ -88,7 +88,7 @@ def test_equal_literals_are_one_source():
     program, _ = trace_program(
         lambda a: [lax.pad(lax.pad(a, 0.0, [(1, 1, 0)]), 0.0, [(1, 1, 0)])], (ShapedArray((4,), np.dtype("float32")),)
     )
-    one, other = (Stored(eqn.inputs[1], (), ()) for eqn in program.equations)
+    one, other = (PlacedValue(eqn.inputs[1], (), ()) for eqn in program.equations)
     assert one.is_same(other)
     assert not one.is_same(source(()))
     assert View((4,), (), None).axes(0) == ()

@@ -32,7 +32,7 @@ def wide(x):
 
 def here(f):
     types = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (P, X)]
-    return jax.jit(f).lower(*types).compile().memory_analysis().peak_memory_in_bytes
+    return jax.jit(f).lower(*types).compile().memory_analysis().peak_memory_in_bytes  # type: ignore[attr-defined]
 
 
 def there(target):

@@ -71,8 +71,8 @@ def test_an_update_writes_what_it_puts_in():
     eqns = equations(lambda x, y: lax.dynamic_update_slice(x, y, (0, 0)), (64, 8), (2, 8))
     update = eqns[-1]
     found = touched_bytes((update,), tuple(a for a in update.inputs if isinstance(a, Var)), update.outputs)
-    assert found[update.inputs[0]] == 0
-    assert found[update.inputs[1]] == 64
+    assert found[update.inputs[0]] == 0  # type: ignore[index]
+    assert found[update.inputs[1]] == 64  # type: ignore[index]
     assert found[update.outputs[0]] <= 160
 
 

@@ -46,4 +46,4 @@ def test_each_reader_gets_the_gather_before_it():
     program = with_gathers_again(program_of(between(NEAR + 1), X, PART), TPU)
     last = program.equations[-1]
     made = {v: e.op.name for e in program.equations[-2:-1] for v in e.outputs}
-    assert [made.get(a) for a in last.inputs] == [None, "all_gather"]
+    assert [made.get(a) for a in last.inputs] == [None, "all_gather"]  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ N = 512 * 1024 * 4
 
 
 def executed(f, *types):
-    return jax.jit(f).lower(*[jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]).compile().runtime_executable()
+    return jax.jit(f).lower(*[jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]).compile().runtime_executable()  # type: ignore[attr-defined]
 
 
 def kernels(f, *types):

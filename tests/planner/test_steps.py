@@ -64,6 +64,6 @@ class Zeros:
 
 def test_what_is_measured_of_an_algorithm_is_that():
     for name, (op, make) in ALGORITHMS.items():
-        types = [array(*v.shape, dtype=v.dtype) for v in make(Zeros())]
+        types = [array(*v.shape, dtype=v.dtype) for v in make(Zeros())]  # type: ignore[arg-type]
         program = program_of(lambda *xs, op=op: [*out] if isinstance(out := op(*xs), (tuple, list)) else [out], *types)
         assert max(map(steps_of, program.equations), key=lambda named: named[1])[0] == name

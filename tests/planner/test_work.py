@@ -26,7 +26,7 @@ def elementwise(x):
 
 def here(f):
     types = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (P, X)]
-    executable = jax.jit(f).lower(*types).compile().runtime_executable()
+    executable = jax.jit(f).lower(*types).compile().runtime_executable()  # type: ignore[attr-defined]
     return executed_groups(executable.plan.program, {})
 
 

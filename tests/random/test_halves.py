@@ -74,7 +74,7 @@ def test_mapped_keys_and_split_results():
         lying = sw.device_put(keys, NamedSharding(mesh, P("x")))
         placed = sw.jit(sw.vmap(draw), out_shardings=NamedSharding(mesh, P("x", "y")))(lying)
         np.testing.assert_array_equal(placed, expected)
-        assert placed.sharding.spec == P("x", "y")
+        assert placed.sharding.spec == P("x", "y")  # type: ignore[attr-defined]
 
 
 def test_the_setting_is_part_of_what_a_compiled_function_depends_on():

@@ -161,7 +161,7 @@ def test_what_is_refused_by_name():
 
 
 GAMMAS = {
-    "gamma": lambda lib, key: lib.random.gamma(key, np.float32([0.3, 1.0, 5.0])),
+    "gamma": lambda lib, key: lib.random.gamma(key, np.float32([0.3, 1.0, 5.0])),  # type: ignore[arg-type]
     "loggamma": lambda lib, key: lib.random.loggamma(key, 0.2, (4,)),
     "beta": lambda lib, key: lib.random.beta(key, 2.0, 3.0, (2,)),
     "dirichlet": lambda lib, key: lib.random.dirichlet(key, np.ones(3, np.float32), (2,)),

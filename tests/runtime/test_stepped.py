@@ -21,7 +21,7 @@ from shardwise.ops import control
 from shardwise.ops.devices import parallel
 from shardwise.runtime.env import Env
 from shardwise.runtime.exchange import exchange
-from shardwise.runtime.rendezvous import Call, Rendezvous
+from shardwise.runtime.rendezvous import CollectiveCall, Rendezvous
 from shardwise.runtime.stepped import DeviceEnv, SteppedPlan, run_stepped
 from shardwise.sharding import AxisType, Mesh, NamedSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
@@ -422,7 +422,7 @@ def test_a_device_knows_its_place():
 
 
 def call(name, x, line, **params):
-    return Call(find_op(name), (x,), {"axes": ("x",), **params}, ("prog.py", line))
+    return CollectiveCall(find_op(name), (x,), {"axes": ("x",), **params}, ("prog.py", line))
 
 
 def test_meeting_names_the_two_that_disagree():

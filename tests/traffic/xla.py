@@ -17,8 +17,23 @@ from pathlib import Path
 from tests.traffic.programs import TABLE
 
 RECORD = Path(__file__).with_name("xla.json")
-_SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
-_SIZES |= {"c64": 8, "c128": 16, "f8e4m3fn": 1, "f8e5m2": 1}
+_SIZES = {
+    "pred": 1,
+    "s8": 1,
+    "u8": 1,
+    "bf16": 2,
+    "f16": 2,
+    "s32": 4,
+    "u32": 4,
+    "f32": 4,
+    "s64": 8,
+    "u64": 8,
+    "f64": 8,
+    "c64": 8,
+    "c128": 16,
+    "f8e4m3fn": 1,
+    "f8e5m2": 1,
+}
 _COLLECTIVE = re.compile(
     r"^\s*(?:ROOT )?%[\w.\-]+ = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\((.*)$"
 )

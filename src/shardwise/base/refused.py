@@ -61,7 +61,7 @@ class Refused(type):
 
 
 class Description:
-    """What a name of a class gives: its arguments, those by name as attributes."""
+    """An instance of a refused class: it holds its arguments, those by name as attributes."""
 
     path: str
 

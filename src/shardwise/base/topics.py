@@ -23,7 +23,7 @@ PLACES = {
     "loops-and-branches": "ops/control",
     "mapped-dims": "transforms/interpreters/vmap.py transforms/manual/pmap.py transforms/manual/pmap_devices.py",
     "memory": "runtime/memory.py engine/planned.py",
-    "mesh-axis": "sharding/grid.py sharding/mesh.py sharding/named.py sharding/spec.py",
+    "mesh-axis": "sharding/base_mesh.py sharding/mesh.py sharding/named.py sharding/spec.py",
     "own-parts": "engine/device_put.py engine/make_array.py",
     "plan": "plan planner",
     "processes": "distributed.py runtime/processes",

@@ -98,7 +98,7 @@ def install() -> None:
 
 
 def plain_text(hook: Any, error: BaseException) -> str | None:
-    """What a hook of `install` would print of an error; None for other hooks, and where one stands behind it."""
+    """The text that a hook of `install` would print of an error; None for other hooks, and where one stands behind it."""
     if hook not in _plain:
         return None
     return "".join(traceback.format_exception(shown(error)))

@@ -158,7 +158,7 @@ def transformation_with_aux2(transform: Callable[..., Any]) -> Callable[..., tup
 
 
 def _run(generator: Any, function: Callable[..., Any]) -> Any:
-    """What a transformation written as a generator yields last: it yields (args, kwargs) first and is sent the results."""
+    """The last value of a transformation written as a generator, which yields (args, kwargs) first and is sent the results."""
     args, kwargs = next(generator)
     try:
         results = function(*args, **kwargs)

@@ -20,8 +20,8 @@ from shardwise.cli import clock
 from shardwise.cli.clock import Clock, Row
 from shardwise.cli.plan import check_file
 from shardwise.cli.program import (
-    Program,
     UsageError,
+    UserProgram,
     add_devices,
     add_program,
     clean_environment,
@@ -67,7 +67,7 @@ def register(commands: Any) -> None:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    program = Program.of(options)
+    program = UserProgram.of(options)
     if options.json is not None:
         check_file("json", options.json)
     rank = launched_rank()
@@ -102,7 +102,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     return status or bool(failure)
 
 
-def _interpreter(given: str, program: Program) -> str:
+def _interpreter(given: str, program: UserProgram) -> str:
     """The Python that has JAX.
 
     Raises:
@@ -120,7 +120,7 @@ def _interpreter(given: str, program: Program) -> str:
 
 
 def _beside(
-    python: str, program: Program, repeat: int, environment: Mapping[str, str]
+    python: str, program: UserProgram, repeat: int, environment: Mapping[str, str]
 ) -> tuple[dict[str, Any] | None, str]:
     """JAX's version and the rows of the program under it, or why there are none. What the program prints there is not shown."""
     with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ import argparse
 from typing import Any
 
 from shardwise.cli import plan
-from shardwise.cli.program import Program, UsageError, add_devices, add_program, own_words, prepare
+from shardwise.cli.program import UsageError, UserProgram, add_devices, add_program, own_words, prepare
 
 NAME = "explain"
 
@@ -45,7 +45,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         return plan.carry_out(options)
     if options.steps is not None:
         raise UsageError("--steps ends planned runs; name a machine by --on, or leave it out")
-    program = Program.of(options)
+    program = UserProgram.of(options)
     plan.check_writable(options)
     prepare(program, options.dialect, options.devices)
     from shardwise.plan import watched_run  # start-up time: it brings the whole engine

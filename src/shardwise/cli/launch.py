@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
-from shardwise.cli.program import Program, UsageError, positive
+from shardwise.cli.program import UsageError, UserProgram, positive
 from shardwise.runtime.processes import launched_rank, processors
 
 _THREADS = "OMP_NUM_THREADS"
@@ -29,7 +29,7 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def launch(command: str, program: Program, processes: int, options: Mapping[str, object]) -> NoReturn:
+def launch(command: str, program: UserProgram, processes: int, options: Mapping[str, object]) -> NoReturn:
     """Become the launcher of that many processes, each of which does `shardwise COMMAND OPTIONS PROGRAM`.
 
     `options` are values by name; None stands for one that is not given.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.cli.endings import Output, Report, reporting
-from shardwise.cli.program import Program, UsageError, add_program, own_words, prepare, run_to_end
+from shardwise.cli.program import UsageError, UserProgram, add_program, own_words, prepare, run_to_end
 from shardwise.engine.data_free import DataFree
 from shardwise.engine.planned import free_memory
 from shardwise.planner import Machine, Plan
@@ -107,7 +107,7 @@ def _split_words(words: list[str], parser: argparse.ArgumentParser) -> tuple[lis
 
 def carry_out(options: argparse.Namespace) -> int:
     """Run the program that the options name without data, and show the plans."""
-    program = Program.of(options)
+    program = UserProgram.of(options)
     if options.on is None:
         raise UsageError(
             "--on MACHINE is missing: for which machine? v5p-256, v6e-8x8, h100-8x16 and cpu-2x16 are some, 'here' is this one"
@@ -192,7 +192,7 @@ def _devices_of(machine: Machine) -> str:
 
 
 def run_observed(
-    program: Program,
+    program: UserProgram,
     options: argparse.Namespace,
     report: Report,
     advice: Callable[[BaseException], str] | None = None,

@@ -43,7 +43,7 @@ class UsageError(Exception):
 
 
 @dataclass(frozen=True)
-class Program:
+class UserProgram:
     """A program and the arguments that it sees. `text` is a path, the name of a module, or the code itself; of stdin it is ``-``."""
 
     kind: Literal["file", "module", "code", "stdin"]
@@ -51,7 +51,7 @@ class Program:
     arguments: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> Program:
+    def of(cls, options: argparse.Namespace) -> UserProgram:
         """The one program that parsed options name (see `add_program`).
 
         Raises:
@@ -217,7 +217,7 @@ def positive(what: str, text: str) -> int:
     return count
 
 
-def prepare(program: Program, dialect: str | None, devices: int | None = None) -> None:
+def prepare(program: UserProgram, dialect: str | None, devices: int | None = None) -> None:
     """Let `jax` mean shardwise, in this dialect and with so many devices, as far as they are given.
 
     Without a dialect, neither here nor in the environment, that one is taken whose names the program and its libraries use.
@@ -241,7 +241,7 @@ def prepare(program: Program, dialect: str | None, devices: int | None = None) -
     environment["SHARDWISE_RUN_PREFIX"] = sys.prefix
 
 
-def _asked_for(program: Program) -> str | None:
+def _asked_for(program: UserProgram) -> str | None:
     """The dialect whose names the program uses, told if it is not the default one."""
     sign = eras.chosen_era(*program.sources())
     if sign is None or sign.era == config.dialect.name:
@@ -255,7 +255,7 @@ def _asked_for(program: Program) -> str | None:
 
 
 def run_to_end(
-    program: Program, advice: Callable[[BaseException], str] | None = None, ends_interrupted: bool = True
+    program: UserProgram, advice: Callable[[BaseException], str] | None = None, ends_interrupted: bool = True
 ) -> int:
     """Run the program to its end or to its failure, which is shown; the exit status.
 

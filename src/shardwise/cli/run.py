@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from shardwise.cli.launch import add_processes, launch
-from shardwise.cli.program import Program, add_devices, add_program, own_words, prepare, run_to_end
+from shardwise.cli.program import UserProgram, add_devices, add_program, own_words, prepare, run_to_end
 
 NAME = "run"
 
@@ -28,7 +28,7 @@ def register(commands: Any) -> None:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    program = Program.of(options)
+    program = UserProgram.of(options)
     if options.processes is not None and options.processes > 1:
         launch(NAME, program, options.processes, {"--dialect": options.dialect, "--devices": options.devices})
     prepare(program, options.dialect, options.devices)

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwise.cli.launch import add_processes, launch
 from shardwise.cli.plan import check_file
-from shardwise.cli.program import Program, add_devices, add_program, own_words, prepare, run_to_end
+from shardwise.cli.program import UserProgram, add_devices, add_program, own_words, prepare, run_to_end
 from shardwise.runtime.processes import launched_rank
 
 NAME = "trace"
@@ -34,7 +34,7 @@ def register(commands: Any) -> None:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    program = Program.of(options)
+    program = UserProgram.of(options)
     check_file("output", options.output)
     if options.processes is not None and options.processes > 1:
         given = {"--dialect": options.dialect, "--devices": options.devices, "--output": options.output}

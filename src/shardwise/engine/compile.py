@@ -89,38 +89,17 @@ def compile_program(
     meshes = _meshes(program, devices, in_sigs, out_shardings, ranked, default_mesh)
     seconds["inline"] = time.perf_counter() - start
     inlined = program
-    module, context = _laid_out(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
-    passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
-    finer = finer_mesh(module.program, module.layouts, context.grid)
-    module = run_passes(passes, module, context, seconds)
-    fine = None if finer is None else make_grid(devices, [*meshes, finer])
-    if fine is not None and fine.kept_whole == context.grid.kept_whole:  # the processes form a grid on it, too
-        other, cut = _laid_out(program, in_sigs, out_shardings, fine, seconds)
-        other = run_passes(passes, other, cut, seconds)
-        if transfer_cost(other.device_program, cut.grid) < transfer_cost(module.device_program, context.grid):
-            module, context = other, cut
-    grid, fixed = context.grid, context.results
-    program = module.global_program
+    module, context = _partitioned(program, in_sigs, out_shardings, devices, meshes, without_data, seconds)
     if config.shardwise_on_reshard == "raise":
-        _refuse_reshards(program.name, transfers_of(module.device_program, grid.axis_sizes))
-
+        _refuse_reshards(program.name, transfers_of(module.device_program, context.grid.axis_sizes))
     named = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
-    own_meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
-    own: dict[Any, tuple[Signature]] = {  # an argument returned unchanged keeps its mesh
-        v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, own_meshes, strict=True) if its is not own_meshes[0]
-    }
-    out_sigs = []
-    for atom, dims, wanted, spec in zip(program.outputs, module.out_dims, out_shardings, fixed, strict=True):
-        if wanted is not None and not (spec and any(spec.open)):
-            sharding = wanted
-        elif not grid.names:
-            sharding = _one_device(grid.devices[0], in_sigs, atom.aval)
-        else:
-            sharding = derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *in_sigs], named, mesh)
-        aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
-        out_sigs.append(signature(aval, sharding, committed))
-    mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
+    shardings = _result_shardings(module, context, in_sigs, out_shardings, named, mesh)
+    out_sigs = [
+        signature(array_type(v.aval.shape, v.aval.dtype, v.aval.weak_type, sharding), sharding, committed)
+        for v, sharding in zip(module.global_program.outputs, shardings, strict=True)
+    ]
+    mine = owned(out_sigs, bool(context.grid.names)) if owned is not None else ()
     if without_data:
         asked = Request(inlined, tuple(given), tuple(out_shardings), default_mesh, legacy)
         return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted, asked))
@@ -167,6 +146,52 @@ def _laid_out(
     context = Context(grid, tuple(free), tuple(fixed))
     module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
     return run_passes(PLACING, module, context, seconds), context
+
+
+def _partitioned(
+    program: Program,
+    in_sigs: Sequence[Signature],
+    out_shardings: Sequence[Sharding | None],
+    devices: tuple[Device, ...],
+    meshes: Sequence[MeshKey],
+    without_data: bool,
+    seconds: dict[str, float],
+) -> tuple[Module, Context]:
+    """An inlined program with explicit collectives, on the grid of its meshes, or on a finer one where that moves less."""
+    passes = (DEVICE_PROGRAM if without_data else PARTITIONING)[len(PLACING) :]
+    module, context = _laid_out(program, in_sigs, out_shardings, make_grid(devices, meshes), seconds)
+    finer = finer_mesh(module.program, module.layouts, context.grid)
+    module = run_passes(passes, module, context, seconds)
+    fine = None if finer is None else make_grid(devices, [*meshes, finer])
+    if fine is None or fine.kept_whole != context.grid.kept_whole:  # the processes form no grid on the finer one
+        return module, context
+    other, cut = _laid_out(program, in_sigs, out_shardings, fine, seconds)
+    other = run_passes(passes, other, cut, seconds)
+    less = transfer_cost(other.device_program, cut.grid) < transfer_cost(module.device_program, context.grid)
+    return (other, cut) if less else (module, context)
+
+
+def _result_shardings(
+    module: Module,
+    context: Context,
+    in_sigs: Sequence[Signature],
+    out_shardings: Sequence[Sharding | None],
+    named: Sequence[Sharding | Mesh],
+    mesh: Mesh,
+) -> Iterator[Sharding]:
+    """The sharding of each result: the one asked for, or one that has the layout that propagation chose."""
+    grid, program = context.grid, module.global_program
+    own_meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
+    own: dict[Any, tuple[Signature]] = {  # an argument returned unchanged keeps its mesh
+        v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, own_meshes, strict=True) if its is not own_meshes[0]
+    }
+    for atom, dims, wanted, spec in zip(program.outputs, module.out_dims, out_shardings, context.results, strict=True):
+        if wanted is not None and not (spec and any(spec.open)):
+            yield wanted
+        elif not grid.names:
+            yield _one_device(grid.devices[0], in_sigs, atom.aval)
+        else:
+            yield derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *in_sigs], named, mesh)
 
 
 def _verified(program: Program, after: str, before: Program | None = None) -> Program:

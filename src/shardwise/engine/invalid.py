@@ -1,4 +1,4 @@
-"""Which op of a compiled program first gave a NaN or an infinity.
+"""The op of a compiled program that first gave a NaN or an infinity.
 
 In: a per-device program, the blocks that it ran on, and a test of values. Out: the first equation whose result fails the test while its
 operands pass. The program runs once more for it, with every value kept; nothing of this is on the way of a call that succeeds.

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.caches import recent
-from shardwise.base.dtypes import canonicalize, physical
+from shardwise.base.dtypes import DType, canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, nothing
@@ -78,6 +78,34 @@ def _check_divides(sharding: Sharding, shape: Shape) -> None:
             raise IndivisibleError(indivisible_text(sharding, dim, shape, tiling.ways))  # type: ignore[union-attr]
 
 
+def _single_device_arrays(arrays: Sequence[Array], dtype: Any) -> tuple[list[ArrayImpl], DType]:
+    """The arrays, each known to be concrete and on one device, and the dtype asked for or, without one, that of the first."""
+    for a in arrays:
+        if isinstance(a, Tracer):
+            raise ValueError(
+                f"{SINGLE} requires a list of concrete arrays as input, but got a traced one ({a.aval.str_short()}). Call it "
+                "outside of jit and other transformations."
+            )
+        if not isinstance(a, ArrayImpl):
+            raise TypeError(
+                f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device)."
+            )
+    given = [a for a in arrays if isinstance(a, ArrayImpl)]
+    want = canonicalize(dtype) if dtype is not None else given[0].dtype
+    if given and dtype is not None and want != given[0].dtype:
+        raise ValueError(
+            f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
+            f"shard dtype={given[0].dtype}`."
+        )
+    for a in given:
+        if len(a.sharding.device_set) != 1:
+            raise ValueError(
+                "When making an array from single-device arrays the input arrays must have one shard each. An argument "
+                f"array had {len(a.sharding.device_set)} shard(s)."
+            )
+    return given, want
+
+
 def make_array_from_single_device_arrays(
     shape: Shape, sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
 ) -> ArrayImpl:
@@ -106,29 +134,7 @@ def make_array_from_single_device_arrays(
         raise ValueError(
             f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{SINGLE}`."
         )
-    for a in arrays:
-        if isinstance(a, Tracer):
-            raise ValueError(
-                f"{SINGLE} requires a list of concrete arrays as input, but got a traced one ({a.aval.str_short()}). Call it "
-                "outside of jit and other transformations."
-            )
-        if not isinstance(a, ArrayImpl):
-            raise TypeError(
-                f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device)."
-            )
-    given = [a for a in arrays if isinstance(a, ArrayImpl)]
-    want = canonicalize(dtype) if dtype is not None else given[0].dtype
-    if given and dtype is not None and want != given[0].dtype:
-        raise ValueError(
-            f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
-            f"shard dtype={given[0].dtype}`."
-        )
-    for a in given:
-        if len(a.sharding.device_set) != 1:
-            raise ValueError(
-                "When making an array from single-device arrays the input arrays must have one shard each. An argument "
-                f"array had {len(a.sharding.device_set)} shard(s)."
-            )
+    given, want = _single_device_arrays(arrays, dtype)
     wanted = [d for d in sharding.device_list if d.is_local]
     if len(given) != len(wanted):
         raise ValueError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """What the shards of an array read: not the array, which keeps them, so that both are freed without the collector."""
+    """The data that the shards of an array read, not the array, which keeps the shards: both are freed without the collector."""
 
     __slots__ = ("_dense", "_error", "block", "kind", "sig")
 

@@ -95,7 +95,7 @@ def completed(sig: Signature, dense: np.ndarray[Any, Any]) -> None:
 
 
 def _own_parts(value: ArrayImpl) -> dict[Box, Any]:
-    """What this process can send of an array: its parts as it keeps them."""
+    """The parts of an array that this process can send, as it keeps them."""
     if value._sig.kept_whole:
         boxes = _owners(value._sig, concerned(value._sig.devices, ()))
         return {box: _cut(value.dense, _all_of(value.shape), box) for box in boxes}

@@ -36,7 +36,7 @@ SPMD_AXES: Setting[tuple[str, ...]] = Setting("spmd_axes", (), traced=False)
 
 
 def types_table() -> Types:
-    """What the types of values say and check at this point of a program."""
+    """The rules for the types of values at this point of a program."""
     return config.dialect_of(ERA.get()).types
 
 

@@ -84,7 +84,7 @@ class Reference:
         return self
 
     def stand_in(self) -> Array | None:
-        """What stands for the reference in the program that is traced now to be shown, if that is no array of its own."""
+        """The tracer of the reference in the program that is traced now to be shown, if that is no array of its own."""
         if not SHOWING.get():
             return self._value
         trace: Any = current_trace()
@@ -226,8 +226,8 @@ class ReferenceValue(Array):
             self.aval = ReferenceType(Reference.held(reference).aval)
 
 
-class View:
-    """What shows a part of a reference, or another form of it."""
+class ReferenceView:
+    """A part of a reference, or another form of it."""
 
     __slots__ = ()
 
@@ -258,7 +258,7 @@ def opened(tree: Any) -> Any:
     """A tree with an `OpenView` in place of each view."""
 
     def of(x: Any) -> Any:
-        if not isinstance(x, View):
+        if not isinstance(x, ReferenceView):
             return x
         again, arrays = x.taken_apart()
         return OpenView(again, [x.root, *arrays])
@@ -267,14 +267,14 @@ def opened(tree: Any) -> Any:
 
 
 def closed_views(tree: Any) -> Any:
-    """What `opened` got, of the references and arrays of now."""
+    """The arguments of `opened`, made of the references and arrays of now."""
     is_open: Callable[[Any], bool] = lambda x: isinstance(x, OpenView)  # noqa: E731
     return tree_map(lambda x: x.again(x.parts[0], x.parts[1:]) if is_open(x) else x, tree, is_leaf=is_open)
 
 
 def refuse_views(leaves: Sequence[Any], function: str) -> None:
     """TypeError if views of references are among arguments that `function` takes apart along a dim."""
-    if any(isinstance(x, View) for x in leaves):
+    if any(isinstance(x, ReferenceView) for x in leaves):
         raise TypeError(
             f"TransformedRefs are not allowed as arguments of functions under {function}: one is a view of a Ref, of which it cannot "
             "take elements. Pass the Ref, and take the view inside."
@@ -301,12 +301,12 @@ def is_reference(x: Any) -> bool:
 
 def shows_reference(x: Any) -> bool:
     """Whether a leaf is a reference or a view of one."""
-    return isinstance(x, (Reference, View))
+    return isinstance(x, (Reference, ReferenceView))
 
 
 def root_of(x: Any) -> Reference:
     """The reference that a leaf is, or of which it is a view."""
-    return x.root if isinstance(x, View) else x
+    return x.root if isinstance(x, ReferenceView) else x
 
 
 def over_references(fun: Callable[..., Any], rebuilt: Callable[[Any], Any]) -> Callable[..., Any]:

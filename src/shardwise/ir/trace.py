@@ -104,7 +104,7 @@ class Tracer(Array):
         return f"Traced<{self.aval!r}>with<{self._trace_kind}>"
 
     def _text(self) -> str:
-        """What it is, and what it holds."""
+        """A text for messages: the kind of tracer and its type."""
         return f"JitTracer({visible_type(self.aval)})"
 
     _trace_kind = "DynamicJaxprTrace"

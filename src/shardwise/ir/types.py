@@ -213,7 +213,7 @@ _references: Interned[ShapedArray, ReferenceType] = Interned()
 
 
 def kept_spec(mesh: AbstractMesh, spec: Spec) -> Spec:
-    """What types keep of a spec: axes of size 1, which split nothing, go where `remove_size_one_mesh_axis_from_type` says so."""
+    """The spec that a type keeps: without axes of size 1, which split nothing, where `remove_size_one_mesh_axis_from_type` says so."""
     if not config.jax_remove_size_one_mesh_axis_from_type:
         return spec
     return tuple([tuple([a for a in axes if mesh.axis_size(a) != 1]) for axes in spec])

@@ -271,7 +271,7 @@ def _mask_lookups(dim: int, mask: Any, shape: tuple[int, ...], position: int) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ResultDims:
     """The dims of a result in order: a dim of the operand that was cut, None for a new dim, or BATCH for all dims of the
     index arrays together."""
 
@@ -289,7 +289,7 @@ class Layout:
         return tuple(places)
 
     def shape(self, items: Sequence[Item]) -> list[int]:
-        """The result's sizes, for the items that this layout was made of."""
+        """The result's sizes, for the items that these dims come from."""
         sizes = {item.dim: item.size for item in items if isinstance(item, Cut)}
         shape: list[int] = []
         for entry in self.order:
@@ -315,7 +315,7 @@ class Layout:
 BATCH = "batch"
 
 
-def layout(items: Sequence[Item]) -> Layout:
+def result_dims(items: Sequence[Item]) -> ResultDims:
     """How the dims of a result are ordered: index arrays that stand side by side (ints among them) put their dims in
     place, others put them first. ValueError if the arrays do not broadcast."""
     arrays = [item for item in items if isinstance(item, Lookup)]
@@ -328,11 +328,11 @@ def layout(items: Sequence[Item]) -> Layout:
         item.dim if isinstance(item, Cut) else BATCH if item is not None else None for item in items
     ]
     if not any(len(s) for s in shapes):
-        return Layout(tuple(e for e in order if e != BATCH), ())
+        return ResultDims(tuple(e for e in order if e != BATCH), ())
     at = [i for i, e in enumerate(order) if e == BATCH]
     first = sum(e != BATCH for e in order[: at[0]]) if at[-1] - at[0] + 1 == len(at) else 0
     rest = [e for e in order if e != BATCH]
-    return Layout((*rest[:first], BATCH, *rest[first:]), batch)
+    return ResultDims((*rest[:first], BATCH, *rest[first:]), batch)
 
 
 def clamps(mode: GatherScatterMode) -> bool:

@@ -24,7 +24,7 @@ from shardwise.ir import Array, Literal, ShapedArray, bind, is_eager
 from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherScatterMode
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, Window, layout, parse, settled
+from shardwise.numpy._indexer import BATCH, Cut, Item, Lookup, Pick, ResultDims, Window, parse, result_dims, settled
 from shardwise.numpy._promote import broadcast_to_shape, plain_number
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.array_views import index_key
@@ -276,10 +276,10 @@ def _operand_value(values: Any, x: Array) -> Any:
 
 
 def _updated(x: Array, items: Sequence[Item], y: Any, combine: str, options: dict[str, Any], wrap: bool) -> Array:
-    plan = layout(items)
+    result = result_dims(items)
     if _is_one_window(items) and not _shown_as_scatter(x, items):
-        return _window_updated(x, items, plan, y, combine)
-    update, vectors, numbers, unique, wraps = _scattered(x, items, plan, y, wrap)
+        return _window_updated(x, items, result, y, combine)
+    update, vectors, numbers, unique, wraps = _scattered(x, items, result, y, wrap)
     if unique:
         options = {
             **options,
@@ -312,9 +312,9 @@ def _window(rank: int, items: Sequence[Item]) -> tuple[list[int], list[int]]:
     return starts, sizes
 
 
-def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combine: str) -> Array:
+def _window_updated(x: Array, items: Sequence[Item], result: ResultDims, y: Any, combine: str) -> Array:
     starts, sizes = _window(x.ndim, items)
-    update = _in_layout_of(x, sizes, _as_window(x, items, plan, y))
+    update = _in_layout_of(x, sizes, _as_window(x, items, result, y))
     if combine and sizes == list(x.shape):
         return as_array(_BINARY[combine](x, update))
     if combine:
@@ -336,10 +336,10 @@ def _in_layout_of(x: Array, sizes: Sequence[int], update: Array) -> Array:
     return lax.broadcast_in_dim(update, sizes, range(x.ndim), out_sharding=layout)
 
 
-def _as_window(x: Array, items: Sequence[Item], plan: Layout, y: Any) -> Array:
+def _as_window(x: Array, items: Sequence[Item], result: ResultDims, y: Any) -> Array:
     """`y` broadcast to the shape of ``x[index]``, then laid out as the window of `x`."""
     cuts = {item.dim: item for item in items if isinstance(item, Cut)}
-    update = _without_new(broadcast_to_shape(y, plan.shape(items)), plan)
+    update = _without_new(broadcast_to_shape(y, result.shape(items)), result)
     backwards = [i for i, d in enumerate(cuts) if cuts[d].step < 0 and cuts[d].size > 1]
     if backwards:
         update = lax.rev(update, backwards)
@@ -347,30 +347,30 @@ def _as_window(x: Array, items: Sequence[Item], plan: Layout, y: Any) -> Array:
     return lax.expand_dims(update, picks) if picks else update
 
 
-def _without_new(update: Array, plan: Layout) -> Array:
-    return lax.squeeze(update, plan.new_dims) if plan.new_dims else update
+def _without_new(update: Array, result: ResultDims) -> Array:
+    return lax.squeeze(update, result.new_dims) if result.new_dims else update
 
 
 # -- scatters ------------------------------------------------------------------------------------------------------------
 
 
 def _scattered(
-    x: Array, items: Sequence[Item], plan: Layout, y: Any, wrap: bool
+    x: Array, items: Sequence[Item], result: ResultDims, y: Any, wrap: bool
 ) -> tuple[Array, Array, ScatterDimensionNumbers, bool, bool]:
     """The updates, index vectors and numbers of the scatter; whether no element is written twice; whether to wrap."""
     cuts = {item.dim: item for item in items if isinstance(item, Cut)}
     strided = [d for d, c in cuts.items() if abs(c.step) != 1 and c.size > 1]
     lookups = [item for item in items if isinstance(item, Lookup)]
 
-    places, _ = plan.positions()
+    places, _ = result.positions()
 
     # Batch dims of the index vectors, in the order in which the updates have them.
-    order = [e for e in plan.order if e == BATCH or e in strided]
+    order = [e for e in result.order if e == BATCH or e in strided]
     batch: list[int] = []
     begins: dict[Any, int] = {}
     for entry in order:
         begins[entry] = len(batch)
-        batch += plan.batch if entry == BATCH else [cuts[entry].size]  # type: ignore[index]
+        batch += result.batch if entry == BATCH else [cuts[entry].size]  # type: ignore[index]
     dims: list[int] = []
     columns: list[Any] = []
 
@@ -384,7 +384,9 @@ def _scattered(
     for item in items:
         if isinstance(item, Lookup) and item.dim is not None:
             dims.append(item.dim)
-            columns.append(placed(item.array, begins.get(BATCH, 0), len(plan.batch)) if item.array.ndim else item.array)
+            columns.append(
+                placed(item.array, begins.get(BATCH, 0), len(result.batch)) if item.array.ndim else item.array
+            )
         elif isinstance(item, Pick):
             dims.append(item.dim)
             columns.append(np.asarray(item.index, np.int32))
@@ -399,7 +401,7 @@ def _scattered(
             dims.append(item.dim)
             columns.append(np.asarray(item.low, np.int32))
     vectors, wraps = index_vectors(columns, [x.shape[d] for d in dims], tuple(batch), wrap)
-    update = _without_new(broadcast_to_shape(y, plan.shape(items)), plan)
+    update = _without_new(broadcast_to_shape(y, result.shape(items)), result)
     backwards = [places[d] for d, c in cuts.items() if c.step < 0 and c.size > 1]
     if backwards:
         update = lax.rev(update, backwards)
@@ -423,8 +425,10 @@ def apply_index(
     """`x` with `func` applied to the elements of ``x[index]``, as often as each is indexed."""
     parsed = GatherScatterMode.from_any(mode)
     items = _settled(x, index, parsed, wrap_negative_indices)
-    plan = layout(items)
-    update, vectors, numbers, unique, wraps = _scattered(x, items, plan, np.zeros((), np.bool_), wrap_negative_indices)
+    result = result_dims(items)
+    update, vectors, numbers, unique, wraps = _scattered(
+        x, items, result, np.zeros((), np.bool_), wrap_negative_indices
+    )
     return apply_at(
         x,
         vectors,

@@ -21,7 +21,19 @@ from shardwise.ir.explicit import type_error
 from shardwise.ir.showing import SHOWING
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, Window, clamps, held_index, layout, parse, settled
+from shardwise.numpy._indexer import (
+    Cut,
+    Item,
+    Lookup,
+    Pick,
+    ResultDims,
+    Window,
+    clamps,
+    held_index,
+    parse,
+    result_dims,
+    settled,
+)
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
 from shardwise.numpy._promote import value as checked_value
@@ -127,7 +139,7 @@ def take_index(
 
 def _take_items(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> Array:
     lookups = [item for item in items if isinstance(item, Lookup)]
-    plan = layout(items)
+    result = result_dims(items)
     windows = any(isinstance(item, Window) for item in items)
     if not lookups and not windows:
         y = cut(x, items)
@@ -138,17 +150,17 @@ def _take_items(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> 
     elif clamps(options["mode"]) and all(item.dim is not None and not item.array.ndim for item in lookups):
         y = _slice_at(x, items, wrap)
         gone = [item.dim for item in items if isinstance(item, (Pick, Lookup)) and item.dim is not None]
-    elif 0 in (shape := plan.shape(items)):  # nothing is read, so that dims of `x` may be empty, too
+    elif 0 in (shape := result.shape(items)):  # nothing is read, so that dims of `x` may be empty, too
         return _empty(x, tuple(shape))
     else:
-        y, gone = _gathered(cut(x, items), items, plan, lookups, options, wrap), []
+        y, gone = _gathered(cut(x, items), items, result, lookups, options, wrap), []
     if gone:
         y = lax.squeeze(y, gone)
-    places, _ = plan.positions()
+    places, _ = result.positions()
     backwards = [places[item.dim] for item in items if isinstance(item, Cut) and item.step < 0 and item.size > 1]
     if backwards:
         y = lax.rev(y, backwards)
-    return lax.expand_dims(y, plan.new_dims) if plan.new_dims else y
+    return lax.expand_dims(y, result.new_dims) if result.new_dims else y
 
 
 def _empty_dims(x: Array, lookups: Sequence[Lookup]) -> list[int]:
@@ -254,17 +266,17 @@ def _of_one_dtype(starts: Sequence[Any]) -> Sequence[Any]:
 
 
 def _gathered(
-    y: Array, items: Items, plan: Layout, lookups: Sequence[Lookup], options: dict[str, Any], wrap: bool
+    y: Array, items: Items, result: ResultDims, lookups: Sequence[Lookup], options: dict[str, Any], wrap: bool
 ) -> Array:
     mapped = [item for item in lookups if item.dim is not None]
     windows = {item.dim: item for item in items if isinstance(item, Window)}
     taken = tuple(item.dim for item in mapped if item.dim is not None)
     dims = (*taken, *windows)
     picks = [item.dim for item in items if isinstance(item, Pick)]
-    places, first = plan.positions()
+    places, first = result.positions()
     collapsed = tuple(sorted((*taken, *picks)))
     columns = [*(i.array for i in mapped), *(w.start for w in windows.values())]
-    vectors, wraps = index_vectors(columns, [y.shape[d] for d in dims], plan.batch, wrap)
+    vectors, wraps = index_vectors(columns, [y.shape[d] for d in dims], result.batch, wrap)
     numbers = GatherDimensionNumbers(tuple(sorted(places.values())), collapsed, dims)
     sizes = [1 if d in collapsed else windows[d].size if d in windows else n for d, n in enumerate(y.shape)]
     del first

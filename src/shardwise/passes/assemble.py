@@ -25,7 +25,7 @@ from shardwise.ops.shapes.pieces import slice_p
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import local_shape, ways
 from shardwise.passes.shared_windows import exchanged_windows
-from shardwise.passes.views import Part, Stored, View
+from shardwise.passes.views import PlacedValue, View, ViewPart
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
@@ -34,7 +34,7 @@ Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DeviceWindow:
     """Device i gets positions ``[step * i + start, step * i + start + width)`` of a split dim."""
 
     step: int
@@ -42,7 +42,7 @@ class Window:
     width: int
 
 
-Windows = Mapping[int, Window]  # by dim
+Windows = Mapping[int, DeviceWindow]  # by dim
 NO_WINDOWS: Windows = {}
 
 
@@ -98,10 +98,10 @@ class Assembler:
         """
         parts = list(view.parts)
         if parts and parts[0].fills and _covers(parts[0], view.shape):
-            if not parts[0].source.is_same(Stored(fill, (), ())):
+            if not parts[0].source.is_same(PlacedValue(fill, (), ())):
                 return None
             parts = _without_ground(parts)
-        elif (beside := _beside(parts)) is not None and beside.is_same(Stored(fill, (), ())):
+        elif (beside := _beside(parts)) is not None and beside.is_same(PlacedValue(fill, (), ())):
             parts = [p for p in parts if not p.fills]
         if not parts:
             return self._filled(fill, self._local_shape(view.shape, dims, windows))
@@ -154,7 +154,7 @@ class Assembler:
             return self._joined(found, d, view.shape[d], dims, pieces, fill, windows.get(d))
         return None
 
-    def _axes_of(self, source: Stored, d: int, dims: DimAxes) -> Axes:
+    def _axes_of(self, source: PlacedValue, d: int, dims: DimAxes) -> Axes:
         """The axes that split dim `d` of a source for the exchange of its parts: those of the result, or its own."""
         others = {a for e, axes in enumerate(dims) if e != d for a in axes}
         axes = source.dims[d]
@@ -162,7 +162,7 @@ class Assembler:
             axes = dims[d] if source.shape[d] % ways(dims[d], self._sizes) == 0 else ()
         return () if others.intersection(axes) else axes
 
-    def _laid_out(self, source: Stored, dims: DimAxes) -> Atom:
+    def _laid_out(self, source: PlacedValue, dims: DimAxes) -> Atom:
         if isinstance(source.atom, Literal):
             return source.atom
         return self.region.reshard(source.atom, source.dims, dims, self._type(source.shape))
@@ -175,7 +175,7 @@ class Assembler:
         dims: DimAxes,
         pieces: Sequence[Piece],
         fill: Atom,
-        window: Window | None,
+        window: DeviceWindow | None,
     ) -> Atom:
         """Join pieces of operands along dim `d`, the only dim in which their layouts differ from `dims`. Each device gets its part, or
         its `window`.
@@ -197,7 +197,7 @@ class Assembler:
             return self._joined_here([o.atom for o in operands], d, size, pieces, fill)
         if window is None:
             width = size // ways(dims[d], self._sizes)
-            window = Window(width if dims[d] else 0, 0, width)
+            window = DeviceWindow(width if dims[d] else 0, 0, width)
         params = {
             "sizes": self.region.sizes_of(over),
             "dim": d,
@@ -237,7 +237,7 @@ class Assembler:
 
     # -- one part over the other -----------------------------------------------------------------------------------------------
 
-    def _painted(self, shape: Ints, parts: Sequence[Part], dims: DimAxes, fill: Atom) -> Atom:
+    def _painted(self, shape: Ints, parts: Sequence[ViewPart], dims: DimAxes, fill: Atom) -> Atom:
         """Assemble each part alone at its place, then select between them by position."""
         local = local_shape(shape, dims, self._sizes)
         out: Atom | None = None
@@ -258,7 +258,7 @@ class Assembler:
         assert out is not None
         return out
 
-    def _inside(self, part: Part, shape: Ints, dims: DimAxes) -> Atom:
+    def _inside(self, part: ViewPart, shape: Ints, dims: DimAxes) -> Atom:
         """Whether a position of a value of this shape lies in `part`."""
         emit = self.region.emit
         local = local_shape(shape, dims, self._sizes)
@@ -293,11 +293,11 @@ def _at(values: Any, d: int, value: Any) -> Any:
     return (*values[:d], value, *values[d + 1 :])
 
 
-def _covers(part: Part, shape: Ints) -> bool:
+def _covers(part: ViewPart, shape: Ints) -> bool:
     return part.size == shape
 
 
-def _without_ground(parts: list[Part]) -> list[Part]:
+def _without_ground(parts: list[ViewPart]) -> list[ViewPart]:
     """The parts after the first, which fills the whole view; leading parts with the same fill value are dropped."""
     ground, rest = parts[0], parts[1:]
     while rest and rest[0].fills and rest[0].source.is_same(ground.source):
@@ -305,7 +305,7 @@ def _without_ground(parts: list[Part]) -> list[Part]:
     return rest
 
 
-def _beside(parts: Sequence[Part]) -> Stored | None:
+def _beside(parts: Sequence[ViewPart]) -> PlacedValue | None:
     """The one value of all fill parts, if none of these lies over another kind of part; else None."""
     fills = [i for i, p in enumerate(parts) if p.fills]
     if not fills or not all(parts[i].source.is_same(parts[fills[0]].source) for i in fills):
@@ -314,12 +314,12 @@ def _beside(parts: Sequence[Part]) -> Stored | None:
     return None if over else parts[fills[0]].source
 
 
-def _meet(a: Part, b: Part) -> bool:
+def _meet(a: ViewPart, b: ViewPart) -> bool:
     """Whether two parts overlap."""
     return all(p < q + m and q < p + n for p, n, q, m in zip(a.at, a.size, b.at, b.size, strict=True))
 
 
-def _loosened(parts: list[Part], shape: Ints) -> list[Part]:
+def _loosened(parts: list[ViewPart], shape: Ints) -> list[ViewPart]:
     """A single part, grown to all of its source in dims that the view does not move: positions outside the part may hold any value."""
     if len(parts) != 1 or parts[0].fills:
         return parts
@@ -331,9 +331,9 @@ def _loosened(parts: list[Part], shape: Ints) -> list[Part]:
     return [replace(part, first=tuple(first), at=tuple(at), size=tuple(size))]
 
 
-def _runs(parts: Sequence[Part], d: int) -> list[list[Part]] | None:
+def _runs(parts: Sequence[ViewPart], d: int) -> list[list[ViewPart]] | None:
     """The parts grouped by position along `d`, in order; None if two groups overlap, or sources of one group lie differently there."""
-    runs: dict[tuple[int, int], list[Part]] = {}
+    runs: dict[tuple[int, int], list[ViewPart]] = {}
     for part in parts:
         runs.setdefault((part.at[d], part.size[d]), []).append(part)
     end = 0
@@ -351,7 +351,7 @@ def _runs(parts: Sequence[Part], d: int) -> list[list[Part]] | None:
     return [runs[key] for key in sorted(runs)]
 
 
-def _whole_along(part: Part, d: int) -> Part:
+def _whole_along(part: ViewPart, d: int) -> ViewPart:
     """The part, grown to all of its source along `d`."""
     n = part.source.shape[d]
     return replace(part, first=_at(part.first, d, 0), at=_at(part.at, d, 0), size=_at(part.size, d, n))

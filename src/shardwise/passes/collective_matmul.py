@@ -245,7 +245,7 @@ class _Steps:
         return out
 
     def passed_on(self, part: Atom) -> Var:
-        """What the next device has: parts go down the ring, so that a device has those of higher and higher positions."""
+        """The part that the next device has: parts go down the ring, so that a device has those of higher and higher positions."""
         n = self.devices
         perm = tuple([(i, (i - 1) % n) for i in range(n)])
         return self.emit(ppermute_op, (part,), {"axes": self.axes, "perm": perm}, self.collective.source)

@@ -70,5 +70,5 @@ def merged(
 
 
 def key_of(atom: Atom) -> Any:
-    """What atoms of equal values share."""
+    """The key that atoms of equal values share."""
     return (atom.aval, atom.value.tobytes()) if isinstance(atom, Literal) else atom

@@ -2,7 +2,7 @@
 
 Comes in: an op's sharding rule and the current layouts. Goes out: the tensors whose layout grows, with the new layout.
 
-A rule is compiled once into a `Flow`, which lists for each level of propagation the places where a factor occurs and
+A rule is compiled once into a `FactorRule`, which lists for each level of propagation the places where a factor occurs and
 whether a layout may start there. The step itself has three parts: find the axes of each factor on which all tensors that
 have some agree; order the factors, because two of them may want one axis on the same tensor; extend each tensor as far
 as its dims are open, its axes free and its factors large enough.
@@ -35,7 +35,7 @@ Slot = tuple[int, int, bool]  # dim, factor, whether the factor is the minor-mos
 Movement = tuple[int, tuple[Place, ...], tuple[Place, ...], tuple[Place, ...]]
 
 
-class Flow:
+class FactorRule:
     """A sharding rule prepared for propagation.
 
     A tensor's *slots* are its (dim, factor) pairs, dims without factors included, so that for tensors whose dims are
@@ -158,8 +158,8 @@ def _movement(
     return f, sources, others, (*outs, *ins)
 
 
-def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
-    """The `Flow` of an equation's sharding rule, shared like the rule itself."""
+def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> FactorRule:
+    """The `FactorRule` of an equation's sharding rule, shared like the rule itself."""
     in_types = tuple([a.aval for a in eqn.inputs])
     out_types = tuple([v.aval for v in eqn.outputs])
     try:
@@ -170,7 +170,7 @@ def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
         return _make_flow(eqn.op, in_types, out_types, eqn.params, early)
 
 
-def _make_flow(op: Op, in_types: Types, out_types: Types, params: Params, early: int) -> Flow:
+def _make_flow(op: Op, in_types: Types, out_types: Types, params: Params, early: int) -> FactorRule:
     if op.rule is None and any(t.ndim not in (0, out_types[0].ndim) for t in (*in_types, *out_types)):
         rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # no rule, and not elementwise
     else:
@@ -182,9 +182,9 @@ _cached_flow = recent(4096)(_make_flow)
 
 
 @recent(4096)
-def _flow_of_rule(rule: Rule, early: int, forward_first: bool) -> Flow:
-    """The `Flow` of ops with this rule: slices at many places have one."""
-    return Flow(rule, early, forward_first=forward_first)
+def _flow_of_rule(rule: Rule, early: int, forward_first: bool) -> FactorRule:
+    """The `FactorRule` of ops with this rule: slices at many places have one."""
+    return FactorRule(rule, early, forward_first=forward_first)
 
 
 # -- axes of factors -------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def _join(
 
 
 def extend(
-    flow: Flow,
+    flow: FactorRule,
     level: int,
     dims: Sequence[DimAxes],
     closed: Sequence[tuple[bool, ...]],
@@ -307,7 +307,7 @@ def extend(
 
 
 def _precedence(
-    flow: Flow, wanted: Mapping[int, Axes], slots: Sequence[Sequence[Axes]], mesh: Mapping[str, int]
+    flow: FactorRule, wanted: Mapping[int, Axes], slots: Sequence[Sequence[Axes]], mesh: Mapping[str, int]
 ) -> list[int]:
     """The factors in the order in which they claim axes: largest source tensor first."""
     keys: dict[int, tuple[int, int, int, int]] = {}
@@ -322,7 +322,7 @@ def _precedence(
 
 
 def _grow(
-    flow: Flow,
+    flow: FactorRule,
     wanted: Mapping[int, Axes],
     arrivals: Mapping[int, tuple[Place, ...]],
     slots: list[Sequence[Axes]],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shardwise.base.dtypes import is_key_dtype
 from shardwise.ir import Atom, Box, Equation, Literal, Var, calls_user, literal, unwrapped
-from shardwise.passes.views import Stored, View, compose, spread
+from shardwise.passes.views import PlacedValue, View, compose, spread
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
@@ -28,7 +28,7 @@ def without_elements(region: Region, eqn: Equation) -> bool:
     if not eqn.outputs or eqn.op.collective is not None or calls_user(eqn):
         return False
     for var in eqn.outputs:
-        region.views[var] = spread(Stored(literal(0, var.aval.dtype), (), ()), var.aval.shape, eqn)
+        region.views[var] = spread(PlacedValue(literal(0, var.aval.dtype), (), ()), var.aval.shape, eqn)
     return True
 
 
@@ -66,5 +66,5 @@ def on_scalars(region: Region, eqn: Equation) -> bool:
     if len(found) < len(scalars):
         return False
     (out,) = region.emit(op, found, dict(eqn.params))
-    region.views[eqn.outputs[0]] = spread(Stored(out, (), ()), eqn.outputs[0].aval.shape, eqn)
+    region.views[eqn.outputs[0]] = spread(PlacedValue(out, (), ()), eqn.outputs[0].aval.shape, eqn)
     return True

@@ -23,7 +23,7 @@ from shardwise.passes.positions import Positions
 from shardwise.passes.remade import whole_copy
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import dim_of
-from shardwise.passes.views import Part, View, compose
+from shardwise.passes.views import View, ViewPart, compose
 from shardwise.passes.windows import windowed_dims
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
@@ -231,7 +231,7 @@ def into_frames(view: View, tensor: TensorFactors, frames: Frames, alone: bool =
     low = [frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor]
     shape = tuple(frames[fs[0]].size if fs and fs[0] in frames else n for n, fs in zip(view.shape, tensor, strict=True))
     parts = tuple(
-        Part(p.source, p.first, tuple(a + b for a, b in zip(p.at, low, strict=True)), p.size) for p in view.parts
+        ViewPart(p.source, p.first, tuple(a + b for a, b in zip(p.at, low, strict=True)), p.size) for p in view.parts
     )
     if parts and not alone and view.parts[0].fills and view.parts[0].size == view.shape:
         parts = (replace(parts[0], at=(0,) * len(shape), size=shape), *parts[1:])

@@ -1,4 +1,4 @@
-"""Which dims loops may be cut along, so that parts go round by themselves, and the programs of the parts.
+"""The dims along which loops may be cut, so that parts go round by themselves, and the programs of the parts.
 
 Comes in: an equation with a loop. Goes out: where a dim is in each value (`cut`), the program of a part along it (`localized`), and a scan
 over parts that follow each other (`swept`). A dim is followed through the loop by the sharding rules: each equation must say that it

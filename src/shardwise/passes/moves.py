@@ -17,7 +17,7 @@ from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.relayout import device_bytes, layout_axes, relayout_op, route
 from shardwise.passes.grid import DimAxes
-from shardwise.passes.reshard import Step, plan_reshard, resharding_bytes, sends_blocks_twice, takes_detours
+from shardwise.passes.reshard import ReshardStep, plan_reshard, resharding_bytes, sends_blocks_twice, takes_detours
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
@@ -69,7 +69,7 @@ def copy_of(region: Region, atom: Atom, dims: DimAxes, shape: tuple[int, ...]) -
     return None
 
 
-def _step(region: Region, atom: Atom, step: Step, aval: ShapedArray) -> Atom:
+def _step(region: Region, atom: Atom, step: ReshardStep, aval: ShapedArray) -> Atom:
     sizes = region.sizes_of(step.axes)
     if step.op is all_slice:
         return region.emit(all_slice, [atom], {"axes": step.axes, "sizes": sizes, "dim": step.dim})[0]

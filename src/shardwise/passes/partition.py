@@ -38,7 +38,7 @@ from shardwise.passes.spread import spread
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfer_cost
 from shardwise.passes.trials import take_cheapest
-from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
+from shardwise.passes.views import PlacedValue, View, compose, moves_split_dims, view_of_source
 from shardwise.passes.windows import with_windows
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -143,7 +143,7 @@ class Region:
         if isinstance(atom, Var) and atom in self.views:
             return self.views[atom]
         local, dims = self.read(atom)
-        return view_of_source(Stored(local, dims or ((),) * atom.aval.ndim, atom.aval.shape))
+        return view_of_source(PlacedValue(local, dims or ((),) * atom.aval.ndim, atom.aval.shape))
 
     def _lay_out(self, var: Var, placed: DimAxes) -> None:
         """Assemble a view in the layout of its parts if that fits, then move it to the layout `placed`."""

@@ -21,7 +21,7 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
-from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, Flow, equation_flow, extend
+from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, FactorRule, equation_flow, extend
 from shardwise.passes.grid import DimAxes, Grid
 from shardwise.sharding import AbstractMesh
 from shardwise.sharding.rule import Kind, Rule
@@ -83,8 +83,8 @@ class _Graph:
         self.closed: list[tuple[bool, ...]] = []
         self.banned: list[frozenset[str]] = []  # axes that the value may not gain
         self.annotated: list[bool] = []  # whether the type, an op or the caller gives the value's layout
-        self.nodes: list[tuple[Flow, tuple[int, ...]]] = []
-        self.flows: dict[Any, Flow] = {}  # of equations, by op, params and types; the program keeps the params
+        self.nodes: list[tuple[FactorRule, tuple[int, ...]]] = []
+        self.flows: dict[Any, FactorRule] = {}  # of equations, by op, params and types; the program keeps the params
         self.users: list[list[int]] = []  # nodes by value
         self.wishes: list[int] = []  # nodes for the layouts that the caller wishes for outputs
         self.uses: Counter[Atom] = Counter()
@@ -221,7 +221,7 @@ class _Graph:
                     shared[o] = i
                     self.targets.add(i)
 
-    def _node(self, flow: Flow, ids: tuple[int, ...]) -> int:
+    def _node(self, flow: FactorRule, ids: tuple[int, ...]) -> int:
         n = len(self.nodes)
         users, nothing = self.users, self.nothing
         for i in ids:
@@ -395,23 +395,27 @@ class _Graph:
 
 
 @recent(1024)
-def _edge_flow(shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], num_sources: int, early: int) -> Flow:
+def _edge_flow(
+    shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], num_sources: int, early: int
+) -> FactorRule:
     """The flow between copies of one value: sources first; `offsets` are the leading dims of each that do not take part."""
     element = shapes[0][offsets[0] :]
     tensors = tuple(((),) * o + tuple((d,) if n != 1 else () for d, n in enumerate(element)) for o in offsets)
     rule = Rule(tensors[:num_sources], tensors[num_sources:], element, (Kind.PASS,) * len(element))
-    return Flow(rule, early, identity=True)
+    return FactorRule(rule, early, identity=True)
 
 
 @recent(1024)
-def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> Flow:
+def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> FactorRule:
     """The flow between a value and its block in a shard_map: in each dim the block's axes follow the manual axes."""
     blocks = tuple(n // w for n, w in zip(shape, ways, strict=True))
     rank = len(shape)
     inner = tuple((rank + d,) if n != 1 else () for d, n in enumerate(blocks))
     whole = tuple(((d,) if w != 1 else ()) + own for d, (w, own) in enumerate(zip(ways, inner, strict=True)))
     sides = (whole, inner) if enters else (inner, whole)
-    return Flow(Rule((sides[0],), (sides[1],), ways + blocks, (Kind.PASS,) * (2 * rank)), PASS_THROUGH, identity=True)
+    return FactorRule(
+        Rule((sides[0],), (sides[1],), ways + blocks, (Kind.PASS,) * (2 * rank)), PASS_THROUGH, identity=True
+    )
 
 
 def _is_partly_manual(eqn: Equation) -> bool:

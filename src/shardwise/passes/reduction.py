@@ -19,7 +19,7 @@ from shardwise.passes.reshard import local_shape, resharding_bytes, sent_by, way
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReductionSteps:
     """The steps that finish a partial result.
 
     Attributes:
@@ -44,7 +44,7 @@ def plan_reduction(
     sizes: Mapping[str, int],
     *,
     scatters: bool,
-) -> Reduction:
+) -> ReductionSteps:
     """The reduction that sends the fewest bytes, from layout `dims`, partial over `partial`, to layout `placed`.
 
     `scatters`: whether the result may be reduce-scattered, as sums may.
@@ -61,7 +61,7 @@ def _plan(
     itemsize: int,
     sizes: tuple[tuple[str, int], ...],
     scatters: bool,
-) -> Reduction:
+) -> ReductionSteps:
     mesh = dict(sizes)
     plans = [_sized(s, dims, placed, partial, shape, itemsize, mesh) for s in _choices(dims, placed, partial, scatters)]
     return min((p for p in plans if p is not None), key=lambda p: (p.bytes_sent, len(p.scatters)))
@@ -83,7 +83,7 @@ def _sized(
     shape: tuple[int, ...],
     itemsize: int,
     mesh: Mapping[str, int],
-) -> Reduction | None:
+) -> ReductionSteps | None:
     """The plan with these scatters; None if the axes do not divide a dim."""
     local = math.prod(local_shape(shape, dims, mesh)) * itemsize
     sent, rest = 0, partial
@@ -97,4 +97,4 @@ def _sized(
         rest = tuple(a for a in rest if a not in axes)
     if rest:
         sent += sent_by(all_reduce, local, ways(rest, mesh))
-    return Reduction(scatters, rest, dims, sent + resharding_bytes(dims, placed, shape, itemsize, mesh))
+    return ReductionSteps(scatters, rest, dims, sent + resharding_bytes(dims, placed, shape, itemsize, mesh))

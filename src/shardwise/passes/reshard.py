@@ -1,7 +1,7 @@
 """Planning communication: the cheapest sequence of collectives between two layouts of one value.
 
 Comes in: two layouts (per dim the mesh axes that split it, major first) of one value on one mesh.
-Goes out: `Step`s, each an explicit collective on the local block, with the layout after it and the bytes it sends.
+Goes out: `ReshardStep`s, each an explicit collective on the local block, with the layout after it and the bytes it sends.
 
 Four moves suffice. A *slice* splits a dim further by axes that the value does not use yet; it is local and free.
 An *all-gather* undoes the minor-most axes of a dim. An *all-to-all* takes the minor-most axes off one dim and puts
@@ -33,7 +33,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReshardStep:
     """One collective over the joint mesh axes `axes` (first name major).
 
     all_slice    splits `dim` by `axes`, which become its minor-most axes.
@@ -83,7 +83,7 @@ def local_shape(shape: tuple[int, ...], dims: DimAxes, mesh_axes: Mapping[str, i
 
 def plan_reshard(
     source: DimAxes, target: DimAxes, shape: tuple[int, ...], itemsize: int, mesh_axes: Mapping[str, int]
-) -> tuple[Step, ...]:
+) -> tuple[ReshardStep, ...]:
     """The steps that turn layout `source` of a value of this shape into layout `target`; () if they are equal.
 
     Both layouts must divide the shape; so does the layout after every step.
@@ -100,7 +100,7 @@ def plan_reshard(
     for step in steps:
         n = ways(step.axes, mesh_axes)
         sent = sent_by(step.op, local, n)
-        sized.append(Step(step.op, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
+        sized.append(ReshardStep(step.op, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
         local = math.prod(local_shape(shape, step.result, mesh_axes)) * itemsize
     return tuple(sized)
 
@@ -127,13 +127,13 @@ def resharding_cost(
     )
 
 
-def sends_blocks_twice(steps: Sequence[Step]) -> bool:
+def sends_blocks_twice(steps: Sequence[ReshardStep]) -> bool:
     """Whether whole blocks go to other devices, and parts of them again to others."""
     sending = [s.op for s in steps if s.bytes_sent]
     return len(sending) > 1 and ppermute_op in sending
 
 
-def takes_detours(steps: Sequence[Step], crossing: frozenset[str]) -> bool:
+def takes_detours(steps: Sequence[ReshardStep], crossing: frozenset[str]) -> bool:
     """Whether these steps may send a process data that it does not need in the end. Processes talk along `crossing` axes."""
     first = next((i for i, s in enumerate(steps) if s.op is not all_slice and crossing.intersection(s.axes)), None)
     if first is None:
@@ -150,16 +150,16 @@ Move = tuple[Op, Axes, int, int | None, DimAxes]  # op, axes, dim, target dim, l
 @recent(4096)
 def _plan(
     source: DimAxes, target: DimAxes, shape: tuple[int, ...], mesh: tuple[tuple[str, int], ...]
-) -> tuple[Step, ...]:
+) -> tuple[ReshardStep, ...]:
     sizes = dict(mesh)
     moves = _only_slices(source, target) or _only_gathers(source, target) or _search(source, target, shape, sizes)
-    steps: list[Step] = []
+    steps: list[ReshardStep] = []
     layout = source
     for op, axes, dim, target_dim, result in _merged(moves):
         perm: Pairs = ()
         if op is ppermute_op:
             axes, perm = _permutation(layout, result, sizes)
-        steps.append(Step(op, axes, dim, result, 0, target_dim, perm))
+        steps.append(ReshardStep(op, axes, dim, result, 0, target_dim, perm))
         layout = result
     return tuple(steps)
 

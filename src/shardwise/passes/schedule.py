@@ -19,7 +19,7 @@ from shardwise.ops.indexing.element_reads import is_read
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused import Space, fits, fused, joined_pieces, reads_elements, space_of
+from shardwise.runtime.fused import IterationSpace, fits, fused, joined_pieces, reads_elements, space_of
 from shardwise.runtime.machine import TYPES, available
 
 
@@ -66,8 +66,8 @@ def map_large(program: Program, env: Env, change: Callable[[Program], Program]) 
 def _kinds(program: Program, env: Env) -> list[Any]:
     """The kind of each equation, equal within a group; None for equations that are never fused.
 
-    Reductions come first: equations that are connected with one and can run in its loops have its kind, a `Space`. Other elementwise
-    equations have one kind if their shapes and varying axes are equal.
+    Reductions come first: equations that are connected with one and can run in its loops have its kind, an `IterationSpace`. Other
+    elementwise equations have one kind if their shapes and varying axes are equal.
     """
     equations, spread = program.equations, env.spread
     kinds: list[Any] = [None] * len(equations)
@@ -123,7 +123,7 @@ def _read_apart(eqn: Equation, env: Env) -> bool:
 
 def _shape(kind: Any) -> tuple[int, ...]:
     """The full shape of a group's loops."""
-    return kind.shape if isinstance(kind, Space) else kind[0]
+    return kind.shape if isinstance(kind, IterationSpace) else kind[0]
 
 
 def _rounds_twice(eqn: Equation) -> bool:
@@ -131,9 +131,9 @@ def _rounds_twice(eqn: Equation) -> bool:
     return eqn.outputs[0].aval.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs)
 
 
-def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[Space | None, bool]:
+def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[IterationSpace | None, bool]:
     """The loops of a group (None: elementwise loops over its whole shape), and whether it can be fused at all."""
-    if not isinstance(kind, Space):
+    if not isinstance(kind, IterationSpace):
         return None, True
     if any(e.op.fold is not None for e in members):
         return kind, True
@@ -227,7 +227,11 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
 
 
 def _fuse(
-    members: Sequence[Equation], numbers: set[int], kept: set[Var], used: dict[Var, list[int]], space: Space | None
+    members: Sequence[Equation],
+    numbers: set[int],
+    kept: set[Var],
+    used: dict[Var, list[int]],
+    space: IterationSpace | None,
 ) -> Equation:
     """One equation for a group. Its inputs are the values from outside; its results are the values used outside."""
     inside = {e.outputs[0] for e in members}

@@ -25,7 +25,7 @@ from shardwise.ops.shapes.iota import iota_p
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.passes.grid import Axes
-from shardwise.passes.views import Stored
+from shardwise.passes.views import PlacedValue
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
@@ -43,7 +43,7 @@ def exchanged_windows(
     key = tuple(sources), axes, tuple(params.items())
     if ends is not None and key in region.windows:
         known, filled = region.windows[key]
-        same = Stored(filled, (), ()).is_same(Stored(fill, (), ()))
+        same = PlacedValue(filled, (), ()).is_same(PlacedValue(fill, (), ()))
         return known if same or _reach_no_end(params, ends) else _refilled(region, known, fill, axes, params, ends)
     if (
         ends is not None and sources[0] in region.refills
@@ -72,7 +72,7 @@ def _extended(
     dim, start, width = params["dim"], params["start"], params["width"]
     if params["step"] == sources[0].aval.shape[dim]:
         return None
-    ground = Stored(fill, (), ())
+    ground = PlacedValue(fill, (), ())
     assert halo_exchange.collective is not None
     bytes_sent, sizes, types = (
         halo_exchange.collective.bytes_sent,
@@ -89,7 +89,7 @@ def _extended(
             or its_axes != axes
             or low >= high
             or not like
-            or not Stored(filled, (), ()).is_same(ground)
+            or not PlacedValue(filled, (), ()).is_same(ground)
         ):
             continue
         rest = [{**params, "start": a, "width": b - a} for a, b in ((start, low), (high, start + width))]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardwise.passes.partition import Region
 
 
-class Line(NamedTuple):
+class TemplateEquation(NamedTuple):
     """A local equation of a template.
 
     Attributes:
@@ -65,7 +65,7 @@ class Template:
 
     kept: tuple[Mapping[Any, Any], ...]
     literals: tuple[Literal, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TemplateEquation, ...]
     results: tuple[tuple[int, DimAxes], ...]
     readers: tuple[int, ...] | None
     moves: bool = False
@@ -113,7 +113,7 @@ class Template:
 
 @dataclass(slots=True)
 class Changes:
-    """What an equation left in its region besides local equations and its results, and what of the region they followed from.
+    """The changes that an equation made to its region besides local equations and its results, and the state that they followed from.
 
     A template is made of it. So whatever a way to partition equations reads of their neighbours, or writes that later ones read, is said
     here, by the methods of `Region` that do it or by the way itself.
@@ -166,7 +166,7 @@ def with_template(region: Region, eqn: Equation, own: bool) -> None:
 
 
 def key_of(region: Region, eqn: Equation, own: bool) -> tuple[tuple[Any, ...], list[Atom]] | None:
-    """What partitioning an equation depends on, and its local operands with their copies; None if it has no template."""
+    """The key of an equation's template, and its local operands with their copies; None if it has no template."""
     values, views, placements, current = region.values, region.views, region.placements, region.current
     if current is None or region.steady:
         return None
@@ -224,7 +224,7 @@ def record(
     if remembered is None:
         return None
     lines = [
-        Line(
+        TemplateEquation(
             e.op,
             tuple([places[a] for a in e.inputs]),
             tuple([v.aval for v in e.outputs]),
@@ -259,7 +259,7 @@ class Remembered(NamedTuple):
 def _remembered(
     region: Region, eqn: Equation, operands: Sequence[Atom], places: Mapping[Atom, int], changes: Changes
 ) -> Remembered | None:
-    """What a region remembers of an equation that moved values; None if a template cannot say it."""
+    """The moves of values that a region remembers of an equation; None if a template cannot say it."""
     inputs = eqn.inputs
     if not region.known.parts.isdisjoint(operands):
         return None

@@ -40,7 +40,7 @@ def take_cheapest(region: Region, ways: Sequence[Callable[[Region], None]]) -> N
 
 
 def _cost(trial: Region) -> float:
-    """What a trial's equations send (`transfer_cost`), in all rounds; `passes.hoist` takes steady ones out of the loop."""
+    """The cost of a trial's transfers (`transfer_cost`), in all rounds; `passes.hoist` takes steady ones out of the loop."""
     total = 0.0
     for eqn in trial.equations:
         sent = transfer_cost(Program((), (eqn,), ()), trial.grid)

@@ -17,14 +17,14 @@ Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class PlacedValue:
     """A value that is laid out on the devices: its local atom, its layout and its global shape."""
 
     atom: Atom
     dims: DimAxes
     shape: Ints
 
-    def is_same(self, other: Stored) -> bool:
+    def is_same(self, other: PlacedValue) -> bool:
         """Whether both are the same value."""
         a, b = self.atom, other.atom
         if isinstance(a, Literal) and isinstance(b, Literal):
@@ -33,10 +33,10 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ViewPart:
     """A box of `size` elements of a source, from `first` on, at position `at` of a view."""
 
-    source: Stored
+    source: PlacedValue
     first: Ints
     at: Ints
     size: Ints
@@ -60,7 +60,7 @@ class View:
     """
 
     shape: Ints
-    parts: tuple[Part, ...]
+    parts: tuple[ViewPart, ...]
     eqn: Equation | None
 
     @property
@@ -77,26 +77,26 @@ class View:
         return next((p.source.dims[d] for p in self.parts if not p.fills and p.source.dims[d]), ())
 
 
-def view_of_source(source: Stored) -> View:
+def view_of_source(source: PlacedValue) -> View:
     """The view that shows all of a source."""
     origin = (0,) * len(source.shape)
-    return View(source.shape, (Part(source, origin, origin, source.shape),), None)
+    return View(source.shape, (ViewPart(source, origin, origin, source.shape),), None)
 
 
-def spread(scalar: Stored, shape: Ints, eqn: Equation | None) -> View:
+def spread(scalar: PlacedValue, shape: Ints, eqn: Equation | None) -> View:
     """The view that shows a scalar everywhere."""
     origin = (0,) * len(shape)
-    return View(shape, (Part(scalar, origin, origin, shape),), eqn)
+    return View(shape, (ViewPart(scalar, origin, origin, shape),), eqn)
 
 
 def compose(boxes: Sequence[Box], operands: Sequence[View], shape: Ints, eqn: Equation | None) -> View:
     """The view of a result made of these boxes of `operands`."""
-    parts: list[Part] = []
+    parts: list[ViewPart] = []
     for box in boxes:
         operand = operands[box.operand]
         if not operand.shape:
             (scalar,) = operand.parts
-            parts.append(Part(scalar.source, (0,) * len(shape), box.at, box.size))
+            parts.append(ViewPart(scalar.source, (0,) * len(shape), box.at, box.size))
             continue
         for part in operand.parts:
             cut = _cut(part, box.first, box.size)
@@ -120,28 +120,28 @@ def moves_split_dims(boxes: Sequence[Box], operands: Sequence[View], shape: Ints
     return False
 
 
-def _cut(part: Part, first: Ints, size: Ints) -> Part | None:
+def _cut(part: ViewPart, first: Ints, size: Ints) -> ViewPart | None:
     """The elements of `part` that lie in a box of its view."""
     low = tuple(max(a, f) for a, f in zip(part.at, first, strict=True))
     high = tuple(min(a + n, f + m) for a, n, f, m in zip(part.at, part.size, first, size, strict=True))
     if any(b <= a for a, b in zip(low, high, strict=True)):
         return None
     start = tuple(f + a - b for f, a, b in zip(part.first, low, part.at, strict=True))
-    return Part(part.source, start, low, tuple(b - a for a, b in zip(low, high, strict=True)))
+    return ViewPart(part.source, start, low, tuple(b - a for a, b in zip(low, high, strict=True)))
 
 
-def _visible(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _visible(parts: Sequence[ViewPart]) -> tuple[ViewPart, ...]:
     """The visible parts; a part is cut down if a later part covers one end of a dim."""
-    out: list[Part] = []
+    out: list[ViewPart] = []
     for i, part in enumerate(parts):
-        left: list[Part] = [part]
+        left: list[ViewPart] = [part]
         for over in parts[i + 1 :]:
             left = [piece for p in left for piece in _uncovered(p, over)]
         out += left
     return tuple(out)
 
 
-def _uncovered(part: Part, over: Part) -> list[Part]:
+def _uncovered(part: ViewPart, over: ViewPart) -> list[ViewPart]:
     """The visible rest of `part` under `over`: exact if `over` spans all other dims, else `part`."""
     low = [max(a, b) for a, b in zip(part.at, over.at, strict=True)]
     high = [min(a + n, b + m) for a, n, b, m in zip(part.at, part.size, over.at, over.size, strict=True)]
@@ -157,6 +157,8 @@ def _uncovered(part: Part, over: Part) -> list[Part]:
                 first = tuple(f + begin - part.at[d] if e == d else f for e, f in enumerate(part.first))
                 at = tuple(begin if e == d else a for e, a in enumerate(part.at))
                 pieces.append(
-                    Part(part.source, first, at, tuple(end - begin if e == d else n for e, n in enumerate(part.size)))
+                    ViewPart(
+                        part.source, first, at, tuple(end - begin if e == d else n for e, n in enumerate(part.size))
+                    )
                 )
     return pieces

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.ir import Equation, ExactParams, ShapedArray, literal
 from shardwise.ir.op import Halo
-from shardwise.passes.assemble import Assembler, Window, natural_layout
+from shardwise.passes.assemble import Assembler, DeviceWindow, natural_layout
 from shardwise.passes.by_rule import compute, with_windows_fetched
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.reshard import ways
@@ -109,7 +109,7 @@ def _windows(
     """Operand 0 as windows, and the op's params for them."""
     assert eqn.op.halo is not None
     params, rule = dict(eqn.params), split.rule
-    windows: dict[int, Window] = {}
+    windows: dict[int, DeviceWindow] = {}
     fill: Any = None
     for f in split.exchanged:
         d, d_out = dim_of(rule.inputs[0], f), dim_of(rule.outputs[0], f)
@@ -118,7 +118,7 @@ def _windows(
         halo = eqn.op.halo(params, d, types, eqn.outputs[0].aval.shape[d_out] // n)
         if halo is None or split.factors[f] != layout[d]:
             return None
-        windows[d] = Window(halo.step, halo.start, halo.width)
+        windows[d] = DeviceWindow(halo.step, halo.start, halo.width)
         params = dict(halo.params)
         fill = _fill(region, eqn, view, halo, (windows[d], d, n), fill)
     assert fill is not None
@@ -128,7 +128,9 @@ def _windows(
     return None if atom is None else (atom, params)
 
 
-def _fill(region: Region, eqn: Equation, view: View, halo: Halo, place: tuple[Window, int, int], known: Any) -> Any:
+def _fill(
+    region: Region, eqn: Equation, view: View, halo: Halo, place: tuple[DeviceWindow, int, int], known: Any
+) -> Any:
     """The value at positions without a part: the op's padding value, or the view's fill value if no window reaches beyond its ends."""
     (window, d, n), ground = place, view.parts[0]
     inside = window.start >= 0 and window.step * (n - 1) + window.start + window.width <= view.shape[d]

@@ -13,7 +13,7 @@ from shardwise.plan.session import Run as Run
 from shardwise.plan.session import StepsDone as StepsDone
 from shardwise.plan.session import ValueUnknownError as ValueUnknownError
 from shardwise.plan.session import on as on
-from shardwise.plan.step import Layout as Layout
+from shardwise.plan.step import StepLayout as StepLayout
 from shardwise.planner import Plan as Plan
 
 Plan.page = _terminal.text

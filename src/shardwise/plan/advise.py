@@ -15,7 +15,7 @@ from shardwise.engine.data_free import DataFree
 from shardwise.plan.alternatives import split_also
 from shardwise.plan.points import Point, point_of
 from shardwise.plan.roles import DimAxes
-from shardwise.plan.step import Layout, Step
+from shardwise.plan.step import Step, StepLayout
 from shardwise.planner import (
     LEAST_MEMORY,
     LEAST_TIME,
@@ -51,7 +51,7 @@ def advised(plan: Plan, executable: DataFree, machine: Machine, thorough: bool =
     if len(executable.device_program.equations) > LARGE and not thorough:
         return replace(plan, notes=(*plan.notes, ASK))
     step = Step(executable, machine)
-    own = Point(Layout(step.sizes), plan.seconds.likely, plan.peak, plan.fits)
+    own = Point(StepLayout(step.sizes), plan.seconds.likely, plan.peak, plan.fits)
     kept = plan.advice
     found: list[Advice] = []
     if not step.fixed:
@@ -108,7 +108,7 @@ def _splits(step: Step, own: Point, plan: Plan) -> Iterator[Advice]:
         dims = split_also(step, whole, [axis], step.sizes)
         if not dims:
             continue
-        new = point_of(step, Layout(step.sizes, dims))
+        new = point_of(step, StepLayout(step.sizes, dims))
         if _is_worth(own, new, plan):
             change = f"Split {_listed(step, dims)} over {axis!r}, along which every device holds the same"
             yield _advice(change, own, new)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardwise.plan.roles import Argument, DimAxes
-from shardwise.plan.step import Layout, Sizes, Step
+from shardwise.plan.step import Sizes, Step, StepLayout
 
 
 def shapes(own: Sizes, count: int) -> Iterator[Sizes]:
@@ -35,7 +35,7 @@ def distance(mesh: Sizes, own: Sizes) -> float:
     return sum(abs(math.log2(n / m)) for (_, n), (_, m) in zip(mesh, own, strict=True))
 
 
-def with_dims(step: Step, layout: Layout, i: int, dims: DimAxes) -> Layout:
+def with_dims(step: Step, layout: StepLayout, i: int, dims: DimAxes) -> StepLayout:
     """The layout with argument `i` split that way."""
     new = {**dict(layout.dims), i: dims}
     return replace(layout, dims=tuple(sorted((k, d) for k, d in new.items() if d != step.arguments[k].dims)))

@@ -1,6 +1,6 @@
 """Layouts as code to paste: a mesh, a PartitionSpec for each argument, a policy.
 
-In: a `Step` and a `Layout` of it. Out: Python's text, of plain containers where the arguments lie in such, else by path.
+In: a `Step` and a `StepLayout` of it. Out: Python's text, of plain containers where the arguments lie in such, else by path.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from shardwise.base.config import config
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.plan.roles import DimAxes, parameter_of
-from shardwise.plan.step import POLICIES, Layout, Step, spec_of
+from shardwise.plan.step import POLICIES, Step, StepLayout, spec_of
 from shardwise.sharding import AxisType, Mesh
 
 WIDTH = 100
@@ -30,7 +30,7 @@ def spec_code(dims: DimAxes) -> str:
     return f"P({', '.join(map(repr, spec_of(dims).partitions))})"
 
 
-def code_of(step: Step, layout: Layout) -> str:
+def code_of(step: Step, layout: StepLayout) -> str:
     """The layout as Python code."""
     lines = []
     if layout.mesh and step.mesh is not None:
@@ -71,7 +71,7 @@ def _types_code(mesh: Mesh) -> str:
     return f", axis_types=({kinds[0]},) * {len(kinds)}" if alike else f", axis_types=({', '.join(kinds)})"
 
 
-def _batch_text(step: Step, layout: Layout) -> str:
+def _batch_text(step: Step, layout: StepLayout) -> str:
     sizes = {a.shape[a.batch_dim] for a in step.arguments if a.batch_dim is not None}
     times = f"{layout.batch} times as much"
     return f"{int(min(sizes) * layout.batch)}  # {times}" if len(sizes) == 1 else f"...  # {times}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.plan.step import Layout, Step, reason
+from shardwise.plan.step import Step, StepLayout, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Point:
         error: why there is no plan, '' if there is one.
     """
 
-    layout: Layout
+    layout: StepLayout
     seconds: float = math.inf
     peak: int = 0
     fits: bool = False
@@ -32,7 +32,7 @@ class Point:
         return self.seconds / float(self.layout.batch)
 
 
-def point_of(step: Step, layout: Layout) -> Point:
+def point_of(step: Step, layout: StepLayout) -> Point:
     """The plan of a layout, in figures; with the reason if it cannot be planned."""
     try:
         return planned_point(step, layout)
@@ -40,7 +40,7 @@ def point_of(step: Step, layout: Layout) -> Point:
         return Point(layout, error=reason(error))
 
 
-def planned_point(step: Step, layout: Layout) -> Point:
+def planned_point(step: Step, layout: StepLayout) -> Point:
     """The plan of a layout, in figures. Raises what planning it does."""
     plan = step.plan(layout)
     return Point(layout, plan.seconds.likely, plan.peak, plan.fits)

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 
 from shardwise.plan.points import Point, point_of
-from shardwise.plan.step import Layout, Step
+from shardwise.plan.step import Step, StepLayout
 
 _step: Step | None = None  # of a forked process
 _FEW = 2  # layouts that this process plans itself
@@ -39,7 +39,7 @@ class Pool:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
 
-    def plan(self, layouts: Sequence[Layout]) -> list[Point]:
+    def plan(self, layouts: Sequence[StepLayout]) -> list[Point]:
         """A point for each layout."""
         if self._executor is None or len(layouts) < _FEW:
             return [point_of(self._step, k) for k in layouts]
@@ -53,6 +53,6 @@ def _take_step(step: Step) -> None:
     _step = step
 
 
-def _point(layout: Layout) -> Point:
+def _point(layout: StepLayout) -> Point:
     assert _step is not None
     return point_of(_step, layout)

@@ -24,7 +24,7 @@ from shardwise.plan.pasted import code_of
 from shardwise.plan.points import Point, planned_point
 from shardwise.plan.pool import Pool
 from shardwise.plan.session import on as planned_run
-from shardwise.plan.step import Layout, Sizes, Step
+from shardwise.plan.step import Sizes, Step, StepLayout
 from shardwise.planner import Machine
 from shardwise.planner.machines import find, neighbours
 
@@ -180,10 +180,10 @@ class _Search:
         self.given_batch = None if choices.batch is None else [_multiple(b) for b in choices.batch]
         names = neighbours(step.machine.name) if choices.machines is None else tuple(choices.machines)
         self.machines = {name: find(name).devices for name in names}
-        self.points: dict[Layout, Point] = {}
+        self.points: dict[StepLayout, Point] = {}
         self.varied: list[str] = []
         self.kept: list[str] = []
-        self.own = Layout(step.sizes)
+        self.own = StepLayout(step.sizes)
         for name in self.given_remat or ():
             if name not in step.policies:
                 raise ValueError(
@@ -210,7 +210,7 @@ class _Search:
         if movable:
             self._other_machines()
 
-    def _plan(self, layouts: Iterable[Layout]) -> list[Point]:
+    def _plan(self, layouts: Iterable[StepLayout]) -> list[Point]:
         """Plan those that are new, as many as are left."""
         new = [k for k in dict.fromkeys(layouts) if k not in self.points][: max(self.left - self.held, 0)]
         self.left -= len(new)
@@ -235,9 +235,9 @@ class _Search:
             meshes = sorted(
                 shapes(step.sizes, math.prod(n for _, n in step.sizes)), key=lambda m: distance(m, step.sizes)
             )
-        layouts = [Layout(mesh) for mesh in meshes]
+        layouts = [StepLayout(mesh) for mesh in meshes]
         if self.given_specs is not None:
-            layouts = [Layout(mesh, dims) for mesh in meshes for dims in ((), *self.given_specs)]
+            layouts = [StepLayout(mesh, dims) for mesh in meshes for dims in ((), *self.given_specs)]
         first = self._plan(layouts)
         if len(meshes) > 1 or self.given_meshes:
             names = ", ".join(name for name, _ in step.sizes)
@@ -253,7 +253,7 @@ class _Search:
         good = [p.layout.mesh for p in sorted(first, key=lambda p: (not p.fits, p.per_batch)) if not p.error]
         wholes = dict.fromkeys((step.sizes, *good)) if self.given_meshes is None else dict.fromkeys(meshes)
         self._plan(
-            [Layout(mesh, dims) for mesh in list(wholes)[: 2 * BEST] for dims in whole_layouts(step, mesh)][
+            [StepLayout(mesh, dims) for mesh in list(wholes)[: 2 * BEST] for dims in whole_layouts(step, mesh)][
                 : max((self.left - self.held) // 2, 1)
             ]
         )
@@ -281,7 +281,7 @@ class _Search:
         if not large:
             return
         self.varied.append(f"the axes that split each dim of {len(large)} kinds of arguments")
-        seen: set[Layout] = set()
+        seen: set[StepLayout] = set()
         while self.left > self.held:
             start = next((p for p in self._best(STARTS) if p.layout not in seen), None)
             if start is None:
@@ -300,7 +300,7 @@ class _Search:
                 if better is not None:
                     moved[i] = better
             together = start.layout
-            steps: list[Layout] = []
+            steps: list[StepLayout] = []
             for i, p in sorted(moved.items(), key=lambda item: _rank(item[1])):
                 together = with_dims(step, together, i, dict(p.layout.dims).get(i, step.arguments[i].dims))
                 steps.append(together)
@@ -341,11 +341,11 @@ class _Search:
             self.given_batch != [] and not step.traces[0] and any(a.batch_dim is not None for a in step.arguments)
         )
         starts = [p for p in self._best(len(self.points)) if p.layout.batch == 1][:2] or self._best(2)
-        wanted: list[list[Layout]] = []
+        wanted: list[list[StepLayout]] = []
         for name, devices in self.machines.items():
             factor = Fraction(devices, step.machine.devices)
             sizes = list(shapes(step.sizes, max(int(count * factor), 1)))
-            there: list[Layout] = []
+            there: list[StepLayout] = []
             for p in starts:
                 near = sorted(sizes, key=lambda m: distance(m, p.layout.mesh))[: len(step.sizes)]
                 batches = (p.layout.batch, p.layout.batch * factor) if has_batch else (p.layout.batch,)
@@ -369,7 +369,7 @@ def _rank(p: Point) -> tuple[bool, float, int]:
     return (not p.fits, p.per_batch if p.fits else 0.0, p.peak)
 
 
-def _next_batch(p: Point) -> Layout | None:
+def _next_batch(p: Point) -> StepLayout | None:
     """Twice the batch of what fits, half that of what does not."""
     batch = p.layout.batch * (Fraction(2) if p.fits else Fraction(1, 2))
     return replace(p.layout, batch=batch) if Fraction(1, LARGEST) <= batch <= LARGEST else None

@@ -1,6 +1,6 @@
 """A step that can be compiled again in another layout: other mesh sizes, other specs of its arguments, policies or batches.
 
-In: a program compiled in a planned run. Out: the same for a `Layout`. Meshes and specs are replaced in the traced program, so that a
+In: a program compiled in a planned run. Out: the same for a `StepLayout`. Meshes and specs are replaced in the traced program, so that a
 layout costs one partitioning; policies and batches are traced anew, once each.
 """
 
@@ -51,7 +51,7 @@ TRACES = 6  # kept: traces of large programs are large
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StepLayout:
     """One way to lay out and to compute a step.
 
     Attributes:
@@ -127,7 +127,7 @@ class Step:
 
     # -- layouts -----------------------------------------------------------------------------------------------------------------
 
-    def plan(self, layout: Layout) -> Plan:
+    def plan(self, layout: StepLayout) -> Plan:
         """The plan of a layout.
 
         Raises:
@@ -136,7 +136,7 @@ class Step:
         executable, machine = self.compiled(layout), self.machine_of(layout)
         return make_plan(device_program_of(executable, for_chip(machine.chip)), machine)
 
-    def machine_of(self, layout: Layout) -> Machine:
+    def machine_of(self, layout: StepLayout) -> Machine:
         """The machine that a layout is for."""
         return self._other(layout.machine)[0] if layout.machine else self.machine
 
@@ -146,7 +146,7 @@ class Step:
             self._others[name] = machine, client_of(machine).devices()
         return self._others[name]
 
-    def compiled(self, layout: Layout) -> DataFree:
+    def compiled(self, layout: StepLayout) -> DataFree:
         """The program in that layout."""
         traced = self.traced(layout.remat, layout.batch)
         if layout.mesh == self.sizes and not layout.dims and not layout.machine:
@@ -289,7 +289,7 @@ class Step:
             self._meshes[sizes, machine] = Mesh(cut, [name for name, _ in sizes], own.axis_types)
         return self._meshes[sizes, machine]
 
-    def _program_over(self, mesh: Mesh, layout: Layout, program: Program) -> Program:
+    def _program_over(self, mesh: Mesh, layout: StepLayout, program: Program) -> Program:
         """The traced program with its constraints over `mesh`; those of the batch dim follow the batch."""
         new = dict(layout.dims)
         moves = [

@@ -17,7 +17,7 @@ from shardwise.planner.flops import touched_bytes
 from shardwise.planner.views import root_of
 from shardwise.planner.work import NO_LOOKUPS, Lookups, Pass
 from shardwise.runtime import costs
-from shardwise.runtime.fused import Graph, Space, fused
+from shardwise.runtime.fused import Graph, IterationSpace, fused
 
 
 def held_program(eqn: Equation) -> Program | None:
@@ -42,7 +42,7 @@ def graph_of(eqn: Equation) -> Graph:
     """The passes of a fused group as its kernel makes them."""
     program: Program = eqn.params["program"]
     out = program.outputs[0].aval
-    return Graph(program, eqn.params.get("space") or Space(out.shape, (), out.vma), True)
+    return Graph(program, eqn.params.get("space") or IterationSpace(out.shape, (), out.vma), True)
 
 
 def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Program, roots: Mapping[Var, Atom]) -> Pass:
@@ -109,7 +109,7 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
     return tuple(found)
 
 
-def _row_bytes(space: Space, eqn: Equation) -> int:
+def _row_bytes(space: IterationSpace, eqn: Equation) -> int:
     """The bytes of a row, over which the passes go one after the other."""
     widest = max((a.aval.itemsize for a in (*eqn.inputs, *eqn.outputs)), default=1)
     return math.prod(space.shape[d] for d in space.axes) * widest

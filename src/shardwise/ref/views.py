@@ -11,7 +11,7 @@ import numpy as np
 from shardwise import numpy as jnp
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Array, ShapedArray
-from shardwise.ir.references import Reference, View
+from shardwise.ir.references import Reference, ReferenceView
 from shardwise.numpy.dynamic_index import Slice
 from shardwise.numpy.reference_index import is_static, part_shape, part_type, whole_index
 from shardwise.ops.elementwise.casts import bitcast_convert_type
@@ -134,7 +134,7 @@ def _index_again(form: Any, left: Iterator[Any]) -> Any:
     return tuple([part(*p) for p in form])
 
 
-class RefView(View, Viewed):
+class RefView(ReferenceView, Viewed):
     """A part of a Ref, or a Ref in another shape: what is written to it is written to the Ref.
 
     `step` is the method of `of` that makes it, and its arguments.

@@ -1,4 +1,4 @@
-"""What pays on the machine: each size from which another way of computing is taken, with its measurement or reason.
+"""Thresholds of the machine: each size from which another way of computing is taken, with its measurement or reason.
 
 Comes in: nothing. Goes out: constants, which passes and kernels read when they decide, so that each decision stands in
 one place. Times are of one core of a Xeon with AVX-512; `benchmarks/thresholds.py` takes those again that name a table

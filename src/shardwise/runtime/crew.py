@@ -57,7 +57,7 @@ class Crew:
         self.rendezvous.waiting.clear()
 
 
-class Group:
+class SteppedCall:
     """The devices of one shard_map call and what they return."""
 
     def __init__(self, parent: Runner, size: int) -> None:

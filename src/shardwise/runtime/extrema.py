@@ -79,7 +79,7 @@ _bits = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def function(reduction: str, dtype: np.dtype[Any]) -> _Function:
-    """What computes the ``"max"`` or ``"min"`` of two blocks of that dtype."""
+    """The function that computes the ``"max"`` or ``"min"`` of two blocks of that dtype."""
     if not has_signs(dtype):
         return np.maximum if reduction == "max" else np.minimum
     return _maximum if reduction == "max" else _minimum

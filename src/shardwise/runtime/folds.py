@@ -97,7 +97,7 @@ AND, OR, XOR = _bits("and", -1), _bits("or", 0), _bits("xor", 0)
 
 
 def _least(dtype: str, largest: bool) -> Any:
-    """What every value beats, or equals."""
+    """The value that every other one beats, or equals."""
     if dtype == "bool":
         return not largest
     if "float" in dtype:

@@ -18,7 +18,7 @@ from shardwise.base.generated import define
 from shardwise.ir import Equation, Literal, Program, Var, calls_user, overwritten
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
-from shardwise.runtime.plan import Writer
+from shardwise.runtime.plan import PlanWriter
 
 
 def loop_of(
@@ -57,7 +57,7 @@ def readers_first(program: Program) -> Program:
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
-class _LoopWriter(Writer):
+class _LoopWriter(PlanWriter):
     def __init__(self, program: Program, env: Env, num_consts: int, num_carry: int, length: int, reverse: bool) -> None:
         super().__init__(program, env, ())
         end = num_consts + num_carry

@@ -50,13 +50,13 @@ class Monoid:
     linear: bool = False
 
     def function(self, dtype: Any) -> Callable[..., Ndarray]:
-        """What merges two blocks of that dtype."""
+        """The function that merges two blocks of that dtype."""
         if is_below_byte(dtype):
             return by_bytes(self.merge)
         return self.merge if self.exact is None else self.exact(dtype)
 
     def reducer(self, dtype: Any) -> Callable[..., Ndarray]:
-        """What reduces a block of that dtype: ``(x, dims, dtype=None, keepdims=False)``."""
+        """The function that reduces a block of that dtype: ``(x, dims, dtype=None, keepdims=False)``."""
         if is_below_byte(dtype):
             return reduced_by_bytes(self.merge.reduce)
         return self.merge.reduce if self.along is None else self.along(dtype)

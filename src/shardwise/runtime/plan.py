@@ -47,7 +47,7 @@ class Plan:
         self.program = program
         self.env = env
         self.owned = tuple(owned)
-        writer = Writer(program, env, self.owned)
+        writer = PlanWriter(program, env, self.owned)
         self.source = writer.source()
         namespace = writer.constants
         define(self.source, f"<plan of {program.name}>", namespace)
@@ -56,12 +56,12 @@ class Plan:
 
 def equation_lines(plan: Plan) -> dict[int, int]:
     """By line of a plan's source the number of the equation that it belongs to."""
-    writer = Writer(plan.program, plan.env, plan.owned)
+    writer = PlanWriter(plan.program, plan.env, plan.owned)
     writer.source()
     return writer.places
 
 
-class Writer:
+class PlanWriter:
     """Writes the source: names for values, constants for kernels and literals, `del` after the last use."""
 
     def __init__(self, program: Program, env: Env, owned: Sequence[int]) -> None:

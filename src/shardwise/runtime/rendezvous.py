@@ -22,7 +22,7 @@ Place = frozenset[tuple[str, int]]  # mesh axis names with the device's coordina
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CollectiveCall:
     """One device's call of a collective."""
 
     op: Op
@@ -31,7 +31,7 @@ class Call:
     source: Source | None = None
     mapped: Mapped = ()  # the vmaps around it
 
-    def matches(self, other: Call) -> bool:
+    def matches(self, other: CollectiveCall) -> bool:
         """Whether both are the same collective on operands of the same type; source lines may differ."""
         return (
             self.op is other.op
@@ -56,7 +56,7 @@ class Rendezvous:
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = dict(sizes)
-        self.waiting: dict[Place, Call] = {}
+        self.waiting: dict[Place, CollectiveCall] = {}
         self.ended: set[Place] = set()
         self.labels: dict[Place, str] = {}
 
@@ -66,7 +66,7 @@ class Rendezvous:
         ranges = [range(self.sizes[a]) for a in axes]
         return [rest | frozenset(zip(axes, at, strict=True)) for at in itertools.product(*ranges)]
 
-    def arrive(self, place: Place, call: Call) -> list[tuple[Place, Ndarray]]:
+    def arrive(self, place: Place, call: CollectiveCall) -> list[tuple[Place, Ndarray]]:
         """Let the device at `place` wait in `call`; if its group is complete, the results of all of it."""
         self.waiting[place] = call
         group = self.group(place, call.params["axes"])

@@ -23,12 +23,12 @@ from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, sub
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import kernel_of
-from shardwise.runtime.rendezvous import Call, Place, Rendezvous
+from shardwise.runtime.rendezvous import CollectiveCall, Place, Rendezvous
 
 if TYPE_CHECKING:
     from shardwise.engine.executable import Executable
 
-Steps = Generator[Call, Ndarray, Any]
+Steps = Generator[CollectiveCall, Ndarray, Any]
 
 
 class NeedsGridError(JaxRuntimeError):
@@ -37,7 +37,7 @@ class NeedsGridError(JaxRuntimeError):
 
 @dataclass(frozen=True)
 class DeviceEnv(Env):
-    """What a kernel on one device may know: the grid, and the device's own coordinates. Blocks have no grid dims."""
+    """The environment of a kernel on one device: the grid, and the device's own coordinates. Blocks have no grid dims."""
 
     coordinates: tuple[int, ...] = ()
 
@@ -91,7 +91,7 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
         alone = op.collective.alone
         if alone is not None and not mapped:
             return [alone(env.position(params["axes"]), operands, params)]
-        out = yield Call(op, tuple(operands), params, eqn.source, mapped)
+        out = yield CollectiveCall(op, tuple(operands), params, eqn.source, mapped)
         return list(out) if op.multiple_results else [out]
     if mapped and any(axes_used(p) for _, p in subprograms(params)):
         return (yield from _element_steps(eqn, operands, env))
@@ -103,7 +103,7 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
     if op.absorbs is not None and params.get("sum_axes"):
         part = np.asarray(op.kernel(env, *operands, **{**params, "sum_axes": ()}))  # type: ignore[misc]
         reduction = {"axes": params["sum_axes"], "kind": op.reduction_of(params), "groups": None}
-        return [(yield Call(op.absorbs, (part,), reduction, eqn.source))]
+        return [(yield CollectiveCall(op.absorbs, (part,), reduction, eqn.source))]
     if op.ufunc is not None:
         return [op.ufunc_for([a.aval.dtype for a in eqn.inputs])(*operands)]  # type: ignore[misc]
     if op.kernel is None:

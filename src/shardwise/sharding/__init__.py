@@ -19,6 +19,9 @@ from shardwise.sharding.backend import local_devices as local_devices
 from shardwise.sharding.backend import process_count as process_count
 from shardwise.sharding.backend import process_index as process_index
 from shardwise.sharding.backend import process_indices as process_indices
+from shardwise.sharding.base_mesh import AbstractDevice as AbstractDevice
+from shardwise.sharding.base_mesh import AbstractMesh as AbstractMesh
+from shardwise.sharding.base_mesh import AxisType as AxisType
 from shardwise.sharding.context import get_abstract_mesh as get_abstract_mesh
 from shardwise.sharding.context import get_concrete_mesh as get_concrete_mesh
 from shardwise.sharding.context import get_mesh as get_mesh
@@ -30,9 +33,6 @@ from shardwise.sharding.derive import sharding_like as sharding_like
 from shardwise.sharding.device import Crowding as Crowding
 from shardwise.sharding.device import Device as Device
 from shardwise.sharding.device import Topology as Topology
-from shardwise.sharding.grid import AbstractDevice as AbstractDevice
-from shardwise.sharding.grid import AbstractMesh as AbstractMesh
-from shardwise.sharding.grid import AxisType as AxisType
 from shardwise.sharding.gspmd import GSPMDSharding as GSPMDSharding
 from shardwise.sharding.hlo_sharding import HloSharding as HloSharding
 from shardwise.sharding.hlo_sharding import OpSharding as OpSharding

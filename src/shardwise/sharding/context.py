@@ -14,7 +14,7 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.config import Override, Setting
-from shardwise.sharding.grid import EMPTY_ABSTRACT_MESH, AbstractMesh, AxisType
+from shardwise.sharding.base_mesh import EMPTY_ABSTRACT_MESH, AbstractMesh, AxisType
 from shardwise.sharding.mesh import EMPTY_MESH, Mesh, legacy_stack
 
 _abstract: Setting[AbstractMesh] = Setting("abstract_mesh", EMPTY_ABSTRACT_MESH)

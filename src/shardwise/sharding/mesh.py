@@ -20,22 +20,22 @@ from shardwise.base.config import Setting
 from shardwise.base.errors import about
 from shardwise.sharding.backend import device_list
 from shardwise.sharding.backend import devices as all_devices
-from shardwise.sharding.device import Device
-from shardwise.sharding.grid import (
+from shardwise.sharding.base_mesh import (
     AbstractDevice,
     AbstractMesh,
     AxisType,
-    Grid,
+    BaseMesh,
     axes_html,
     checked_names,
     checked_types,
 )
+from shardwise.sharding.device import Device
 from shardwise.sharding.ownership import arranged
 
 legacy_stack: Setting[tuple[Mesh, ...]] = Setting("with_mesh", ())
 
 
-class Mesh(Grid, ContextDecorator):
+class Mesh(BaseMesh, ContextDecorator):
     """Devices in a grid with named axes; interned and immutable.
 
     Args:

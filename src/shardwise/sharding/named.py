@@ -11,8 +11,8 @@ from shardwise.base.errors import DuplicateSpecError, about
 from shardwise.base.nearest import did_you_mean
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, memory_kinds
+from shardwise.sharding.base_mesh import AbstractMesh, AxisType
 from shardwise.sharding.device import Device
-from shardwise.sharding.grid import AbstractMesh, AxisType
 from shardwise.sharding.mesh import Mesh
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, rank_text
 from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, in_dialect

@@ -72,7 +72,7 @@ class PlannedDevice(Device):
 
     @property
     def core_on_chip(self) -> int:
-        """Which device of its chip it is."""
+        """The number of the device on its chip."""
         return self.place.core_on_chip
 
     @property

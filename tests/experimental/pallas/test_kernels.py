@@ -13,6 +13,12 @@ from shardwise import lax
 from shardwise.base.config import use_dialect
 from shardwise.experimental import pallas
 from shardwise.experimental.pallas import tpu, triton
+from tests.experimental.pallas import (  # noqa: F401  which enter their kernels
+    algorithm_kernels,
+    block_kernels,
+    ref_kernels,
+    transformed_kernels,
+)
 from tests.experimental.pallas.kernels import KERNELS
 
 OURS = SimpleNamespace(jax=shardwise, jnp=shardwise.numpy, lax=lax, pl=pallas, pltpu=tpu, plgpu=triton)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 
 import ml_dtypes
@@ -18,15 +17,12 @@ from shardwise.ops.elementwise import selection as select
 from shardwise.ops.rules.operands import aligned, dtype_kind, operands
 from shardwise.runtime.env import SINGLE
 from shardwise.sharding import AbstractMesh, AxisType
+from tests.ops.elementwise.blocks import BF16, DTYPES, RNG, WIDE, assert_close, grid, run, values
 from tests.ops.loop_law import CASES, check_law, spread
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the executor runs kernels with these off
 
 MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
-RNG = np.random.default_rng(0)
-BF16 = np.dtype(ml_dtypes.bfloat16)
-DTYPES = [np.dtype(d) for d in ("bool", "int8", "int32", "uint8", "uint32", "float16", BF16, "float32", "complex64")]
-WIDE = [np.dtype(d) for d in ("int64", "uint64", "float64", "complex128")]
 
 UNARY = {
     op.name: (op, accepts)
@@ -96,45 +92,6 @@ BINARY = {
     ]
 }
 PUBLIC = {"not": "bitwise_not", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
-
-
-def values(dtype):
-    """Representative elements, the extreme ones included."""
-    kind = dtype_kind(dtype)
-    if kind == "b":
-        return np.array([False, True])
-    if kind in "iu":
-        info = np.iinfo(dtype)
-        return np.array([0, 1, 2, 3, 7, 8, 31, 32, 100, info.max, info.min, info.max // 2, -1, -2, -7, -100]).astype(
-            dtype
-        )
-    reals = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, -3.7, 0.125, 0.001, -0.001, 8.0, -20.0, 40.0, -90.0, np.inf,
-             -np.inf, np.nan]  # fmt: skip
-    if kind == "f":
-        return np.array(reals).astype(dtype)
-    return np.array([a + 1j * b for a in (0.5, -2.0, 0.0, 3.0) for b in (1.0, -0.25, 0.0)], dtype)
-
-
-def grid(dtype):
-    v = values(dtype)
-    bases = v[v != 0] if dtype.kind == "c" else v  # the oracle has NaN for powers of a complex zero
-    return np.repeat(bases, len(v)), np.tile(v, len(bases))
-
-
-def run(op, *blocks, **params):
-    return np.asarray(op.kernel(SINGLE, *blocks, **params))
-
-
-def assert_close(got, want, name):
-    """Equal dtypes and, for floats, equal to a few units of the last place or to what complex formulas lose."""
-    want = np.asarray(want)
-    assert got.dtype == want.dtype and got.shape == want.shape, name
-    if dtype_kind(got.dtype) not in "fc":
-        np.testing.assert_array_equal(got, want, err_msg=name)
-        return
-    eps = float(ml_dtypes.finfo(got.real.dtype).eps)
-    wide = np.complex128 if got.dtype.kind == "c" else np.float64
-    np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=16 * eps, atol=16 * eps, err_msg=name)
 
 
 # -- values -------------------------------------------------------------------------------------------------------------
@@ -251,117 +208,6 @@ def test_bools_add_and_multiply():
     a, b = np.array([True, True, False]), np.array([True, False, False])
     np.testing.assert_array_equal(run(binary.add_p, a, b), [True, True, False])
     np.testing.assert_array_equal(run(binary.mul_p, a, b), [True, False, False])
-
-
-# -- choices ------------------------------------------------------------------------------------------------------------
-
-
-def test_select_and_clamp_values():
-    lax = pytest.importorskip("jax").lax
-    f = np.arange(3, dtype=np.float32)
-    which = np.array([1, 5, -1], np.int32)
-    np.testing.assert_array_equal(
-        run(select.select_n_p, which, f, f * 10, f * 100), lax.select_n(which, f, f * 10, f * 100)
-    )
-    pred = np.array([True, False, True])
-    np.testing.assert_array_equal(run(select.select_n_p, pred, f, -f), lax.select_n(pred, f, -f))
-    for low, high in ((0.5, 1.5), (2.0, 1.0), (np.nan, 1.0)):
-        low, high = np.float32(low), np.float32(high)
-        got = run(select.clamp_p, np.asarray(low), f, np.asarray(high))
-        np.testing.assert_array_equal(got, lax.clamp(low, f, high))
-        assert got.dtype == np.float32
-
-
-def test_select_broadcasts_more_than_its_function():
-    x = np.ones((2, 3), np.float32)
-    got = run(select.select_n_p, np.array([[True], [False]]), np.asarray(np.float32(7)), x)
-    np.testing.assert_array_equal(got, [[1, 1, 1], [7, 7, 7]])
-    t = ShapedArray((2, 3), np.dtype("float32"))
-    assert select.select_n_p.type_rule(ShapedArray((2, 1), np.dtype(bool)), ShapedArray((), t.dtype), t) == t
-
-
-@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", BF16, "float32", "complex64", "complex128"], ids=str)
-def test_big_blocks_choose_alike(dtype):
-    n = 1 << 15
-    a, b = RNG.normal(size=n).astype(dtype), RNG.normal(size=n).astype(dtype)
-    which = RNG.random(n) < 0.5
-    for no, yes in ((a, b), (a[:1], b), (a[0], b), (a[:1], b[:1])):
-        got = run(select.select_n_p, which, np.asarray(no), np.asarray(yes))
-        want = np.where(which, yes, no)
-        assert got.dtype == want.dtype
-        np.testing.assert_array_equal(got, want)
-    wide = run(select.select_n_p, which.reshape(2, -1), a[: n // 2].reshape(1, -1), b.reshape(2, -1))
-    np.testing.assert_array_equal(wide, np.where(which.reshape(2, -1), b.reshape(2, -1), a[: n // 2]))
-
-
-def test_big_blocks_clamp_alike():
-    x = RNG.normal(size=1 << 15).astype(np.float32)
-    x[7] = np.nan
-    for low, high in ((-0.5, 0.5), (0.5, -0.5), (np.nan, 1.0)):
-        got = run(select.clamp_p, np.asarray(np.float32(low)), x, np.asarray(np.float32(high)))
-        np.testing.assert_array_equal(got, np.minimum(np.maximum(x, np.float32(low)), np.float32(high)))
-
-
-# -- casts --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", DTYPES, ids=str)
-def test_casts_are_those_of_the_oracle(source):
-    jax = pytest.importorskip("jax")
-    x = values(source)
-    if dtype_kind(source) == "f":
-        x = np.concatenate([x, np.array([1e10, -1e10, 300.0, -1000.0, 2.9, -2.9, 65504.0, 3e38]).astype(source)])
-    with pytest.warns(np.exceptions.ComplexWarning) if source.kind == "c" else contextlib.nullcontext():
-        wants = jax.jit(lambda v: [jax.lax.convert_element_type(v, d) for d in DTYPES])(x)
-    for dtype, want in zip(DTYPES, wants, strict=True):
-        got = run(casts.convert_element_type_p, x, new_dtype=dtype, weak_type=False)
-        assert got.dtype == dtype
-        np.testing.assert_array_equal(got.astype(np.complex128), np.asarray(want).astype(np.complex128), f"to {dtype}")
-
-
-def test_wide_casts():
-    x = np.array([1e30, -1e30, np.nan, 2.0**63, 2.0**64, 1.5e19, -5.0, 7.9])
-    top, low = 2**64 - 1, -(2**63)
-    got = casts.cast(x, np.dtype("uint64"))
-    np.testing.assert_array_equal(got, np.array([top, 0, 0, 2**63, top, 15 * 10**18, 0, 7], np.uint64))
-    got = casts.cast(x, np.dtype("int64"))
-    np.testing.assert_array_equal(got, [2**63 - 1, low, 0, 2**63 - 1, 2**63 - 1, 2**63 - 1, -5, 7])
-
-
-def test_bitcasts():
-    lax = pytest.importorskip("jax").lax
-    f = np.array([1.0, -2.5, np.nan], np.float32)
-    for x, dtype in (
-        (f, "int32"),
-        (f, "int16"),
-        (f, "uint8"),
-        (np.arange(6, dtype=np.int16).reshape(3, 2), "int32"),
-        (f.astype(BF16), "uint16"),
-        (f.astype(np.float16), BF16),
-    ):
-        want = lax.bitcast_convert_type(x, dtype)
-        got = run(casts.bitcast_convert_type_p, x, new_dtype=np.dtype(dtype))
-        assert got.dtype == want.dtype
-        np.testing.assert_array_equal(got.view(np.uint8), np.asarray(want).view(np.uint8))
-        assert (
-            casts.bitcast_convert_type_p.type_rule(ShapedArray(x.shape, x.dtype), new_dtype=np.dtype(dtype)).shape
-            == want.shape
-        )
-    with pytest.raises(TypeError, match="bool"):
-        casts.bitcast_convert_type_p.type_rule(ShapedArray((3,), f.dtype), new_dtype=np.dtype(bool))
-    with pytest.raises(ValueError, match="last dim"):
-        casts.bitcast_convert_type_p.type_rule(ShapedArray((3, 4), np.dtype("int16")), new_dtype=np.dtype("int32"))
-
-
-@pytest.mark.parametrize("bits", [(5, 10), (8, 7), (4, 3), (8, 23), (5, 2), (2, 1)])
-def test_reduce_precision(bits):
-    lax = pytest.importorskip("jax").lax
-    x = np.array(
-        [1.1, 1e30, 1e-30, np.nan, -np.inf, 3.4e38, 65504.0, 65519.0, 65520.0, 6.1e-5, 6.0e-5, -3.3, 0.0, -0.0, 0.2],
-        np.float32,
-    )
-    got = run(casts.reduce_precision_p, x, exponent_bits=bits[0], mantissa_bits=bits[1])
-    np.testing.assert_array_equal(got, lax.reduce_precision(x, *bits))
 
 
 # -- the loop law -------------------------------------------------------------------------------------------------------

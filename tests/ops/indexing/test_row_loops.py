@@ -42,7 +42,7 @@ def test_positions_of_several_numbers(monkeypatch, dtype, position, order):
     monkeypatch.setattr(row_loops, "_CHUNK", 64)
     rng = np.random.default_rng(0)
     shape = (5, 7, 3)[: len(order)]
-    grid = row_places.Grid.of(shape, order)
+    grid = row_places.PositionDims.of(shape, order)
     for columns, wrap, fill in itertools.product((1, 6), (True, False), (None, 7)):
         array = rng.integers(0, 99, (*shape, columns)).astype(dtype)
         at = rng.integers(0 if np.iinfo(position).min == 0 else -9, 10, (301, len(order))).astype(position)

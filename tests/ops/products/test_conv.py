@@ -11,7 +11,7 @@ from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.products.conv import conv_dimension_numbers, conv_general_dilated_p, padtype_to_pads
-from shardwise.ops.products.im2col import Window, convolve
+from shardwise.ops.products.im2col import ConvWindow, convolve
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding import AbstractMesh, AxisType
 from shardwise.sharding.rule import Kind
@@ -142,7 +142,7 @@ def test_chunks_make_no_difference(monkeypatch):
 
 def test_a_split_batch_stays_one_dense_array():
     x, w = RNG.normal(size=(8, 9, 9, 3)), RNG.normal(size=(3, 3, 3, 4))
-    window = Window(
+    window = ConvWindow(
         (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), conv_dimension_numbers(x.shape, w.shape, ("NHWC", "HWIO", "NHWC"))
     )
     block = x.reshape(4, 2, 9, 9, 3)
@@ -270,7 +270,7 @@ def test_large_windows_at_few_places(monkeypatch, layout):
     ]:
         x = RNG.integers(-4, 4, (*lead, *sized((3, 5, 9, 11), dims.lhs_spec))).astype(np.float32)
         w = RNG.integers(-4, 4, (*lead, *sized((2, 5, 7 - 2 * (spread[0] - 1), 8), dims.rhs_spec))).astype(np.float32)
-        window = Window(strides, pads, gaps, spread, dims)
+        window = ConvWindow(strides, pads, gaps, spread, dims)
         found = []
         for chunk, few in ((1 << 18, True), (64, True), (1 << 18, False)):
             monkeypatch.setattr("shardwise.ops.products.few_places._CHUNK", chunk)
@@ -294,7 +294,7 @@ def test_windows_along_one_dim(n, t, c, o, k, stride, gap):
     """They overlap in memory, and nothing is copied."""
     x, w = RNG.normal(size=(n, t, c)), RNG.normal(size=(k, c, o))
     dims = conv_dimension_numbers(x.shape, w.shape, ("NWC", "WIO", "NWC"))
-    got = convolve(x, w, 0, Window((stride,), ((0, 0),), (1,), (gap,), dims), x.dtype)
+    got = convolve(x, w, 0, ConvWindow((stride,), ((0, 0),), (1,), (gap,), dims), x.dtype)
     count = (t - (k - 1) * gap - 1) // stride + 1
     parts = [x[:, j * gap : j * gap + (count - 1) * stride + 1 : stride] @ w[j] for j in range(k)]
     np.testing.assert_allclose(got, sum(parts), rtol=1e-12, atol=1e-12)

@@ -4,6 +4,7 @@ import json
 import math
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ def test_places_are_all_different_and_in_order_of_processes(name):
     if places[0].coords is not None:
         assert len({(p.coords, p.core_on_chip, p.slice_index) for p in places}) == machine.devices
         torus = next(x for x in machine.levels if x.name == "ici")
-        assert max(p.coords for p in places) == tuple(n - 1 for n in (*torus.shape, 1)[:3])
+        assert max(p.coords for p in places) == tuple(n - 1 for n in (*torus.shape, 1)[:3])  # type: ignore[type-var]
 
 
 def test_hosts_are_squares_of_neighbours():
@@ -160,7 +161,8 @@ def test_hosts_are_squares_of_neighbours():
 def test_devices_know_their_places(name):
     places = Places(find(name))
     client = client_of(find(name))
-    for i, (device, place) in enumerate(zip(client.devices(), places, strict=True)):
+    devices: list[Any] = client.devices()
+    for i, (device, place) in enumerate(zip(devices, places, strict=True)):
         shown = None if device.coords is None else tuple(device.coords)
         found = (device.id, device.process_index, device.local_index, shown, device.core_on_chip, device.slice_index)
         assert found == (
@@ -223,6 +225,7 @@ def test_this_machine_is_measured_once(tmp_path, monkeypatch):
 )
 def test_the_smallest_machine_of_a_kind(kind, devices, name, there):
     machine = find_kind(kind, devices)
+    assert machine is not None
     assert (machine.name, machine.devices, machine.chip.kind) == (name, there, kind)
     assert find(name) == machine
 

@@ -241,7 +241,7 @@ def test_blocks(name, rows):
                 assert_normwise(got, np.broadcast_to(want, got.shape), 5e-6)
                 assert got.shape == want.shape
         np.testing.assert_array_equal(big, kept)
-        assert all(layout is not None for layout in run._layouts.values())
+        assert all(s is not None for s in run._specializations.values())
 
 
 def test_sums_over_grid_axes(rows):

@@ -102,7 +102,7 @@ def joined(f, *blocks):
         np.testing.assert_array_equal(got, want)
     for block, before in zip(blocks, kept, strict=True):
         np.testing.assert_array_equal(block, before)
-    return list(run._layouts.values())
+    return list(run._specializations.values())
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_choices_powers_and_rounding(x64):
 def test_every_emitter_names_kinds_that_its_op_takes():
     for op in all_ops().values():
         if op.emit is not None:
-            assert set(op.emit.kinds) <= set("biufwsc"), op
+            assert set(op.emit.kinds) <= set("biufwsck"), op
 
 
 # -- accuracy against float64 ----------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_rows_shorter_than_two_vectors(columns, dtype):
     outs, plain = run(x, np.broadcast_to(y, x.shape)), run.plain(x, np.broadcast_to(y, x.shape))
     for got, want, ulps in zip(outs, plain, (0, 0, 4), strict=True):
         assert_same(got, np.asarray(want), ulps)
-    assert None not in run._layouts.values()
+    assert None not in run._specializations.values()
 
 
 def test_results_keep_memory_order():
@@ -412,7 +412,7 @@ def test_small_calls_are_left_to_numpy():
     x = np.ones((10, 10), np.float32)
     run = fused.GroupKernel(Env(), program_of(lambda x: [lax.mul(x, 2.0)], x))
     run(x)
-    assert list(run._layouts.values()) == [None]
+    assert list(run._specializations.values()) == [None]
 
 
 # -- threads ---------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_layouts(small_tiles, name):
             np.testing.assert_array_equal(got, np.broadcast_to(want, got.shape))
     for block, before in zip(blocks, kept, strict=True):
         np.testing.assert_array_equal(block, before)
-    assert None not in run._layouts.values()
+    assert None not in run._specializations.values()
 
 
 def test_small_blocks_are_computed_whole():
@@ -75,7 +75,7 @@ def test_small_blocks_are_computed_whole():
     fused = GroupKernel(Env(), program)
     run = tiled.TiledKernel(program, fused.met, fused.plain)
     np.testing.assert_array_equal(run(x)[0], x * 2)
-    assert list(run._layouts.values()) == [None]
+    assert list(run._specializations.values()) == [None]
 
 
 @pytest.mark.parametrize("extents", [(7,), (100_000,), (3, 100_000), (1000, 200), (4, 70, 1000), (5, 2, 3)])

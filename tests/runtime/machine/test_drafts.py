@@ -48,15 +48,15 @@ exit:
 PAYS = 30_000.0  # nanoseconds with which a draft of SUM pays for some calls
 
 
-def made(scale: float, slower: float = PAYS) -> llvm.Compiled:
+def made(scale: float, slower: float = PAYS) -> llvm.CompiledFunction:
     return llvm.compile_function("sum", SUM.format(scale=scale), slower)
 
 
-def called(code: llvm.Compiled, name: str = "sum") -> float:
+def called(code: llvm.CompiledFunction, name: str = "sum") -> float:
     return code.called_as(ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64), name)(5)
 
 
-def draft_of(code: llvm.Compiled) -> MachineCode:
+def draft_of(code: llvm.CompiledFunction) -> MachineCode:
     assert isinstance(code.owner, MachineCode)
     return code.owner
 
@@ -114,7 +114,7 @@ def test_memory_goes_after_no_thread_can_find_the_code_any_more(monkeypatch: pyt
 def test_threads_that_meet_share_one_code(slower: float):
     begin = threading.Barrier(6)
 
-    def compiled(_: int) -> llvm.Compiled:
+    def compiled(_: int) -> llvm.CompiledFunction:
         begin.wait()
         return made(0.375, slower)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwise.runtime.processes.divergence import Evidence, apart, first_of_its_own, reasons
-from shardwise.runtime.processes.origin import FEW, RECENT, History, Program
+from shardwise.runtime.processes.origin import FEW, RECENT, History, SharedProgram
 
 BOTH = (0, 1)
 
@@ -36,7 +36,7 @@ def test_apart():
 
 
 def test_history_adds_up_in_any_order():
-    program = Program(BOTH, "f", 7, "")
+    program = SharedProgram(BOTH, "f", 7, "")
     one, other = History(), History()
     for history, numbers in ((one, range(3 * FEW)), (other, reversed(range(3 * FEW)))):
         for number in numbers:

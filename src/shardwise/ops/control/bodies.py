@@ -327,7 +327,7 @@ def check_carry(
 
 
 def difference(a: ShapedArray, b: ShapedArray) -> str:
-    """What of two types differs, as a plural noun."""
+    """The property in which two types differ, as a plural noun."""
     if a.shape != b.shape:
         return "shapes"
     if a.dtype != b.dtype:

@@ -168,7 +168,7 @@ def _places(extents: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _argument(block: Ndarray, dtype: Any) -> Array:
-    """What a callback is given: an array, for PRNG keys that of their words."""
+    """The argument of a callback: an array, for PRNG keys that of their words."""
     with eagerly():
         if isinstance(dtype, KeyDtype):
             return as_array(np.ascontiguousarray(block).reshape(*block.shape, 1).view(np.uint32))

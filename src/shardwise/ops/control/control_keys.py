@@ -1,4 +1,4 @@
-"""What loops and branches do with random keys: their `Op.keys`."""
+"""How loops and branches use random keys: their `Op.keys`."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def settled(
     build: Callable[[list[frozenset[str]]], tuple[Any, list[frozenset[str]]]],
     first: Sequence[frozenset[str]],
 ) -> Any:
-    """What `build(varying axes of each carry)` makes once the carries vary over no more axes than were assumed.
+    """The result of `build(varying axes of each carry)` once the carries vary over no more axes than were assumed.
 
     `build` also gives the axes over which the carries vary after an iteration.
     """
@@ -174,7 +174,7 @@ def _marked(program: Program) -> Program:
 
 
 class _Active(threading.local):
-    """Which devices take part in what is running now: None for all, or a bool block of leading dims alone."""
+    """The devices that take part in the equation that runs now: None for all, or a bool block of leading dims alone."""
 
     mask: Ndarray | None = None
 

@@ -32,7 +32,7 @@ def joined_operand(eqn: Equation) -> Var | None:
 
 
 def as_joined(op: Op, params: Params, types: Types) -> tuple[Op, Params, Types]:
-    """What an op with columns stands for: the op at joined columns, its params and the types of its operands. Other ops as they are."""
+    """The equivalent of an op with columns: the op at joined columns, its params and the types of its operands. Other ops as they are."""
     if op not in (read_at_columns, written_at_columns):
         return op, params, types
     return params["of"], dict(params["inner"]), _join_columns(types, params["count"])

@@ -18,7 +18,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, join
 from shardwise.ops.indexing.row_loops import taken_along, taken_rows
-from shardwise.ops.indexing.row_places import Grid, joined_columns
+from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_windows
 from shardwise.runtime.copies import take_positions
@@ -138,7 +138,7 @@ def _gather_columns(env: Env, params: Params, operand: Block, *columns: Block) -
 
 
 def absent(dtype: np.dtype[Any]) -> Block:
-    """What a device adds for an element that others have: -0.0, which leaves each value as it is, -0.0 too; 0.0 would not."""
+    """The addend of a device for an element that others have: -0.0, which leaves each value as it is, -0.0 too; 0.0 would not."""
     zero = -np.zeros((), np.float32)
     return zero.astype(dtype) if dtype.kind != "c" else np.asarray(complex(zero, zero)).astype(dtype)
 
@@ -164,7 +164,7 @@ def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     if run is None or params["operand_axes"] or params.get("sum_axes") or math.prod(operand[: run[0]]) != 1:
         return kernel
     first, rows, rest = run
-    grid = Grid.of(rows, [d - first for d in params["dimension_numbers"].start_index_map])
+    grid = PositionDims.of(rows, [d - first for d in params["dimension_numbers"].start_index_map])
     fills, wrap = params["mode"] is GatherScatterMode.FILL_OR_DROP, params["wrap_negative"]
     fill = filling(params["fill_value"], physical(dtype)) if fills else None
     size, width, count = math.prod(rows), math.prod(rest), indices[-1]
@@ -256,7 +256,7 @@ def _gather_rows(
         fills = mode is GatherScatterMode.FILL_OR_DROP
         fill = filling(fill_value, operand.dtype) if fills else None
         table = operand.reshape(math.prod(run), math.prod(rest))
-        grid = Grid.of(run, [d - first for d in numbers.start_index_map])
+        grid = PositionDims.of(run, [d - first for d in numbers.start_index_map])
         taken = taken_rows(table, [c.reshape(-1) for c in columns], fill, grid=grid, wrap=wrap)
         if taken is not None:
             return taken.reshape(*loops, *shape[:first], *batch, *rest)

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
-from shardwise.ops.indexing.row_places import Grid
+from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.runtime.copies import row_major
 
 Block = np.ndarray[Any, Any]
@@ -68,7 +68,7 @@ def mapped_rows(
         columns.append(_begins_of(counts, places, dtype))
         extents, apart = (*extents, rows), (*apart, 1)
     table = operand.reshape(rows, rest)
-    found = taken_rows(table, columns, None, grid=Grid(extents, apart), wrap=bool(wrap), run=width)
+    found = taken_rows(table, columns, None, grid=PositionDims(extents, apart), wrap=bool(wrap), run=width)
     window = [n for d, n in enumerate(sizes) if d not in paired]
     return None if found is None else found.reshape(*loops, *window)
 
@@ -106,7 +106,7 @@ def combined_mapped_rows(
     if counts:
         numbers.append(_begins_of(counts, places, dtype))
     extents, apart = tuple(core[d] for d in dims), tuple(steps[lead + d] for d in dims)
-    grid = Grid((*extents, rows), (*apart, 1)) if counts else Grid(extents, apart)
+    grid = PositionDims((*extents, rows), (*apart, 1)) if counts else PositionDims(extents, apart)
     whole = np.broadcast_to(operand, loops + core)
     work = operand if owned and whole.size == operand.size and operand.flags.c_contiguous else row_major(whole)
     new = np.broadcast_to(updates, places + core[first:]).reshape(-1, rest)

@@ -13,10 +13,10 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.ops.elementwise import elementwise_ir as ir
-from shardwise.ops.indexing.row_places import Form, Grid, Places, RowVectors, number_at, row_at
+from shardwise.ops.indexing.row_places import Places, PositionDims, PositionForm, RowVectors, number_at, row_at
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.loops import Call, Function, Loop, lanes_of
+from shardwise.runtime.loops import Call, Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
@@ -52,7 +52,7 @@ def combined_rows(
     rows: Block,
     ufunc: Any,
     *,
-    grid: Grid | None = None,
+    grid: PositionDims | None = None,
     wrap: bool = False,
     clip: bool = False,
 ) -> bool:
@@ -94,7 +94,7 @@ def _index(places: Places, size: int) -> str:
     return "int32" if places.fits_int32 and size < 1 << 31 else "int64"
 
 
-def _combining_loop(ufunc: Any, dtype: np.dtype[Any], columns: int, form: Form, index: str) -> Loop:
+def _combining_loop(ufunc: Any, dtype: np.dtype[Any], columns: int, form: PositionForm, index: str) -> WorkLoop:
     if columns == 1:
         return _combining_elements(ufunc, dtype.name, form, index)
     return _combining(ufunc, dtype.name, form, _known(columns))
@@ -108,7 +108,7 @@ def _combiner(
     count: int,
     apart: int,
     number: np.dtype[Any],
-    grid: Grid,
+    grid: PositionDims,
     wrap: bool,
     clip: bool,
     threads: int,
@@ -126,7 +126,7 @@ def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
     return ufunc is not None and (dtype.kind in "iu" or dtype.itemsize >= 4)
 
 
-def _by_segments(loop: Loop, table: Block, places: Places, rows: Block, ufunc: Any, threads: int) -> None:
+def _by_segments(loop: WorkLoop, table: Block, places: Places, rows: Block, ufunc: Any, threads: int) -> None:
     """Many rows with few columns: a few parts of them are combined into separate tables, which are then combined in order."""
     (size, columns), count = table.shape, len(places)
     if ufunc in (np.minimum, np.maximum):
@@ -152,7 +152,7 @@ def taken_rows(
     position: Block | Sequence[Block],
     fill: Any,
     *,
-    grid: Grid | None = None,
+    grid: PositionDims | None = None,
     wrap: bool = False,
     run: int = 1,
 ) -> Block | None:
@@ -185,7 +185,7 @@ def _taker(
     count: int,
     apart: int,
     number: np.dtype[Any],
-    grid: Grid,
+    grid: PositionDims,
     wrap: bool,
     fill: bytes | None,
     run: int,
@@ -249,12 +249,12 @@ def _along_columns(w: Function, columns: str, known: int, body: Callable[[str, s
     w.at(width)
 
 
-def _width_names(form: Form) -> tuple[str, ...]:
+def _width_names(form: PositionForm) -> tuple[str, ...]:
     return ("count", "columns", "width", *form.numbers)
 
 
 @recent(128)
-def _combining(ufunc: Any, dtype: str, form: Form, known: int) -> Loop:
+def _combining(ufunc: Any, dtype: str, form: PositionForm, known: int) -> WorkLoop:
     """Unit: some columns of all rows."""
     whole = str(known or "%columns")
 
@@ -278,11 +278,11 @@ def _combining(ufunc: Any, dtype: str, form: Form, known: int) -> Loop:
 
         w.loop(0, "%count", row, occurs=False)
 
-    return Loop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype), body)
+    return WorkLoop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype), body)
 
 
 @recent(128)
-def _combining_elements(ufunc: Any, dtype: str, form: Form, index: str) -> Loop:
+def _combining_elements(ufunc: Any, dtype: str, form: PositionForm, index: str) -> WorkLoop:
     """Unit: all rows of a table of one column. Positions are computed in vectors, the elements there one after the other."""
 
     def body(w: Function, unit: str) -> None:
@@ -324,7 +324,7 @@ def _combining_elements(ufunc: Any, dtype: str, form: Form, index: str) -> Loop:
         w.loop(0, whole, vector, step=width, occurs=False)
         w.loop(whole, "%count", one, occurs=False)
 
-    return Loop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype, index), body)
+    return WorkLoop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype, index), body)
 
 
 def _combine(w: Function, ufunc: Any, target: str, source: str, dtype: str, mask: str | None = None) -> None:
@@ -335,7 +335,7 @@ def _combine(w: Function, ufunc: Any, target: str, source: str, dtype: str, mask
 
 
 @recent(64)
-def _gathering(dtype: str, form: Form, index: str) -> Loop:
+def _gathering(dtype: str, form: PositionForm, index: str) -> WorkLoop:
     """Unit: a run of positions in a table of one column, vector by vector; `index` is the type of positions in registers."""
 
     def body(w: Function, unit: str) -> None:
@@ -350,15 +350,15 @@ def _gathering(dtype: str, form: Form, index: str) -> Loop:
 
         w.parts(count, part)
 
-    return Loop(_chunk_names(form), ("table", "out", "fills", *form.arrays), lanes_of(dtype, index), body)
+    return WorkLoop(_chunk_names(form), ("table", "out", "fills", *form.arrays), lanes_of(dtype, index), body)
 
 
-def _chunk_names(form: Form) -> tuple[str, ...]:
+def _chunk_names(form: PositionForm) -> tuple[str, ...]:
     return ("count", "columns", "chunk", *form.numbers)
 
 
 @recent(64)
-def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bool) -> Loop:
+def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bool) -> WorkLoop:
     """Unit: a run of rows, vector by vector; `index` is the type of positions in registers."""
 
     def body(w: Function, unit: str) -> None:
@@ -389,15 +389,15 @@ def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bo
 
         w.loop(begin, end, row)
 
-    return Loop(
+    return WorkLoop(
         ("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), lanes_of(dtype, index), body
     )
 
 
 @recent(64)
-def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
+def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> WorkLoop:
     """Unit: a run of rows."""
-    form = Form(position, 1, True, wrap, clip)
+    form = PositionForm(position, 1, True, wrap, clip)
 
     def body(w: Function, unit: str) -> None:
         begin = w.integer("mul", unit, "%chunk")
@@ -419,11 +419,11 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
 
         w.loop(begin, end, row)
 
-    return Loop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), 1, body)
+    return WorkLoop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), 1, body)
 
 
 @recent(64)
-def _taking(dtype: str, form: Form, known: int, run: int) -> Loop:
+def _taking(dtype: str, form: PositionForm, known: int, run: int) -> WorkLoop:
     """Unit: some positions; each takes `run` rows."""
     whole = str(known or "%columns")
 
@@ -446,4 +446,4 @@ def _taking(dtype: str, form: Form, known: int, run: int) -> Loop:
 
         w.loop(begin, end, row)
 
-    return Loop(_chunk_names(form), ("table", "out", "fills", *form.arrays), lanes_of(dtype), body)
+    return WorkLoop(_chunk_names(form), ("table", "out", "fills", *form.arrays), lanes_of(dtype), body)

@@ -22,7 +22,7 @@ _FARTHEST = 1 << 20  # elements between positions of a column; vectors count in 
 
 
 @dataclass(frozen=True)
-class Grid:
+class PositionDims:
     """The dims that the numbers of a position count in.
 
     Attributes:
@@ -34,13 +34,13 @@ class Grid:
     steps: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: Sequence[int], dims: Sequence[int]) -> Grid:
+    def of(cls, shape: Sequence[int], dims: Sequence[int]) -> PositionDims:
         """The grid of a table whose leading dims have `shape`, with positions whose numbers are for the dims `dims`."""
         return cls(tuple(shape[d] for d in dims), tuple(math.prod(shape[d + 1 :]) for d in dims))
 
 
 @dataclass(frozen=True)
-class Form:
+class PositionForm:
     """What the text of a loop says of positions.
 
     Attributes:
@@ -73,23 +73,23 @@ class Places:
     """The columns of positions in a grid, of one dtype, each of one dim."""
 
     columns: tuple[Block, ...]
-    grid: Grid
+    grid: PositionDims
 
     @classmethod
-    def of(cls, position: Block | Sequence[Block], grid: Grid | None, size: int) -> Places:
+    def of(cls, position: Block | Sequence[Block], grid: PositionDims | None, size: int) -> Places:
         """Positions in a table of `size` rows. They are an array of one dim or, with a `grid`, one whose second dim has the columns, or
         the columns.
         """
         if isinstance(position, np.ndarray):
             position = [position] if grid is None else [position[:, c] for c in range(position.shape[1])]
-        grid = Grid((size,), (1,)) if grid is None else grid
+        grid = PositionDims((size,), (1,)) if grid is None else grid
         (apart, *others), width = {c.strides[0] for c in position}, position[0].itemsize
         if others or apart < 0 or apart % width or apart > _FARTHEST * width:
             position = [np.ascontiguousarray(c) for c in position]
         return cls(tuple(position), grid)
 
     @classmethod
-    def like(cls, count: int, apart: int, dtype: np.dtype[Any], grid: Grid) -> Places:
+    def like(cls, count: int, apart: int, dtype: np.dtype[Any], grid: PositionDims) -> Places:
         """Positions of that `kind`, without their numbers."""
         column = np.lib.stride_tricks.as_strided(
             np.zeros(1, dtype), (count,), (apart * dtype.itemsize,), writeable=False
@@ -97,7 +97,7 @@ class Places:
         return cls((column,) * len(grid.sizes), grid)
 
     @property
-    def kind(self) -> tuple[int, int, np.dtype[Any], Grid]:
+    def kind(self) -> tuple[int, int, np.dtype[Any], PositionDims]:
         """How many there are, how far apart the numbers of a column lie, their type, and the grid: what a call is made for."""
         return len(self), self._apart, self.columns[0].dtype, self.grid
 
@@ -107,9 +107,9 @@ class Places:
     def __getitem__(self, run: slice) -> Places:
         return Places(tuple(c[run] for c in self.columns), self.grid)
 
-    def form(self, wrap: bool, clip: bool) -> Form:
+    def form(self, wrap: bool, clip: bool) -> PositionForm:
         """What the text of a loop says of them."""
-        return Form(self.columns[0].dtype.name, len(self.columns), self._apart == 1, wrap, clip)
+        return PositionForm(self.columns[0].dtype.name, len(self.columns), self._apart == 1, wrap, clip)
 
     @property
     def _apart(self) -> int:
@@ -117,7 +117,7 @@ class Places:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers that `Form.numbers` names."""
+        """The numbers that `PositionForm.numbers` names."""
         return (*self.grid.sizes, *self.grid.steps, self._apart)
 
     @property
@@ -141,7 +141,7 @@ def joined_columns(columns: Sequence[Block]) -> Block:
     return np.concatenate([np.broadcast_to(c, shape) for c in columns], -1)
 
 
-def row_at(w: Function, i: str, form: Form) -> tuple[str, str]:
+def row_at(w: Function, i: str, form: PositionForm) -> tuple[str, str]:
     """The register of the row at position i, and an i1: whether each of its numbers is within its dim."""
     row, within = "0", "true"
     first = i if form.dense else w.integer("mul", i, "%apart")
@@ -156,7 +156,7 @@ def row_at(w: Function, i: str, form: Form) -> tuple[str, str]:
     return row, within
 
 
-def number_at(w: Function, place: str, size: str, form: Form) -> tuple[str, str]:
+def number_at(w: Function, place: str, size: str, form: PositionForm) -> tuple[str, str]:
     """The register of the number at an address, and an i1: whether it is within a dim of `size`."""
     at = w.value(f"load {TYPES[form.dtype]}, ptr {place}, align 1")
     if TYPES[form.dtype] != "i64":
@@ -174,7 +174,7 @@ def number_at(w: Function, place: str, size: str, form: Form) -> tuple[str, str]
 class RowVectors:
     """Writes vectors of rows, with what all of them need before; `index` is the type of their numbers in registers."""
 
-    def __init__(self, w: Function, form: Form, index: str) -> None:
+    def __init__(self, w: Function, form: PositionForm, index: str) -> None:
         self.w, self.form, self.index = w, form, index
         self._zero, self._one, self._lanes = w.constant(0, index), w.constant(1, index), w.sequence(index)
         self._sizes, self._steps = (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import RARE, STORED, Lane, available, thread_count
 from shardwise.runtime.memory import pool
 
@@ -96,7 +96,7 @@ def ranks_of(w: Function, place: str, dtype: str, mask: str | None = None) -> La
 
 
 @recent(32)
-def _loop(dtype: str, groups: int) -> Loop:
+def _loop(dtype: str, groups: int) -> WorkLoop:
     """Unit: some rows, with a list of int64: a sentinel below all, the wanted elements as rank and position, then a vector's ranks."""
     kind = STORED[dtype]
 
@@ -208,4 +208,4 @@ def _loop(dtype: str, groups: int) -> Loop:
         w.loop(begin, end, select)
 
     numbers = ("rows", "n", "chunk", "k", "room", "whole", "grouped", "run", "outer", "inner")
-    return Loop(numbers, ("x", "values", "places", "lists"), lanes_of("int32"), body)
+    return WorkLoop(numbers, ("x", "values", "places", "lists"), lanes_of("int32"), body)

@@ -18,7 +18,7 @@ from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
-from shardwise.ops.indexing.row_places import Grid, joined_columns
+from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
 from shardwise.runtime.blocks import expanded
@@ -257,7 +257,7 @@ def _scatter_rows(
     table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
     columns = [c.reshape(-1) for c in columns]
     rows = updates.reshape(len(columns[0]), table.shape[1])
-    if combined_rows(table, columns, rows, ufunc, grid=Grid.of(shape[:count], dims), wrap=wrap, clip=clip):
+    if combined_rows(table, columns, rows, ufunc, grid=PositionDims.of(shape[:count], dims), wrap=wrap, clip=clip):
         return work
     starts = list(columns)
     keep: Block | None = None

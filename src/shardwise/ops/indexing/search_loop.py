@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, thread_count
 from shardwise.runtime.memory import pool
 
@@ -34,7 +34,7 @@ def searched(a: Block, v: Block, right: bool) -> Block | None:
 
 
 @recent(32)
-def _loop(dtype: str, right: bool) -> Loop:
+def _loop(dtype: str, right: bool) -> WorkLoop:
     """Unit: a run of values. The position is ``base``, plus one if the element there comes before the value."""
 
     def body(w: Function, unit: str) -> None:
@@ -73,4 +73,4 @@ def _loop(dtype: str, right: bool) -> Loop:
 
         w.parts(count, step)
 
-    return Loop(("size", "values", "chunk"), ("a", "v", "out"), lanes_of(dtype), body)
+    return WorkLoop(("size", "values", "chunk"), ("a", "v", "out"), lanes_of(dtype), body)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, helpers, run_in_parts
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import blas, product_threads
@@ -109,7 +109,7 @@ def _subtract_products(upper: Block, n: int, first: int, count: int, library: bl
 
 
 @recent(8)
-def _rows_loop(dtype: str, diagonal: bool) -> Loop:
+def _rows_loop(dtype: str, diagonal: bool) -> WorkLoop:
     """Rows `first` and on, `count` of them, as wide as they may be many: the square on the diagonal; or a unit for each one right of it."""
 
     def body(w: Function, unit: str) -> None:
@@ -150,4 +150,4 @@ def _rows_loop(dtype: str, diagonal: bool) -> Loop:
 
         w.loop(0, "%count", line)
 
-    return Loop(("first", "count", "width"), ("upper",), lanes_of(dtype), body)
+    return WorkLoop(("first", "count", "width"), ("upper",), lanes_of(dtype), body)

@@ -10,7 +10,7 @@ from shardwise.ops.linalg.lapack import NDArray, gufunc, is_finite, nan_of
 
 
 def _spoiled(x: NDArray) -> NDArray | None:
-    """Which matrices have NaNs, which LU decompositions may lose; None if none has."""
+    """A mask of the matrices with NaNs, which LU decompositions may lose; None if none has."""
     return None if is_finite(x) else np.asarray(np.isnan(x).any(axis=(-2, -1)))
 
 

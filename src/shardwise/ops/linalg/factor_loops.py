@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops import Function, Loop, Writer, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, Writer, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, thread_count
 from shardwise.runtime.memory import pool
 
@@ -217,7 +217,7 @@ def cholesky(x: Block) -> Block | None:
 
 
 @recent(64)
-def _cholesky_loop(n: int, dtype: str) -> tuple[Loop, int]:
+def _cholesky_loop(n: int, dtype: str) -> tuple[WorkLoop, int]:
     """Unit: a run of matrices; and the bytes of scratch memory that a unit needs."""
     width, size = width_for(n, lanes_of(dtype)), itemsize(dtype)
     room = n * scratch_row(n, width) * size
@@ -233,7 +233,7 @@ def _cholesky_loop(n: int, dtype: str) -> tuple[Loop, int]:
 
         w.loop(begin, end, matrix)
 
-    return Loop(("count", "chunk"), ("x", "out", "scratch"), width, body), room
+    return WorkLoop(("count", "chunk"), ("x", "out", "scratch"), width, body), room
 
 
 # -- LU ----------------------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ _IN_PLACE = 1 << 25
 
 
 class FftType(enum.IntEnum):
-    """Which transform: complex to complex, its inverse, real to half a spectrum, and back."""
+    """The kind of transform: complex to complex, its inverse, real to half a spectrum, and back."""
 
     FFT = 0
     IFFT = 1

@@ -94,7 +94,7 @@ def blas_routine(name: str, dtype: np.dtype[Any]) -> Any:
 
 
 def nan_of(dtype: np.dtype[Any]) -> Any:
-    """What fills results that failed: NaN, in both parts of complex numbers."""
+    """The filler of results that failed: NaN, in both parts of complex numbers."""
     return dtype.type(complex(np.nan, np.nan) if dtype.kind == "c" else np.nan)
 
 

@@ -49,7 +49,7 @@ def _mended(outs: Sequence[NDArray], odd: NDArray, general: Callable[[NDArray], 
 
 
 def _not_finite(x: NDArray) -> NDArray:
-    """Which matrices (numbers, vectors) of a stack have elements that are not finite."""
+    """A mask of the matrices (numbers, vectors) of a stack that have elements that are not finite."""
     return np.asarray(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
 
 

@@ -130,7 +130,7 @@ def _dot_dtype(
 
 
 def _width(dtype: np.dtype[Any]) -> tuple[bool, int, int, int, bool]:
-    """What ranks dtypes where operands differ: complexness, exponent and mantissa bits, width of a part, signedness."""
+    """The key that ranks dtypes where operands differ: complexness, exponent and mantissa bits, width of a part, signedness."""
     is_complex = dtype.kind == "c"
     part = np.dtype(f"f{dtype.itemsize // 2}") if is_complex else dtype
     if issubdtype(part, np.floating):

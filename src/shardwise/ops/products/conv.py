@@ -31,7 +31,7 @@ from shardwise.ops.products.conv_geometry import (
 )
 from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_places, conv_rule
 from shardwise.ops.products.direct_conv import pays
-from shardwise.ops.products.im2col import NDArray, Window, convolve, cut_windows
+from shardwise.ops.products.im2col import ConvWindow, NDArray, convolve, cut_windows
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later, multilinear_jvp
@@ -190,7 +190,7 @@ def _conv_kernel(
     out_sharding: NamedSharding | None = None,
 ) -> NDArray:
     dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
-    window = Window(
+    window = ConvWindow(
         window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count
     )
     return by_algorithm(precision, lambda x, y, to: convolve(x, y, env.lead, window, to), lhs, rhs, dtype)

@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime import costs
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, target, thread_count
 
 NDArray = np.ndarray[Any, Any]
@@ -94,7 +94,7 @@ def _most() -> int:
 @recent(128)
 def _features_last(
     dtype: str, taps: int, channels: int, features: int, lines: int, row: int, step: int, sample: int
-) -> tuple[Loop, int]:
+) -> tuple[WorkLoop, int]:
     """Unit: some lines of a block of features of a sample. Goes out also: how many blocks there are."""
     width, size = lanes_of(dtype), itemsize(dtype)
     vectors = -(-features // width)
@@ -142,13 +142,13 @@ def _features_last(
 
         w.loop(begin, end, line, occurs=False)
 
-    return Loop(("parts", "span"), ("x", "kernel", "out", "offsets", "lines"), width, body), blocks
+    return WorkLoop(("parts", "span"), ("x", "kernel", "out", "offsets", "lines"), width, body), blocks
 
 
 @recent(128)
 def _features_first(
     dtype: str, taps: int, channels: int, features: int, lines: int, row: int, step: int, sample: int
-) -> tuple[Loop, int]:
+) -> tuple[WorkLoop, int]:
     """The same with features in front of space; `step`: bytes from channel to channel. Blocks may overlap."""
     width, size = lanes_of(dtype), itemsize(dtype)
     wide = max(1, min(max(2, _most() // (2 * features)), row // width))  # sums enough, also of few features
@@ -186,7 +186,7 @@ def _features_first(
 
         w.loop(begin, end, line, occurs=False)
 
-    return Loop(("parts", "span"), ("x", "kernel", "out", "offsets", "lines"), width, body), blocks
+    return WorkLoop(("parts", "span"), ("x", "kernel", "out", "offsets", "lines"), width, body), blocks
 
 
 def _unit(w: Function, unit: str, blocks: int, lines: int) -> tuple[str, str, str, str]:

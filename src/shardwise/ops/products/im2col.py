@@ -38,7 +38,7 @@ _FEW = 4  # channels below which windows are copied place by place
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ConvWindow:
     """How a convolution's window moves: everything but the operands."""
 
     strides: Ints
@@ -50,7 +50,7 @@ class Window:
     batch_groups: int = 1
 
 
-def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dtype[Any]) -> NDArray:
+def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: np.dtype[Any]) -> NDArray:
     """The convolution of blocks with `lead` loop dims, as a block of element type `dtype`."""
     if not window.strides:  # no space at all: a matrix product, here over one place
         flat = ConvDimensionNumbers(*((*spec, 2) for spec in window.dims))
@@ -134,7 +134,7 @@ def _with_group(x: NDArray, front: int, dim: int, groups: int) -> NDArray:
     return with_dim_at(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
 
 
-def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, dtype: np.dtype[Any]) -> NDArray:
+def _padded(x: NDArray, nb: int, nl: int, window: ConvWindow, features_last: bool, dtype: np.dtype[Any]) -> NDArray:
     """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
     space = len(window.strides)
     if features_last:
@@ -144,7 +144,7 @@ def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, d
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
 
 
-def _counts(sizes: Ints, taps: Ints, window: Window) -> Ints:
+def _counts(sizes: Ints, taps: Ints, window: ConvWindow) -> Ints:
     """The places of the window in space of these sizes, pads and gaps included."""
     return tuple(
         window_count(s, dilated(k, r), t)
@@ -152,7 +152,7 @@ def _counts(sizes: Ints, taps: Ints, window: Window) -> Ints:
     )
 
 
-def _few(sizes: Ints, taps: Ints, window: Window) -> bool:
+def _few(sizes: Ints, taps: Ints, window: ConvWindow) -> bool:
     """Whether the window is large beside the number of its places."""
     spread = [
         dilated(n, d) + low + high for n, d, (low, high) in zip(sizes, window.lhs_dilation, window.pads, strict=True)
@@ -218,7 +218,7 @@ def _fill_around(x: NDArray, inside: Sequence[slice], first: int, fill: Any) -> 
             x[(*inside[:d], side)] = fill
 
 
-def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bool) -> NDArray:
+def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last: bool) -> NDArray:
     """Products of windows of `x` with `w`, laid out as the result is: both, N, (space, group, O) or (group, O, space)."""
     space = len(window.strides)
     batch, n, groups = x.shape[:nb], x.shape[nb + 1], x.shape[nb]

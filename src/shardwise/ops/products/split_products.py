@@ -1,4 +1,4 @@
-"""What dot algorithms do to operands: rounded parts of them, of which products are added up.
+"""Dot algorithms: operands are split into rounded parts, of which products are added up.
 
 An operand x becomes x0 + x1 + ..., where x0 is x rounded to the algorithm's type, x1 what that leaves, rounded, and so on. Of the
 products of parts the largest ones are taken, as many as the algorithm says, and added from the smallest on.

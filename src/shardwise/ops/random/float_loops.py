@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, thread_count
 
 Block = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ def compute(write: Callable[..., Lane], out: Block, rows: Sequence[Block], scala
 
 
 @recent(16)
-def _loop(write: Callable[..., Lane], dtype: str, rows: int, scalars: int) -> Loop:
+def _loop(write: Callable[..., Lane], dtype: str, rows: int, scalars: int) -> WorkLoop:
     """Unit: a run of elements."""
     inputs, ones = [f"row{i}" for i in range(rows)], [f"scalar{i}" for i in range(scalars)]
 
@@ -50,4 +50,4 @@ def _loop(write: Callable[..., Lane], dtype: str, rows: int, scalars: int) -> Lo
 
         w.parts(count, step)
 
-    return Loop(("size", "chunk"), ("out", *inputs, *ones), lanes_of(dtype), body)
+    return WorkLoop(("size", "chunk"), ("out", *inputs, *ones), lanes_of(dtype), body)

@@ -1,4 +1,4 @@
-"""What keys of `rbg` and `unsafe_rbg` give in kernels that draw for each key by itself: new keys and bits, as blocks."""
+"""New keys and bits of `rbg` and `unsafe_rbg`, as blocks, for kernels that draw for each key by itself."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.operands import Block
 from shardwise.runtime import extrema
 from shardwise.runtime.copies import row_major
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import TYPES, Lane, Lanes, available, libm, thread_count
 from shardwise.runtime.memory import pool
 
@@ -132,7 +132,7 @@ def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, rever
 
 
 @recent(128)
-def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop:
+def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> WorkLoop:
     """Unit: a piece of a contiguous row, started from `begins`. `writes`: store all values in `out`, else only the last in `totals`."""
 
     def body(w: Function, unit: str) -> None:
@@ -169,7 +169,7 @@ def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop
             one = w.value(f"extractelement {v} {ref}, i64 0")
             w.line(f"store {TYPES[dtype]} {one}, ptr {w.element('%totals', unit, dtype)}, align 1")
 
-    return Loop(("n", "pieces", "size"), ("x", "out", "begins", "totals"), lanes_of(dtype), body)
+    return WorkLoop(("n", "pieces", "size"), ("x", "out", "begins", "totals"), lanes_of(dtype), body)
 
 
 def _shifted(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
@@ -181,7 +181,7 @@ def _shifted(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
 
 
 @recent(128)
-def _column_loop(running: Running, dtype: str, reverse: bool) -> Loop:
+def _column_loop(running: Running, dtype: str, reverse: bool) -> WorkLoop:
     """Unit: some columns of one of the ``(n, inner)`` matrices, row after row."""
 
     def body(w: Function, unit: str) -> None:
@@ -219,4 +219,4 @@ def _column_loop(running: Running, dtype: str, reverse: bool) -> Loop:
 
         w.loop(1, "%n", row, occurs=False)
 
-    return Loop(("n", "inner", "blocks", "width"), ("x", "out"), lanes_of(dtype), body)
+    return WorkLoop(("n", "inner", "blocks", "width"), ("x", "out"), lanes_of(dtype), body)

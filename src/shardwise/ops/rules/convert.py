@@ -55,7 +55,7 @@ def as_value(x: Any) -> Array | Literal:
 
 
 def own_array(x: Any) -> Any:
-    """What `x.__jax_array__()` gives: an array or a scalar. Raises TypeError for another object, which might name itself again."""
+    """The result of `x.__jax_array__()`: an array or a scalar. Raises TypeError for another object, which might name itself again."""
     value = x.__jax_array__()
     if isinstance(value, (Array, Literal, np.ndarray, *_SCALARS)):
         return value

@@ -224,7 +224,7 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
 
 @functools.cache
 def own_ufunc(name: str, emit: Emit, *dtypes: Any, result: str | None = None) -> Any:
-    """What `emit` writes as a ufunc, for operands of one type, which `_OWN` lists; None for others, and where nothing can be compiled.
+    """A ufunc made of `emit`, for operands of one type, which `_OWN` lists; None for others, and where nothing can be compiled.
 
     Few elements, many, and those of small programs then have the same roundings.
     """

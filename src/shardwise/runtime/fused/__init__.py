@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.fused.kernel import GroupKernel as GroupKernel
     from shardwise.runtime.fused.kernel import fused as fused
     from shardwise.runtime.fused.space import Graph as Graph
+    from shardwise.runtime.fused.space import IterationSpace as IterationSpace
     from shardwise.runtime.fused.space import Piece as Piece
-    from shardwise.runtime.fused.space import Space as Space
     from shardwise.runtime.fused.space import fits as fits
     from shardwise.runtime.fused.space import joined_pieces as joined_pieces
     from shardwise.runtime.fused.space import reads_elements as reads_elements
@@ -18,5 +18,5 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     kernel="GroupKernel fused",
-    space="Graph Piece Space fits joined_pieces reads_elements space_of",
+    space="Graph IterationSpace Piece fits joined_pieces reads_elements space_of",
 )

@@ -67,8 +67,8 @@ class Form:
         return Unit(roles, [*kept, *around, "%count"], (self.width,), tail, copies=2)
 
 
-class Frame:
-    """What all functions of a group have in common. Registers have the names of the job's numbers."""
+class GroupFrame:
+    """The parts that all functions of a group have in common. Registers have the names of the job's numbers."""
 
     def __init__(self, graph: Graph, form: Form) -> None:
         self.graph = graph

@@ -23,16 +23,16 @@ from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.lines import Line, block_loops, lines_of, table_loops
-from shardwise.runtime.fused.space import Graph, Space, joined_pieces
+from shardwise.runtime.fused.lines import SplitLoop, block_loops, lines_of, table_loops
+from shardwise.runtime.fused.space import Graph, IterationSpace, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
 from shardwise.runtime.loops import (
     Calls,
-    Layout,
-    LayoutKernel,
     Met,
     Result,
+    Specialization,
+    SpecializedKernel,
     TableForm,
     dense_strides,
     memory_order,
@@ -44,19 +44,19 @@ from shardwise.runtime.plan import Plan
 Shape = tuple[int, ...]
 
 
-class GroupKernel(LayoutKernel):
+class GroupKernel(SpecializedKernel):
     """A group of equations, callable on blocks.
 
     Without a `space`, all its equations are elementwise and of one shape.
     """
 
-    def __init__(self, env: Env, program: Program, space: Space | None = None) -> None:
+    def __init__(self, env: Env, program: Program, space: IterationSpace | None = None) -> None:
         out = program.outputs[0].aval
         self.program = program
-        self.space = Space(out.shape, (), out.vma) if space is None else space
+        self.space = IterationSpace(out.shape, (), out.vma) if space is None else space
         self._env = env
         scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
-        super().__init__(self._layout, lambda *blocks: self.plain(*blocks), scalars)
+        super().__init__(self._specialize, lambda *blocks: self.plain(*blocks), scalars)
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
@@ -98,18 +98,10 @@ class GroupKernel(LayoutKernel):
     def _met(self, blocks: Sequence[Ndarray]) -> Met | None:
         if not all(b.dtype.isnative for b in blocks):
             return None
-        graph, lead, space = self._graph, self._env.lead, self.space
-        crossed = {self._env.dim(a) for a in space.crossed}
-        loops = list(np.broadcast_shapes(*(b.shape[:lead] for b in blocks), (1,) * lead)) + list(space.shape)
-        for axis in space.crossed:
-            loops[self._env.dim(axis)] = self._env.size(axis)
-        lines = self._lines
+        graph, lead, lines = self._graph, self._env.lead, self._lines
         if lines is None:
             return None
-        for line in lines:
-            for d, n in zip(line.leads, line.sizes, strict=True):
-                loops[d] = n
-        apiece = full = tuple(loops)
+        apiece = full = self._loops(blocks, lines)
         for line in lines:
             full = line.loops(full)
         shapes, strides, shifts = list[Shape](), list[Shape](), list[int]()
@@ -131,23 +123,15 @@ class GroupKernel(LayoutKernel):
             strides.append(seen[1])
             shifts.append(seen[2])
         order = memory_order(full, shapes, strides)
+        crossed = {self._env.dim(a) for a in self.space.crossed}
         results = list[Result]()
         for var, extents in zip(graph.outputs, self._extents(graph, blocks, lead, crossed), strict=True):
-            places = space.places(var.aval.shape)
-            assert places is not None
-            core = [1] * len(space.shape)
-            for n, d in zip(var.aval.shape, places, strict=True):
-                if d is not None:
-                    core[d] = n
-            shape, split = (*extents, *core), list[tuple[int, Shape, Shape]]()
-            for line in lines:
-                if any(shape[d] != apiece[d] for d in (*line.leads, line.loop)):
-                    return None
-                shape = line.loops(shape)
-                split.append((line.loop, line.leads, line.sizes))
-            strides.append(dense_strides(shape, order, var.aval.dtype.itemsize))
-            results.append(place_result(var.aval.dtype, shape, order, (*extents, *var.aval.shape), tuple(split)))
-        reduced = tuple(d in crossed or d - lead in space.axes for d in range(len(full)))
+            placed = self._place(var.aval, extents, apiece, order, lines)
+            if placed is None:
+                return None
+            results.append(placed[0])
+            strides.append(placed[1])
+        reduced = tuple(d in crossed or d - lead in self.space.axes for d in range(len(full)))
         if max(full, default=1) >= 1 << 31 and any(reduced):
             return None
         positions = any(e.op.fold is not None and e.op.fold.positions for e in self.program.equations)
@@ -159,8 +143,40 @@ class GroupKernel(LayoutKernel):
         moved = tuple(shifts) if apart else ()
         return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=moved, tables=tuple(tables))
 
+    def _loops(self, blocks: Sequence[Ndarray], lines: Sequence[SplitLoop]) -> Shape:
+        """The extents of all loops: the grid's axes, then the dims of a device's part."""
+        lead, space = self._env.lead, self.space
+        loops = list(np.broadcast_shapes(*(b.shape[:lead] for b in blocks), (1,) * lead)) + list(space.shape)
+        for axis in space.crossed:
+            loops[self._env.dim(axis)] = self._env.size(axis)
+        for line in lines:
+            for d, n in zip(line.leads, line.sizes, strict=True):
+                loops[d] = n
+        return tuple(loops)
+
+    def _place(
+        self, aval: ShapedArray, extents: Shape, apiece: Shape, order: Sequence[int], lines: Sequence[SplitLoop]
+    ) -> tuple[Result, Shape] | None:
+        """How a result with these extents along the grid's axes is allocated, and its strides by loop; None if a split loop leaves it
+        in parts.
+        """
+        places = self.space.places(aval.shape)
+        assert places is not None
+        core = [1] * len(self.space.shape)
+        for n, d in zip(aval.shape, places, strict=True):
+            if d is not None:
+                core[d] = n
+        shape, split = (*extents, *core), list[tuple[int, Shape, Shape]]()
+        for line in lines:
+            if any(shape[d] != apiece[d] for d in (*line.leads, line.loop)):
+                return None
+            shape = line.loops(shape)
+            split.append((line.loop, line.leads, line.sizes))
+        result = place_result(aval.dtype, shape, order, (*extents, *aval.shape), tuple(split))
+        return result, dense_strides(shape, order, aval.dtype.itemsize)
+
     @cached_property
-    def _lines(self) -> tuple[Line, ...] | None:
+    def _lines(self) -> tuple[SplitLoop, ...] | None:
         return lines_of(self._graph, self._env)
 
     def call_alone(self, met: Met) -> Calls | None:
@@ -171,8 +187,8 @@ class GroupKernel(LayoutKernel):
         arrangement = Arrangement.of(self._graph, met)
         return None if arrangement is None else arrangement.calls(self._forgetful, threaded)
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
-        """The compiled layout for blocks like these; None where the ops' own kernels do as well."""
+    def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
+        """The compiled form for blocks like these; None where the ops' own kernels do as well."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < costs.FUSED_FEWEST:
             return None
@@ -188,7 +204,7 @@ class GroupKernel(LayoutKernel):
             return _on_blocks(met, self._calls(replace(met, streaming=False)) or calls) if arrangement.streams else run
 
         over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
-        return Layout(met.results, run, over, run_over)
+        return Specialization(met.results, run, over, run_over)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
         """Per output its extents along the grid's axes."""
@@ -246,7 +262,7 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
     return call
 
 
-def _joined_first(program: Program, space: Space) -> Program:
+def _joined_first(program: Program, space: IterationSpace) -> Program:
     """The program with a group for all but the equations that join values."""
     joins = [e for e in program.equations if joined_pieces(e) is not None]
     rest = tuple(e for e in program.equations if e not in joins)
@@ -259,7 +275,7 @@ def _joined_first(program: Program, space: Space) -> Program:
     return Program(program.inputs, (*joins, rest_as_one), program.outputs, 0, program.name)
 
 
-def _fused_type(*types: ShapedArray, program: Program, space: Space | None = None) -> tuple[ShapedArray, ...]:
+def _fused_type(*types: ShapedArray, program: Program, space: IterationSpace | None = None) -> tuple[ShapedArray, ...]:
     return program.out_types
 
 

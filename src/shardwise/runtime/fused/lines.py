@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.space import Access, Graph
+from shardwise.runtime.fused.space import Graph, InputAccess
 from shardwise.runtime.loops import align_block
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SplitLoop:
     """The loop of a dim and those of the grid axes that split it, the first one major, of so many devices each."""
 
     loop: int
@@ -74,14 +74,14 @@ class Line:
         return step
 
 
-def lines_of(graph: Graph, env: Env) -> tuple[Line, ...] | None:
+def lines_of(graph: Graph, env: Env) -> tuple[SplitLoop, ...] | None:
     """The dims along which values are put together from pieces of the devices' parts; None if another value's pieces lie otherwise."""
     found: dict[int, tuple[str, ...]] = {}
     for pieces in graph.joins.values():
         if found.setdefault(pieces[0].along, pieces[0].over) != pieces[0].over:
             return None
     lines = tuple(
-        Line(env.lead + along, tuple(env.dim(a) for a in over), tuple(env.size(a) for a in over))
+        SplitLoop(env.lead + along, tuple(env.dim(a) for a in over), tuple(env.size(a) for a in over))
         for along, over in found.items()
         if over
     )
@@ -90,7 +90,7 @@ def lines_of(graph: Graph, env: Env) -> tuple[Line, ...] | None:
 
 
 def block_loops(
-    access: Access, block: Ndarray, lead: int, full: Shape, lines: Sequence[Line]
+    access: InputAccess, block: Ndarray, lead: int, full: Shape, lines: Sequence[SplitLoop]
 ) -> tuple[Shape, Shape, int] | None:
     """Extents and strides of a block per loop, and the bytes from where it begins to where element 0 of the loops would lie.
 
@@ -116,7 +116,7 @@ def block_loops(
     return shape, (*steps[:d], step, *steps[d + 1 :]), -access.start * step
 
 
-def table_loops(access: Access, block: Ndarray, lead: int, full: Shape) -> tuple[Shape, Shape, int]:
+def table_loops(access: InputAccess, block: Ndarray, lead: int, full: Shape) -> tuple[Shape, Shape, int]:
     """The same of a table: what positions add is not counted."""
     shape, steps = [1] * len(full), [0] * len(full)
     for d in range(lead):

@@ -1,8 +1,8 @@
 """The loops of a fused group, and where each equation belongs in them.
 
-A `Space` has a loop per grid axis and per dim of the full shape; some of them are reduced. Values of a group are *full*, one per
+A `IterationSpace` has a loop per grid axis and per dim of the full shape; some of them are reduced. Values of a group are *full*, one per
 point of the space, or belong to a *row*: one per point of the loops that are kept. Where nothing is reduced, all are full.
-`Space.takes` says which equations can be members. A `Graph` lists the members by the pass over a row that computes
+`IterationSpace.takes` says which equations can be members. A `Graph` lists the members by the pass over a row that computes
 them: the result of a reduction is known after its pass.
 """
 
@@ -24,7 +24,7 @@ _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": (
 
 
 @dataclass(frozen=True)
-class Space:
+class IterationSpace:
     """`shape` and the grid axes `vma` over which full values vary; of these, `axes` and `crossed` are reduced."""
 
     shape: Shape
@@ -121,7 +121,7 @@ class Space:
 
 
 def cost_of(eqn: Equation) -> int:
-    """What the equation costs per element of a group, relative to an addition."""
+    """The cost of the equation per element of a group, relative to an addition."""
     emit = eqn.op.emit
     return emit.cost if emit is not None else costs.FUSED_READ if eqn.op.at_positions else 0
 
@@ -132,7 +132,7 @@ def fits(aval: ShapedArray, kinds: str) -> bool:
     return name in TYPES and any(name.startswith(_KINDS[k]) for k in kinds)
 
 
-def space_of(eqn: Equation) -> Space | None:
+def space_of(eqn: Equation) -> IterationSpace | None:
     """The loops that a reduction asks for; None if it is none, or cannot be written as vector code."""
     fold = eqn.op.fold
     if fold is None or not isinstance(eqn.inputs[0], Var) or eqn.outputs[0].aval.dtype.name not in TYPES:
@@ -141,7 +141,7 @@ def space_of(eqn: Equation) -> Space | None:
     crossed = frozenset(eqn.params.get("sum_axes") or ())
     if not fits(aval, fold.kinds) or not crossed <= aval.vma or eqn.params.get("out_sharding") is not None:
         return None
-    space = Space(aval.shape, tuple(sorted(eqn.params["axes"])), aval.vma, crossed)
+    space = IterationSpace(aval.shape, tuple(sorted(eqn.params["axes"])), aval.vma, crossed)
     return None if space.held == space.shape and not crossed else space
 
 
@@ -154,7 +154,7 @@ def reads_elements(eqn: Equation) -> bool:
 
 
 @dataclass(frozen=True)
-class Access:
+class InputAccess:
     """An input as one kind of operand needs it. `row`: it does not vary along reduced loops.
 
     `along`: a piece of a value is read from it, whose element 0 along that dim of the full shape would be its element -`start`.
@@ -173,20 +173,20 @@ class Access:
 class Graph:
     """The members of a group by pass.
 
-    `accesses` are the inputs as they are read; `operands[eqn][i]` is an Access's number, or the Atom. Full values of pass p are
+    `accesses` are the inputs as they are read; `operands[eqn][i]` is an `InputAccess`'s number, or the Atom. Full values of pass p are
     computed in `needed[p]`, a tuple of equations in order, of which `saved[p]` are kept for later passes; `folds[p]` are the
     reductions that end with the pass, `rows[r]` the equations of rows that can be computed before pass r.
     """
 
-    def __init__(self, program: Program, space: Space, keeps: bool) -> None:
+    def __init__(self, program: Program, space: IterationSpace, keeps: bool) -> None:
         self.program = program
         self.space = space
-        self.accesses: list[Access] = []
+        self.accesses: list[InputAccess] = []
         self.operands: dict[Equation, list[int | Literal | Var]] = {}
         self.ready: dict[Var, int] = {}  # the pass in which a full value, or before which a row's value is known
         self.full: set[Var] = set()
         self._inputs = {v: i for i, v in enumerate(program.inputs)}
-        self._numbers: dict[Access, int] = {}
+        self._numbers: dict[InputAccess, int] = {}
         self._maker = {e.outputs[0]: e for e in program.equations}
         self.joins = {
             e: pieces for e in program.equations if (pieces := joined_pieces(e)) is not None
@@ -229,14 +229,14 @@ class Graph:
             else:
                 places = self.space.operand_places(eqn, i)
                 reduced = set(places) & set(self.space.axes) or atom.aval.vma & self.space.crossed
-                operands.append(self._numbered(Access(number, places, not self.space.whole and not reduced)))
+                operands.append(self._numbered(InputAccess(number, places, not self.space.whole and not reduced)))
         if eqn.op.at_positions:
             assert eqn.op.element_read is not None
             read = eqn.op.element_read(eqn)
             assert read is not None
             assert isinstance(eqn.inputs[0], Var)
             places = tuple(o if o is None or self.space.shape[o] != 1 else None for o in read.along)
-            table = Access(self._inputs[eqn.inputs[0]], places, False, at=read.at, spans=read.spans)
+            table = InputAccess(self._inputs[eqn.inputs[0]], places, False, at=read.at, spans=read.spans)
             operands[0] = self._numbered(table)
         for piece in self.joins.get(eqn, ()):
             operands.append(self._numbered(piece.access(self._inputs[piece.source])))
@@ -247,7 +247,7 @@ class Graph:
         elif self.space.whole or self.space.is_full(out.aval):
             self.full.add(out)
 
-    def _numbered(self, access: Access) -> int:
+    def _numbered(self, access: InputAccess) -> int:
         if access not in self._numbers:
             self._numbers[access] = len(self.accesses)
             self.accesses.append(access)
@@ -326,11 +326,11 @@ class Piece:
     first: int = 0
     over: tuple[str, ...] = ()
 
-    def access(self, number: int) -> Access:
+    def access(self, number: int) -> InputAccess:
         """How loops read it, as this input of the group."""
         shape = self.source.aval.shape
         places = tuple(None if n == 1 and d != self.along else d for d, n in enumerate(shape))
-        return Access(number, places, False, self.along, self.start - self.first)
+        return InputAccess(number, places, False, self.along, self.start - self.first)
 
 
 def joined_pieces(eqn: Equation) -> tuple[Piece, ...] | None:

@@ -1,4 +1,4 @@
-"""Which functions a fused group needs for loops that lie in memory as they do, and their jobs.
+"""The functions that a fused group needs for loops that lie in memory as they do, and their jobs.
 
 A row that fits into the cache goes through all passes at once; long rows, and few ones, are cut into pieces whose size depends on
 the shapes alone, so results do not depend on the number of threads.
@@ -171,13 +171,7 @@ class Arrangement:
         if graph.space.whole:
             split, cut, piece = self._cut_row(count)
         else:
-            split = (graph.passes > 1 and self._row_bytes() > costs.FUSED_CACHED) or (
-                units < 8 and work > 2 * costs.FUSED_PIECE
-            )
-            cut = "inner" if count >= rounds else "outer"
-            piece = max(1, costs.FUSED_PIECE // (self._lanes * (rounds if cut == "inner" else count)))
-            if roles.along and cut == "inner":
-                piece = -(-piece // width) * width
+            split, cut, piece = self._cut_unit(units, count, rounds)
             if split and not threaded:
                 return None
             if split and graph.passes > 1:
@@ -245,6 +239,19 @@ class Arrangement:
         pieces = max(1, count // costs.FUSED_CHUNK)
         piece = -(-count // pieces // _LINE) * _LINE if pieces > 1 else count
         return pieces > 1, "inner", piece
+
+    def _cut_unit(self, units: int, count: int, rounds: int) -> tuple[bool, str, int]:
+        """Units of groups with reductions are cut along the longer of their loops where they exceed the cache, or where few of them are
+        large: whether they are, along which loops, and the rounds of a piece.
+        """
+        work = self.length * self._lanes
+        exceeds = self.graph.passes > 1 and self._row_bytes() > costs.FUSED_CACHED
+        split = exceeds or (units < 8 and work > 2 * costs.FUSED_PIECE)
+        cut = "inner" if count >= rounds else "outer"
+        piece = max(1, costs.FUSED_PIECE // (self._lanes * (rounds if cut == "inner" else count)))
+        if self.roles.along and cut == "inner":
+            piece = -(-piece // self.width) * self.width
+        return split, cut, piece
 
     def _cost(self) -> int:
         """Additions for an element."""

@@ -18,7 +18,7 @@ from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.loops import Layout, LayoutKernel, MemoryLoops, Met
+from shardwise.runtime.loops import MemoryLoops, Met, Specialization, SpecializedKernel
 from shardwise.runtime.machine import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 
@@ -38,13 +38,13 @@ class _Step:
     dead: tuple[int, ...]  # slots whose buffers are free afterwards
 
 
-class TiledKernel(LayoutKernel):
+class TiledKernel(SpecializedKernel):
     """A group of elementwise equations, callable on blocks. `met` says how loops meet these; `plain` computes small ones."""
 
     def __init__(
         self, program: Program, met: Callable[[Sequence[Ndarray]], Met | None], plain: Callable[..., Any]
     ) -> None:
-        super().__init__(self._layout, plain, scalars=True)
+        super().__init__(self._specialize, plain, scalars=True)
         self._program = program
         self._met = met
         self._steps, self._outputs = _steps(program)
@@ -86,7 +86,7 @@ class TiledKernel(LayoutKernel):
             if values[slot] is not target and (slot < len(operands) or wanted[slot] is not target):
                 target[...] = values[slot]
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
+    def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
         """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < 2 * costs.TILED_ELEMENTS:
@@ -103,7 +103,7 @@ class TiledKernel(LayoutKernel):
             left = iter(tiles)  # each thread takes the next one
             helpers.run(lambda: self._work(left, views), threads)
 
-        return Layout(met.results, run)
+        return Specialization(met.results, run)
 
 
 def _tiles(extents: Sequence[int]) -> Iterator[Place]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Equation, Literal, Var
-from shardwise.runtime.fused.frame import CONTIGUOUS, REPEATED, Form, Frame
+from shardwise.runtime.fused.frame import CONTIGUOUS, REPEATED, Form, GroupFrame
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops import (
     Held,
@@ -43,7 +43,7 @@ from shardwise.runtime.machine import STORED, Lane, itemsize
 _AHEAD, _ROWS_AHEAD = 2048, 8
 
 
-class GroupWriter(Frame):
+class GroupWriter(GroupFrame):
     """Writes one function. `slower`: nanoseconds that its first call would take longer as a draft."""
 
     def __init__(self, graph: Graph, form: Form, slower: float) -> None:
@@ -182,7 +182,7 @@ class GroupWriter(Frame):
         return write_nest(self.w, nest, (low, high), (first, rounds))
 
     def _reads(self, p: int, low: str) -> dict[Any, Stored]:
-        """What pass p reads from element `low` on."""
+        """The operands that pass p reads, from element `low` on."""
         return {
             k: self._stored(k) for k in self.graph.used(p) if k < len(self.graph.accesses) and k not in self.table_forms
         }

@@ -75,7 +75,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one way through memory computes. Values have keys; so have the results' places.
+    """The computation of one way through memory. Values have keys; so have the results' places.
 
     Attributes:
         reads: the operands.

@@ -1,7 +1,8 @@
 """Calls of compiled functions.
 
 `Call` is a function with its job, run on addresses by as many threads as pay; `Calls` are several in a row, with memory of their own;
-`Loop` is a function that is called with arrays. `LayoutKernel` is called with blocks and keeps a `Layout` for each way they lie in memory.
+`WorkLoop` is a function that is called with arrays. `SpecializedKernel` is called with blocks and keeps a
+`Specialization` for each way they lie in memory.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Calls:
 
     @property
     def run(self) -> Callable[..., None]:
-        """What runs them: the call itself, if there is one that needs no memory."""
+        """A callable that runs them: the call itself, if there is one that needs no memory."""
         return self.calls[0] if len(self.calls) == 1 and not self.bytes else self
 
     def __call__(self, *addresses: int) -> None:
@@ -91,7 +92,7 @@ class Calls:
             self._spare.append(memory)
 
 
-class Loop:
+class WorkLoop:
     """A function with named `numbers` and `arrays`, and a body per unit of work: `body(writer, unit)`."""
 
     def __init__(
@@ -122,14 +123,14 @@ class Loop:
         threads: int | None = None,
         slower: float = math.inf,
     ) -> None:
-        """Run it for the units below `units`; by as many threads as a call may use, if it is not said how many."""
+        """Run it for the units below `units`; by as many threads as a call may use where `threads` is None."""
         threads = min(units, thread_count() if threads is None else threads)
         kernel = self._kernel or self._compiled(slower)
         Call(kernel, (units, *numbers), len(arrays), threads)(*[address(a) for a in arrays])
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Specialization:
     """How a kernel runs on blocks of given shapes and strides.
 
     Attributes:
@@ -147,25 +148,25 @@ class Layout:
     held: object = None
 
 
-class LayoutKernel:
-    """A kernel on blocks that keeps a layout for each combination of their shapes and strides.
+class SpecializedKernel:
+    """A kernel on blocks that keeps a specialization for each combination of their shapes and strides.
 
     Args:
-        layout: makes the layout for such blocks; None where `plain` does as well.
-        plain: computes without a layout.
+        specialize: makes the specialization for such blocks; None where `plain` does as well.
+        plain: computes without one.
         scalars: whether blocks may be NumPy scalars, which functions of 0-d arrays give.
     """
 
     def __init__(
         self,
-        layout: Callable[[Sequence[Ndarray]], Layout | None],
+        specialize: Callable[[Sequence[Ndarray]], Specialization | None],
         plain: Callable[..., tuple[Ndarray, ...]],
         scalars: bool,
     ) -> None:
-        self._make = layout
+        self._make = specialize
         self._plain = plain
         self._scalars = scalars
-        self._layouts = Bounded[tuple[tuple[Shape, Shape], ...], Layout | None](LAYOUTS)
+        self._specializations = Bounded[tuple[tuple[Shape, Shape], ...], Specialization | None](LAYOUTS)
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         return self._run(blocks, ())
@@ -182,32 +183,32 @@ class LayoutKernel:
                 blocks = [np.asarray(b) for b in blocks]
         key = tuple([(b.shape, b.strides) for b in blocks])
         try:
-            layout = self._layouts[key]
+            special = self._specializations[key]
         except KeyError:
-            layout = self._layouts[key] = self._make(blocks)
-        if layout is None:
+            special = self._specializations[key] = self._make(blocks)
+        if special is None:
             return self._plain(*blocks)
-        reused = _reused(layout, blocks, free) if free else None
+        reused = _reused(special, blocks, free) if free else None
         if not reused:
-            outs = tuple([result.empty() for result in layout.results])
-            layout.run(blocks, outs)
+            outs = tuple([result.empty() for result in special.results])
+            special.run(blocks, outs)
             return outs
         outs = tuple(
-            [blocks[reused[j]].view(r.dtype) if j in reused else r.empty() for j, r in enumerate(layout.results)]
+            [blocks[reused[j]].view(r.dtype) if j in reused else r.empty() for j, r in enumerate(special.results)]
         )
-        run = layout.run if layout.run_over is None else layout.run_over()
+        run = special.run if special.run_over is None else special.run_over()
         operands = tuple(blocks)
         for i in reused.values():
-            blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
+            blocks[i] = None  # type: ignore[index]  a list, whose owner sees the operands that remain
         run(operands, outs)
         return outs
 
 
-def _reused(layout: Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
+def _reused(special: Specialization, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
     """By the result's position, that of an operand that dies and whose memory the result takes."""
     found: dict[int, int] = {}
     if isinstance(blocks, list):
-        for j, i in layout.over:
+        for j, i in special.over:
             if i in free and j not in found and i not in found.values() and alone(blocks, i):
                 found[j] = i
     return found

@@ -175,7 +175,7 @@ def _divisor(n: int, least: int, most: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What loops are for: the `kept` ones lie around a unit of work, which consists of `inner` and the loops `around` it.
+    """The roles of loops: the `kept` ones lie around a unit of work, which consists of `inner` and the loops `around` it.
 
     Vectors run along `lane`.
     """
@@ -232,7 +232,7 @@ class MemoryLoops:
         return found
 
     def roles(self, lane: int) -> Roles:
-        """What the loops are for where vectors run along `lane`.
+        """The roles of the loops where vectors run along `lane`.
 
         Accumulators go on in a unit of work: its loops are the reduced ones, or `lane` alone where none is reduced.
         """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.runtime import costs
-from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.call import WorkLoop
 from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.machine import Lane, itemsize, thread_count
 
@@ -66,7 +66,7 @@ class StackLoop:
 
             w.loop(begin, end, group, step=w.width)
 
-        self._loop = Loop(("count", "chunk"), (*names[0], *names[1]), self.lanes, body)
+        self._loop = WorkLoop(("count", "chunk"), (*names[0], *names[1]), self.lanes, body)
 
     def __call__(self, count: int, operands: Sequence[NDArray], results: Sequence[NDArray]) -> None:
         """Compute for `count` matrices, of which there are as many as lanes at least."""
@@ -93,7 +93,7 @@ def _near(w: Function, dtype: str) -> int:
 
 
 def _mask(size: int, width: int) -> str | None:
-    """Which lanes a matrix of fewer elements than lanes has."""
+    """The lanes that a matrix of fewer elements than lanes has."""
     if size >= width:
         return None
     return "<" + ", ".join(f"i1 {'true' if i < size else 'false'}" for i in range(width)) + ">"

@@ -14,7 +14,7 @@ _MOST = (1 << 31) - 2  # elements from the first one of a table to the last, for
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """What the text of a nest says of a table.
+    """The form of a table, which the text of a nest depends on.
 
     `index`: the dtype that positions are computed in; `dense`: per dim that positions count along, whether elements follow each other.
     """

@@ -44,7 +44,7 @@ class Writer(Lanes):
         return self.round_result(emit, emit.write(self, *operands, **params), dtype)
 
     def round_result(self, emit: Emit, x: Lane, dtype: str) -> Lane:
-        """What an op has computed as a value of its result's dtype."""
+        """The value that an op has computed, as one of its result's dtype."""
         out = Lane(x.ref, dtype)
         return out if emit.exact else self.narrowed(out)
 
@@ -223,7 +223,7 @@ class Writer(Lanes):
         )
 
     def _read_apart(self, base: str, indices: Lane, dtype: str, mask: Lane | None, other: Lane | None) -> Lane:
-        """What `gather` reads, lane by lane. Lanes that are left out read the first element."""
+        """The elements that `gather` reads, lane by lane. Lanes that are left out read the first element."""
         if mask is not None:
             indices = self.select(mask, indices, self.like(0, indices))
         stored, raw = STORED[dtype], "poison"

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable
 from weakref import ref
 
-from shardwise.runtime.machine.machine_code import Code, MachineCode
+from shardwise.runtime.machine.machine_code import LoadedCode, MachineCode
 from shardwise.runtime.machine.threads import start_thread
 
 _SOONEST, _LATEST = 0.02, 0.3  # seconds between looks at the counts
 _SAVED = 40_000  # nanoseconds of LLVM for a line of a module, most of which a draft saves
 _FEWEST, _MOST = 2, 16  # calls of a draft: other calls of a program may share it; and the thread has little to look at
 
-Improve = Callable[[], Code | None]
+Improve = Callable[[], LoadedCode | None]
 
 
 def calls_that_pay(ir: str, slower: float) -> int:

@@ -133,7 +133,7 @@ class Direct:
         return function
 
     def _text(self, name: str) -> str:
-        """What a function answers that writes the address of a string."""
+        """The string whose address a function writes."""
         said = ctypes.c_char_p()
         self._function(name, None, ctypes.c_void_p)(ctypes.byref(said))
         return self._taken(said)

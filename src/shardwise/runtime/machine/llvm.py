@@ -21,7 +21,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import free_lock
 from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.drafts import calls_that_pay, drafts
-from shardwise.runtime.machine.machine_code import Code, MachineCode
+from shardwise.runtime.machine.machine_code import LoadedCode, MachineCode
 from shardwise.runtime.machine.outside import named_in, outside_address
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
 from shardwise.runtime.machine.threads import start_thread
@@ -29,18 +29,18 @@ from shardwise.runtime.machine.threads import start_thread
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the writers of modules must know of the processor: bytes of a vector register, and whether it is AVX-512."""
+    """The processor as the writers of modules know it: bytes of a vector register, and whether it is AVX-512."""
 
     bytes: int
     wide: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
+class CompiledFunction:
     """A function: its address, and the code that must live as long as it may be called."""
 
     address: int
-    owner: Code
+    owner: LoadedCode
 
     def called_as(self, kind: Any, name: str | None = None) -> Any:
         """It, or the function `name` of its module, as a ctypes function of a kind; that keeps the code alive."""
@@ -76,12 +76,12 @@ class _Compiler:
         return self._drafted(ir)
 
     def behind(self) -> Callable[[str], bytes] | None:
-        """What `compiled` does, for one other thread, which need not hold the lock when it calls that. None if only one can."""
+        """A function that does as `compiled`, for one other thread, which need not hold the lock when it calls it. None if only one can."""
         if self._behind is None and (made := self._made.another()) is not None:
             _, self._behind = made.machine(self._names)
         return self._behind
 
-    def loaded(self, code: bytes) -> Code:
+    def loaded(self, code: bytes) -> LoadedCode:
         """Object code brought into memory by LLVM."""
         if self._loader is None:
             self._loader = generator.Bound()
@@ -137,7 +137,7 @@ _preparing = False
 
 
 def _host() -> _Host | None:
-    """What there is to compile with, found at the first call; None where nothing can be compiled for this machine."""
+    """The compiler, found at the first call; None where nothing can be compiled for this machine."""
     if not _hosts:
         with _lock:
             if not _hosts:
@@ -221,7 +221,7 @@ def _need() -> _Host:
 _in_work: dict[bytes, threading.Lock] = {}  # by the hash of the text
 
 
-def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
+def compile_function(name: str, ir: str, slower: float = math.inf) -> CompiledFunction:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text.
 
     What is not used by any function any more leaves the memory: keep the answer, or what its `called_as` gives.
@@ -249,17 +249,17 @@ def compile_function(name: str, ir: str, slower: float = math.inf) -> Compiled:
             _in_work.pop(key, None)
     if not calls and isinstance(owner, MachineCode) and drafts.take(owner):
         owner.give_way(_best(host, ir))
-    return Compiled(owner.address_of(name), owner)
+    return CompiledFunction(owner.address_of(name), owner)
 
 
-def kept_function(name: str, ir: str) -> Compiled | None:
+def kept_function(name: str, ir: str) -> CompiledFunction | None:
     """The same, if nothing need be compiled for it."""
     host = _need()
     code = kernel_store.load(f"{host.version}\n{ir}")
     return None if code is None else compile_function(name, ir)
 
 
-def _best(host: _Host, ir: str) -> Code:
+def _best(host: _Host, ir: str) -> LoadedCode:
     origin = f"{host.version}\n{ir}"
     code = kernel_store.load(origin)
     if code is None:
@@ -269,7 +269,7 @@ def _best(host: _Host, ir: str) -> Code:
     return _loaded(host, code)
 
 
-def _draft(host: _Host, ir: str, calls: int) -> Code | None:
+def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
     """A draft for so many calls, or what is kept and better; None where there can be no drafts."""
     if not calls:
         return None
@@ -293,7 +293,7 @@ def _draft(host: _Host, ir: str, calls: int) -> Code | None:
     return made
 
 
-def _improved(host: _Host, ir: str) -> Code | None:
+def _improved(host: _Host, ir: str) -> LoadedCode | None:
     """The best code, made by the thread that improves drafts; others compile meanwhile."""
     origin = f"{host.version}\n{ir}"
     code = kernel_store.load(origin)
@@ -316,10 +316,10 @@ def compile_kernel(name: str, ir: str, slower: float = math.inf) -> Callable[...
 
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_modules: WeakValueDictionary[bytes, Code] = WeakValueDictionary()  # by the hash of the text
+_modules: WeakValueDictionary[bytes, LoadedCode] = WeakValueDictionary()  # by the hash of the text
 
 
-def _loaded(host: _Host, code: bytes) -> Code:
+def _loaded(host: _Host, code: bytes) -> LoadedCode:
     try:
         return machine_code.loaded(code, outside_address)
     except (machine_code.Unfamiliar, OSError):

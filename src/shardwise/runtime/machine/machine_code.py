@@ -41,7 +41,7 @@ class Unfamiliar(Exception):
     """An object file that holds something else than what is loaded here."""
 
 
-class Code(Protocol):
+class LoadedCode(Protocol):
     """Loaded machine code."""
 
     def address_of(self, name: str) -> int:
@@ -75,7 +75,7 @@ class MachineCode:
         self.addresses: dict[str, int] = {}
         self._pages = pages
         self._switches: dict[str, int] = {}  # addresses, by function
-        self._better: Code | None = None
+        self._better: LoadedCode | None = None
 
     def address_of(self, name: str) -> int:
         """The address of a function; KeyError if there is none of that name."""
@@ -97,7 +97,7 @@ class MachineCode:
         """How many calls of the function that was called most often are left to count; 0 or less: it was called as often as that."""
         return min(ctypes.c_int32.from_address(s + _COUNTED).value for s in self._switches.values())
 
-    def give_way(self, better: Code) -> None:
+    def give_way(self, better: LoadedCode) -> None:
         """Have other code called in place of this, from the next call of each function on."""
         self._better = better  # which lives as long as this
         for name, switch in self._switches.items():

@@ -229,7 +229,7 @@ class Standby:
         for _ in range(min(missing, self._started) - self._queue.qsize()):
             self._queue.put(self._looks)
 
-    def _written(self) -> llvm.Compiled | None:
+    def _written(self) -> llvm.CompiledFunction | None:
         """Machine code; None in a process with few calls, for which it is not kept: those are helped as where there is none."""
         self._calls += 1
         if self._calls > _EARLY:

@@ -1,4 +1,4 @@
-"""What a program over several processes is, as a number that is equal for equal programs, and in words.
+"""A program over several processes as a number that is equal for equal programs, and in words.
 
 Comes in: a Plan over several processes, and the per-device program of which it was made. Goes out: its `run`, which notes
 the origin of what it computes and, where the program has collectives between processes, first compares it with the others'.
@@ -18,8 +18,7 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.processes.comm import Meeting, the_world
 from shardwise.runtime.processes.divergence import Evidence
-from shardwise.runtime.processes.origin import MASK, history, number_of
-from shardwise.runtime.processes.origin import Program as Told
+from shardwise.runtime.processes.origin import MASK, SharedProgram, history, number_of
 from shardwise.runtime.processes.vouch import checksum, describe_value
 
 _SHOWN = 3  # collectives that an error shows
@@ -107,7 +106,7 @@ class Announced:
         parts = [config.dialect.name, str(plan.env.axis_sizes), digest.whole.hex(), layouts, *order]
         self.number = number_of("\n".join(parts))
         line = next((source_text(e.source) for e in program.equations if e.source), "")
-        self.told = Told(ranks, name, self.number, line)
+        self.told = SharedProgram(ranks, name, self.number, line)
         self.run: Run = plan.run
         self.meeting: Meeting | None = None  # what does not exchange needs none
         if found:
@@ -122,7 +121,7 @@ class Announced:
         return bool(self._crossing.intersection(eqn.op.exchange_axes(eqn.params)))
 
     def seen(self, i: int) -> Callable[[Ndarray], int]:
-        """What tells the value of an argument that this process brings itself, as a number."""
+        """A number that identifies the value of an argument that this process brings itself."""
 
         def look(value: Ndarray) -> int:
             if self.meeting is not None:
@@ -161,7 +160,7 @@ class Announced:
         return met_with_values if self._hosts else met
 
     def _evidence(self) -> Evidence:
-        """What this process is about to do, in detail: for an error."""
+        """The program, the arguments and the recent past of this process, for an error."""
         digest = ProgramDigest(self._program, self._exchanges)
         lines = []
         for number, eqn in digest.equations[:_LINES]:

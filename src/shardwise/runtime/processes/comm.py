@@ -221,7 +221,7 @@ class World:
         os._exit = meet_and_leave
 
     def _fall_silent(self) -> None:
-        """What others learn of this process's end is all that they need to be told."""
+        """Others learn of this process's end; they need not be told more."""
         if self._gathered is not None:
             self._gathered.leave()
 
@@ -262,7 +262,7 @@ class World:
         self._watcher.join()  # MPI may be finalized next, and must not be under a thread that is inside
 
     def state(self) -> tuple[tuple[str, tuple[int, ...], int], str]:
-        """What this process does now: for others to compare, and to read."""
+        """The exchange that this process does now: for others to compare, and to read."""
         where = user_line(sys._current_frames().get(self._main))
         since, place = self._since, self._place
         if since is None:

@@ -27,7 +27,7 @@ class Evidence:
 
 
 def reasons(told: Sequence[Evidence | None]) -> list[str]:
-    """What each process does otherwise than another; empty where nothing is known beyond what each is about to do."""
+    """The difference of each process from the others; empty where nothing is known beyond what each is about to do."""
     calls = [known for known in told if known is not None]
     if len(calls) != len(told):
         return [""] * len(told)

@@ -241,7 +241,7 @@ def _listen_at(at: tuple[str, int], narrow: bool) -> socket.socket:
 
 
 def _machine() -> str:
-    """What the processes have in common that share memory, and no others."""
+    """A key that the processes that share memory have in common, and no others."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):  # not on every system
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

@@ -20,7 +20,7 @@ _CONNECT = 60.0  # seconds until all processes have their connection
 
 
 def cause(pid: int) -> tuple[str, int | None]:
-    """What ends a process, as long as its parent has not asked for it; and the exit code, if it left by itself."""
+    """The reason why a process ends, as long as its parent has not asked for it; and the exit code, if it left by itself."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             status = int(file.read().rpartition(")")[2].split()[-1])
@@ -46,7 +46,7 @@ def ranks_text(ranks: list[int]) -> str:
 
 
 def report_of(peer: socket.socket) -> tuple[str, str]:
-    """What a failing process says: its traceback, and the error in a few words."""
+    """The report of a failing process: its traceback, and the error in a few words."""
     length, data = int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "little"), b""
     while len(data) < length:
         part = peer.recv(length - len(data))

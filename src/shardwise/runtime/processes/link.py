@@ -1,4 +1,4 @@
-"""What processes can do together: the four exchanges that all collectives are made of, and agreeing on which comes next.
+"""Links between processes: the four exchanges that all collectives are made of, and agreement on which comes next.
 
 Two kinds of links do them: `shared.SharedLink` through memory that the processes of one node share, `network.NetworkLink`
 through MPI. Arrays may be strided; both ends of a message have the same shape and dtype. Processes of a link count from 0 in

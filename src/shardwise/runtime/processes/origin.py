@@ -22,7 +22,7 @@ FEW = 4096  # calls noted before they are added up
 
 
 @dataclass(frozen=True)
-class Program:
+class SharedProgram:
     """One of the programs that processes run together, as the others may hear of it."""
 
     ranks: tuple[int, ...]
@@ -35,15 +35,15 @@ class Program:
 
 
 class History:
-    """What this process has computed with arrays over several processes.
+    """The history of this process's computations with arrays over several processes.
 
     `notes` are the latest calls: the origin of their results, and the program. Whoever adds to them calls `shorten` once there
     are more than `FEW`.
     """
 
     def __init__(self) -> None:
-        self.notes: list[tuple[int, Program]] = []
-        self._before: list[tuple[int, Program]] = []  # the latest of those that are added up
+        self.notes: list[tuple[int, SharedProgram]] = []
+        self._before: list[tuple[int, SharedProgram]] = []  # the latest of those that are added up
         self._totals: dict[tuple[int, ...], tuple[int, int]] = {}
         self._made: dict[tuple[tuple[int, ...], int], int] = {}
         self._lock = free_lock()

@@ -15,7 +15,7 @@ from shardwise.runtime.processes.link import Link, Ndarray
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one process sends another: `shared`, which lies in the part `held` of the sender and in the part `wanted` of the receiver.
+    """One message between two processes: `shared`, which lies in the part `held` of the sender and in the part `wanted` of the receiver.
 
     `place` is the message's number among those that the sender sends. Processes are counted as their link counts them.
     """

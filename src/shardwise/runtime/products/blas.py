@@ -242,7 +242,7 @@ def _numpys_extension() -> ctypes.CDLL:
 
 
 class _Place(ctypes.Structure):
-    """What dladdr tells of an address."""
+    """The answer of dladdr for an address."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),

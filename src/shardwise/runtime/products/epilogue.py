@@ -24,7 +24,7 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import fused
-from shardwise.runtime.loops import Call, Calls, Layout, LayoutKernel, Met, Result
+from shardwise.runtime.loops import Call, Calls, Met, Result, Specialization, SpecializedKernel
 from shardwise.runtime.machine import address_of
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.products import blas, shallow
@@ -58,18 +58,18 @@ class _Steps:
         return (self.views[-1] if self.views else self.product).outputs[0]
 
 
-class EpilogueKernel(LayoutKernel):
+class EpilogueKernel(SpecializedKernel):
     """A product, its group and maybe a second product, callable on blocks."""
 
     def __init__(self, env: Env, program: Program) -> None:
-        super().__init__(self._layout, lambda *blocks: self.plain(*blocks), scalars=not env.lead)
+        super().__init__(self._specialize, lambda *blocks: self.plain(*blocks), scalars=not env.lead)
         self.program = program
         self._env = env
         self._steps = _Steps.of(program)
         self._group: Any = kernel_of(self._steps.group, env)
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
-        return _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
+    def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
+        return _Maker(self.program, self._steps, self._env, self._group, blocks).specialization()
 
     @cached_property
     def plain(self) -> Callable[..., tuple[Ndarray, ...]]:
@@ -100,7 +100,7 @@ def _factor(x: Ndarray, batch: Shape) -> _Factor | None:
 
 
 class _Maker:
-    """Makes the layout for blocks of given shapes and strides. Methods give None where panels do not work."""
+    """Makes the specialization for blocks of given shapes and strides. Methods give None where panels do not work."""
 
     def __init__(self, program: Program, steps: _Steps, env: Env, group: Any, blocks: Sequence[Ndarray]) -> None:
         self.program = program
@@ -116,7 +116,7 @@ class _Maker:
         self.outside = 0
         self.own: list[int] = []  # sizes of the thread's own slots
 
-    def layout(self) -> Layout | None:
+    def specialization(self) -> Specialization | None:
         called = blas.convention()
         if called is None or not all(b.size for b in self.given.values()):
             return None
@@ -176,7 +176,7 @@ class _Maker:
 
     def _written(
         self, called: blas.Convention, plan: GemmPlan, second: GemmPlan | None, met: Met, found: list[Panel]
-    ) -> Layout | None:
+    ) -> Specialization | None:
         left, right = (_factor(x, plan.batch) for x in plan.operands(*_read(self.product, self.given)))
         later = None
         if second is not None and self.after is not None:
@@ -226,7 +226,7 @@ class _Maker:
                 used.append(second.right(blocks[later_at]))
             calls(*map(address, used), *map(address, results))
 
-        return Layout(results, run, held=loops)
+        return Specialization(results, run, held=loops)
 
     def _own(self, name: Any, size: int) -> None:
         self.slots[name] = self.outside + len(self.own)

@@ -73,7 +73,7 @@ def function(char: str, left: int, right: int, integer_size: int, work: float) -
     return _alive.setdefault(text, compiled).address
 
 
-_alive: dict[str, llvm.Compiled] = {}
+_alive: dict[str, llvm.CompiledFunction] = {}
 
 
 @functools.cache

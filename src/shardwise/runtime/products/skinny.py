@@ -57,7 +57,7 @@ def function(char: str, left: int, m: int, integer_size: int, work: float) -> in
     return _alive.setdefault(text, compiled).address
 
 
-_alive: dict[str, llvm.Compiled] = {}
+_alive: dict[str, llvm.CompiledFunction] = {}
 
 
 @functools.cache

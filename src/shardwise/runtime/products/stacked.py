@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime import costs
-from shardwise.runtime.loops import Loop, StackLoop
+from shardwise.runtime.loops import StackLoop, WorkLoop
 from shardwise.runtime.machine import Lane, Lanes, available, thread_count
 from shardwise.runtime.products.stacked_rows import rows_loop
 
@@ -36,7 +36,7 @@ class RowsProduct:
 
     __slots__ = ("_loop", "_numbers", "_swapped", "_threads", "_units")
 
-    def __init__(self, count: int, loop: Loop, swapped: bool, threads: int) -> None:
+    def __init__(self, count: int, loop: WorkLoop, swapped: bool, threads: int) -> None:
         chunk = -(-count // (4 * threads if threads > 1 else 1))
         self._units, self._numbers, self._threads = -(-count // chunk), (count, chunk), threads
         self._loop, self._swapped = loop, swapped

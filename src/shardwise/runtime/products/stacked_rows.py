@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from shardwise.base.caches import recent
-from shardwise.runtime.loops import Function, Loop, lanes_of
+from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, itemsize
 
 _COLUMNS = 3
@@ -14,7 +14,7 @@ _BLOCK = 12  # registers of results at a time: with those of a row of the right 
 
 
 @recent(64)
-def rows_loop(dtype: str, sizes: tuple[int, int, int], turned: bool, shared: tuple[bool, bool]) -> Loop:
+def rows_loop(dtype: str, sizes: tuple[int, int, int], turned: bool, shared: tuple[bool, bool]) -> WorkLoop:
     """Unit: `chunk` of `count` products of left (m, k) and right (k, n) matrices, right ones and results row by row.
 
     Args:
@@ -66,4 +66,4 @@ def rows_loop(dtype: str, sizes: tuple[int, int, int], turned: bool, shared: tup
         w.loop(begin, end, product)
         w.at(lanes)
 
-    return Loop(("count", "chunk"), ("x", "y", "z"), lanes, body)
+    return WorkLoop(("count", "chunk"), ("x", "y", "z"), lanes, body)

@@ -21,7 +21,7 @@ from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.devices import over_devices
 from shardwise.runtime.small.forms import form_of
-from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
+from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group
 from shardwise.runtime.small.leads import axes_reduced
 from shardwise.runtime.small.loops import reduced, store
 from shardwise.runtime.small.moves import cells, in_cell, stored
@@ -247,7 +247,7 @@ class BodyWriter:
         kept = tuple(n for d, n in enumerate(shape) if d not in axes)
         made = {v: self._memory(v, kept) for v in gathering}
         gathered = [
-            Gathered(reduction_of(e, e.inputs[0]), along_all(made[v], shape, axes)) for v, e in gathering.items()
+            GroupReduction(reduction_of(e, e.inputs[0]), along_all(made[v], shape, axes)) for v, e in gathering.items()
         ]
         leaf = leaf_of(code, group.values(), lambda e: e.inputs)
         values = {v: self.values[v] for v in operands}

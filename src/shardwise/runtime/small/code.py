@@ -54,7 +54,7 @@ class Value:
     steps: Shape = ()
     owners: tuple[Buffer, ...] = ()
     updated: bool = False
-    boxes: tuple[Box, ...] = ()
+    boxes: tuple[ValueBox, ...] = ()
 
     @property
     def size(self) -> int:
@@ -73,7 +73,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Box:
+class ValueBox:
     """A part of a value, from `start` on: what `value`, broadcast to that shape, is."""
 
     start: Shape

@@ -1,4 +1,4 @@
-"""What devices tell each other, in small programs: reductions over leading dims of a block, and moves of elements between devices.
+"""Communication between devices in small programs: reductions over leading dims of a block, and moves of elements between devices.
 
 Comes in: a collective, or an op whose kernel reduces over mesh axes as well (the param `sum_axes`). Goes out: loops in a `Code`. In a
 reduction a value that is the same along an axis counts once for each device there. A collective that only moves elements is what its
@@ -24,7 +24,7 @@ from shardwise.runtime.loops import Reduction, dtype_name
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.runtime.small.boxes import Even, even_boxes, numbered
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
-from shardwise.runtime.small.group import Gathered, Group, along_all, write_group
+from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group
 from shardwise.runtime.small.loops import dense, pointwise, reduce_lanes
 from shardwise.runtime.small.moves import Kernel, apart, join_parts, kernel_of
 
@@ -76,7 +76,7 @@ def over_devices(
             left = [d for d in range(len(x.shape)) if d not in dims]
             steps = tuple(s for s, d in zip(into.steps, left, strict=True) if d not in gone)
             flat = replace(into, shape=kept, steps=steps)
-            gathered = Gathered(Reduction(monoid.fold, 0, x.dtype), along_all(flat, x.shape, gone))
+            gathered = GroupReduction(Reduction(monoid.fold, 0, x.dtype), along_all(flat, x.shape, gone))
             write_group(code, Group(x.shape, {0: code.in_memory(x)}, lambda values: None, {}, gone, [gathered]))
             x = code.settled(into)
     if copies == 1 or monoid.repeated is None:
@@ -105,7 +105,7 @@ def moves_fit(eqn: Equation, spread: Spread) -> bool:
 
 
 def relocated(code: Code, out: Var, values: Sequence[Value], kernel: Kernel, wanted: Value | None) -> Value:
-    """What `kernel` makes of values by moving elements and filling in zeros."""
+    """The result of a `kernel` that moves elements of values and fills in zeros."""
     dtype = dtype_name(out.aval)
     numbers = kernel(*[numbered(k, v.shape) for k, v in enumerate(values)])
     boxes = even_boxes(numbers, costs.SMALL_BOXES)

@@ -36,7 +36,7 @@ _NEAR = 1 << 14  # bytes of a value that stays in the first-level cache beside o
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GroupReduction:
     """A reduction of a value of a group, and the memory of its result, as `along_all` has it."""
 
     reduction: Reduction
@@ -45,7 +45,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is computed of values in memory.
+    """Equations over values in memory.
 
     Attributes:
         shape: the extents of the loops, to which operands broadcast.
@@ -61,7 +61,7 @@ class Group:
     leaf: Leaf
     results: Mapping[Key, Value]
     axes: Sequence[int] = ()
-    gathered: Sequence[Gathered] = ()
+    gathered: Sequence[GroupReduction] = ()
 
 
 def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into: Sequence[Value]) -> None:
@@ -153,7 +153,7 @@ def _loops(group: Group, memory: Sequence[Value]) -> MemoryLoops:
 
 
 def _unit(loops: MemoryLoops, lanes: int, sizes: Sequence[int], gathers: bool) -> Unit:
-    """What the loops are for: with reductions, vectors run along the loop along which most values lie side by side."""
+    """The roles of the loops: with reductions, vectors run along the loop along which most values lie side by side."""
     extents = loops.extents
     if gathers:
         lane = _lane_loop(loops, sizes)
@@ -164,7 +164,7 @@ def _unit(loops: MemoryLoops, lanes: int, sizes: Sequence[int], gathers: bool) -
 
 
 def _tile(extents: Sequence[int], lanes: int) -> Shape:
-    """What a register takes of the innermost loops: a part of a row, or several short rows."""
+    """The tile of the innermost loops that a register holds: a part of a row, or several short rows."""
     n = extents[-1]
     if len(extents) > 1 and 2 * n <= lanes:
         return min(extents[-2], lanes // n), n

@@ -1,4 +1,4 @@
-"""Which carries of a loop are updated where they lie: ``x.at[i].set(v)`` in a loop's body touches a window, not all of `x`.
+"""The carries of a loop that are updated where they lie: ``x.at[i].set(v)`` in a loop's body touches a window, not all of `x`.
 
 That is right where nobody reads what was there before: each value between a carry and its next one is overwritten by one update,
 after all that reads it, and the windows that are read are copied. The update may stand in branches that pass the value on otherwise.

@@ -86,7 +86,7 @@ _known = [_understood()]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class SmallProgram:
     """A compiled program. `run(*blocks)` takes memory for result j, too, as `r{j}`, for each (j, operand) of `updates`: that
     operand's own, which is not read otherwise.
     """
@@ -241,7 +241,7 @@ class _Elsewhere:
         return self._made.get(strides)
 
 
-def compiled_in_parts(program: Program, leads: Sequence[Shape], env: Env) -> Function | None:
+def compiled_in_parts(program: Program, leads: Sequence[Shape], env: Env) -> SmallProgram | None:
     """The program as a function whose parts threads share; None where it has none, and where results are written over operands."""
     parts = parts_of(program, leads, env)
     if parts is None:
@@ -251,7 +251,7 @@ def compiled_in_parts(program: Program, leads: Sequence[Shape], env: Env) -> Fun
         return None
     part = compiled(program, parts.leads(leads), env, in_parts=True)
     makes = [(_maker(shape, v), shape, physical(v.aval.dtype)) for shape, v in zip(outs, program.outputs, strict=True)]
-    return Function(InParts(parts, part.run, makes, list(TOOLS)))
+    return SmallProgram(InParts(parts, part.run, makes, list(TOOLS)))
 
 
 def _result_shapes(program: Program, leads: Sequence[Shape], env: Env) -> list[Shape]:
@@ -259,7 +259,7 @@ def _result_shapes(program: Program, leads: Sequence[Shape], env: Env) -> list[S
 
 
 def _maker(shape: Shape, v: Any) -> Callable[..., Ndarray]:
-    """What gives a result its memory."""
+    """A function that gives a result its memory."""
     return np.empty if _nbytes(shape, v) < costs.SMALL_POOLED_FROM else pool.empty
 
 
@@ -269,7 +269,7 @@ def compiled(
     env: Env,
     strides: Mapping[int, Shape] = MappingProxyType({}),
     in_parts: bool = False,
-) -> Function:
+) -> SmallProgram:
     """The program as a function of blocks with these leading extents. Unwritable if it has no form for them. `strides`: of operands
     that always have these; others are copied into C order if they are not in it. `in_parts`: the function takes memory for all
     results, as `r{j}`, and `tools`, and lets other threads run.
@@ -321,7 +321,7 @@ def compiled(
     lines.append(f"        function(({given},), tools)")
     lines.append(f"    return ({', '.join(results)},)")
     define("\n".join(lines), f"<small program {program.name}>", space)
-    return Function(space["run"], tuple((j, i) for j, (i, _) in found.items()))
+    return SmallProgram(space["run"], tuple((j, i) for j, (i, _) in found.items()))
 
 
 def module(

@@ -20,7 +20,7 @@ from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Box, Code, Shape, Unwritable, Value
+from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, ValueBox
 from shardwise.runtime.small.loops import dense, store
 
 if TYPE_CHECKING:
@@ -173,14 +173,14 @@ def join_parts(
     return code.of_lane(Lane(out, dtype), shape, dtype, n)
 
 
-def _boxes(shape: Shape, parts: Sequence[Value], places: Sequence[Kernel]) -> tuple[Box, ...] | None:
+def _boxes(shape: Shape, parts: Sequence[Value], places: Sequence[Kernel]) -> tuple[ValueBox, ...] | None:
     """The parts as boxes; None if there are many, if they are no boxes of whole rows, which vectors go along, or may change before they
     are read.
     """
     if len(parts) > costs.SMALL_PUT_OFF or any(p.updated for p in parts):
         return None
     memory, inner = np.empty(shape, np.uint8), max(d for d, n in enumerate(shape) if n > 1)
-    found = list[Box]()
+    found = list[ValueBox]()
     for part, cut in zip(parts, places, strict=True):
         taken = cut(memory)
         if taken.ndim != memory.ndim or taken.shape[inner] != shape[inner]:
@@ -191,7 +191,7 @@ def _boxes(shape: Shape, parts: Sequence[Value], places: Sequence[Kernel]) -> tu
         for step in memory.strides:
             at, first = divmod(first, step)
             start.append(at)
-        found.append(Box(tuple(start), taken.shape, part))
+        found.append(ValueBox(tuple(start), taken.shape, part))
     return tuple(found)
 
 

@@ -37,7 +37,7 @@ from shardwise.transforms.interpreters.linearize import fitted
 
 
 def alive(tangents: Sequence[Any], primals: Sequence[Any]) -> Mask:
-    """Which operands have a tangent."""
+    """For each operand, whether it has a tangent."""
     return tuple(t is not None and is_differentiable(p.aval) for t, p in zip(tangents, primals, strict=True))
 
 

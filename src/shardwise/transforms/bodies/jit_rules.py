@@ -143,7 +143,7 @@ def jit_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> t
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitProgram:
     """A program in two: `forward` gives results and residuals, `linear` maps residuals and tangents to tangents.
 
     `sources` locates each residual: ('saved', i-th extra result of `forward`), ('argument', i) or ('captured', value).
@@ -163,7 +163,7 @@ class Split:
 
 
 @remembered
-def split_program(program: Program, live: Mask) -> Split:
+def split_program(program: Program, live: Mask) -> SplitProgram:
     """`program` differentiated along its `live` inputs."""
     forward = ProgramTrace(program.name)
     with tracing(forward):
@@ -181,7 +181,7 @@ def split_program(program: Program, live: Mask) -> Split:
             else:
                 sources.append(("captured", r))
         body, consts = forward.finish([*lin.results, *saved])
-    return Split(body, tuple(consts), lin.program, tuple(sources), lin.ins, lin.outs)
+    return SplitProgram(body, tuple(consts), lin.program, tuple(sources), lin.ins, lin.outs)
 
 
 def jit_linearize(
@@ -189,7 +189,7 @@ def jit_linearize(
 ) -> tuple[list[Any], list[Any]]:
     """The forward call, and the linear one, recorded in `trace`."""
     program, ins, outs = params["program"], params["in_shardings"], params["out_shardings"]
-    made: Split = split_program(program, tuple(t is not None for t in tangents))
+    made: SplitProgram = split_program(program, tuple(t is not None for t in tangents))
     count = len(outs)
     saved = len(made.forward.outputs) - count
     forward = Made(made.forward, made.forward_consts, ())

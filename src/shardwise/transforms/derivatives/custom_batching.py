@@ -167,7 +167,7 @@ class _TangentRule:
         return self._pushed(size, full, flags)
 
     def _pushed(self, size: int, values: Sequence[Any], flags: list[bool]) -> tuple[list[Any], list[int | None]]:
-        """What the rule gives of values and tangents that are mapped alike."""
+        """The results of the rule for values and tangents that are mapped alike."""
         count, given = len(self.moving), iter(values[len(self.moving) :])
         trace = JVPTrace()
         with tracing(trace):

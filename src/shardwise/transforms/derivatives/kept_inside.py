@@ -68,7 +68,7 @@ class _Body:
 
 
 def kept_inside(eqn: Equation, keeps: Keeps) -> Inside | None:
-    """What is kept inside of an equation; None if that is nothing, or no loop of a known length and no branch."""
+    """The values that are kept inside of an equation; None if there are none, or it is no loop of a known length and no branch."""
     region = region_of(eqn)
     if isinstance(region, Branches):
         return _branches(eqn, region, keeps)

@@ -24,14 +24,14 @@ Policy = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """What a policy says of a value that is kept in the memory `dst` rather than in `src`, where it is computed."""
+    """A policy's answer for a value that is kept in the memory `dst` rather than in `src`, where it is computed."""
 
     src: str
     dst: str
 
 
 class Verdict:
-    """What a policy says of a value that stays where it is: that it is kept, or that it is computed again."""
+    """A policy's answer for a value that stays where it is: it is kept, or it is computed again."""
 
     __slots__ = ("_kept", "_name")
 
@@ -54,7 +54,7 @@ RECOMPUTE = Verdict("Recompute", False)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a policy makes of a program.
+    """A program divided by a policy.
 
     Attributes:
         program: if there is a policy, without jitted calls, and with the equations of forward rules in the place of calls that have some.

@@ -1,4 +1,4 @@
-"""What becomes of the cotangents of arguments: returned, added to a Ref, or not wanted (`VJP.with_refs`)."""
+"""The ways of cotangents of arguments: returned, added to a Ref, or not wanted (`VJP.with_refs`)."""
 
 from __future__ import annotations
 

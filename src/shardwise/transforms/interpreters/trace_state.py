@@ -36,7 +36,7 @@ class TraceTag:
 
 
 class TraceContext:
-    """What ops go to now, as attributes."""
+    """The state of the current trace, as attributes."""
 
     @property
     def trace(self) -> Trace:

@@ -148,7 +148,7 @@ def _with_whole_leaves(tree: Any, leaves: Sequence[Any]) -> Any:
 
 
 def _enter(trace: BatchTrace, x: Any, axis: Any) -> Any:
-    """What the mapped function sees of an argument."""
+    """The value that the mapped function gets for an argument."""
     registered = vmappable_of(x)
     if registered is not None:
         numbers = functools.cache(

@@ -50,7 +50,7 @@ def is_vmappable(x: Any) -> bool:
 
 
 def vmappable_of(x: Any) -> Vmappable | None:
-    """What is registered for the value's class."""
+    """The entry registered for the value's class."""
     return _REGISTERED.get(type(x))
 
 

@@ -1,4 +1,4 @@
-"""What the options of a `jit` ask of its calls: shardings of arguments and results, the devices that these name, orders in memory.
+"""The demands of a `jit`'s options on its calls: shardings of arguments and results, the devices that these name, orders in memory.
 
 In: options, and a call taken apart. Out: per leaf a `Sharding`, a `Layout` or an order, None where nothing is asked.
 """

@@ -104,7 +104,7 @@ def make_jaxpr(
 
 
 def _standing(x: Any) -> Any:
-    """What stands for a reference among the arguments; others as they are."""
+    """The stand-in of a reference among the arguments; others as they are."""
     if not isinstance(x, Reference):
         return x
     aval = ReferenceType(x.held().aval)
@@ -122,7 +122,7 @@ class _ReferenceArgument(Abstract):
 
 
 def _entered(tracer: Any, given: Any) -> Any:
-    """What a function gets for an argument: a reference where one was given."""
+    """The value that a function gets for an argument: a reference where one was given."""
     return type(given.reference).of_program(tracer) if isinstance(given, _ReferenceArgument) else tracer
 
 

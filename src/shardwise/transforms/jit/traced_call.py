@@ -21,7 +21,7 @@ class TracedCall:
     cacheable: bool
 
     def result_name(self, i: int) -> str:
-        """What messages call a result: ``result['w']``."""
+        """The name of a result in messages: ``result['w']``."""
         try:
             whole = tree_unflatten(self.out_tree, self.program.out_types)
         except Exception:  # a class of the user's that takes arrays alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base import config
@@ -161,6 +161,14 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = None, *
     return auto_axes_as(TODAY, f, axes=axes, out_sharding=given, **old)
 
 
+def _popped(kwargs: dict[str, Any], spellings: Sequence[str], given: Any) -> Any:
+    """The sharding that a call gives under one of these names, which leaves `kwargs`; else the one given before."""
+    for name in spellings:
+        if name in kwargs:
+            given = kwargs.pop(name)
+    return given
+
+
 def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
     """`auto_axes` of an era of JAX."""
     rules = config.dialect_of(era).explicit
@@ -170,11 +178,8 @@ def auto_axes_as(era: str, f: Any = None, /, *, axes: Any = None, out_sharding: 
 
     @wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        wanted = given
         spellings = rules.out_sharding_keywords
-        for name in spellings:
-            if name in kwargs:
-                wanted = kwargs.pop(name)
+        wanted = _popped(kwargs, spellings, given)
         values = [as_array(leaf) for leaf in tree_flatten((args, kwargs))[0]]
         mesh = _mesh_of(values, None if wanted is _MISSING else wanted)
         if mesh.empty:
@@ -240,11 +245,8 @@ def explicit_axes_as(era: str, f: Any = None, /, *, axes: Any = None, in_shardin
 
     @wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        wanted = given
         spellings = rules.in_sharding_keywords
-        for name in spellings:
-            if name in kwargs:
-                wanted = kwargs.pop(name)
+        wanted = _popped(kwargs, spellings, given)
         mesh = get_abstract_mesh()
         if mesh.empty:
             raise ValueError(

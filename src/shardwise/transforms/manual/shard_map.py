@@ -30,8 +30,8 @@ from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
 from shardwise.ir.reference_arguments import check_distinct
 from shardwise.ir.references import (
     Reference,
+    ReferenceView,
     Standing,
-    View,
     closed_views,
     is_reference,
     opened,
@@ -143,7 +143,7 @@ class ShardMap:
 
     @property
     def rules(self) -> Rules:
-        """What differs between the dialects, as in the era of the name that made this."""
+        """The rules of the dialect whose name made this."""
         return config.dialect_of(self.era).shard_map
 
     @user_facing
@@ -152,7 +152,7 @@ class ShardMap:
         outer_manual = frozenset(get_abstract_mesh().manual_axes)
         manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
         leaves, in_tree = tree_flatten(args)
-        if any(isinstance(x, View) for x in leaves):
+        if any(isinstance(x, ReferenceView) for x in leaves):
             body = wraps(self.fun)(lambda *given: self.fun(*closed_views(given)))
             return replace(self, fun=body)(*opened(args))
         if any(map(is_reference, leaves)):

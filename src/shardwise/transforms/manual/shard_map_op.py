@@ -64,7 +64,7 @@ def joined_dims(manual: DimAxes, auto: DimAxes) -> DimAxes:
 
 
 def _shard_shape(shape: tuple[int, ...], dims: DimAxes, sizes: dict[str, int]) -> tuple[int, ...]:
-    """What manual axes leave of each dim."""
+    """The size of each dim on a device along the manual axes."""
     return tuple(n // math.prod(sizes[a] for a in axes) for n, axes in zip(shape, dims, strict=True))
 
 

@@ -44,8 +44,8 @@ from shardwise.ir.sources import user_source
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.ops.rules.convert import as_array
 from shardwise.runtime.blocks import Ndarray, block_form
-from shardwise.runtime.crew import Crew, Group, Runner, Stopped
-from shardwise.runtime.rendezvous import Call, Place
+from shardwise.runtime.crew import Crew, Runner, SteppedCall, Stopped
+from shardwise.runtime.rendezvous import CollectiveCall, Place
 from shardwise.runtime.stepped import DeviceEnv, axes_used, equation_steps
 from shardwise.sharding import (
     AbstractMesh,
@@ -84,7 +84,14 @@ class Worker(Runner):
     """One device (or, if some mesh axes stay automatic, one sub-mesh of devices) and its thread."""
 
     def __init__(
-        self, call: ShardMap, crew: Crew, group: Group, number: int, place: Place, mesh: Mesh, body: Callable[[], Any]
+        self,
+        call: ShardMap,
+        crew: Crew,
+        group: SteppedCall,
+        number: int,
+        place: Place,
+        mesh: Mesh,
+        body: Callable[[], Any],
     ) -> None:
         super().__init__()
         self.call = call
@@ -159,7 +166,7 @@ class Worker(Runner):
         self.pause()
         self.check()
 
-    def meet(self, call: Call) -> Ndarray:
+    def meet(self, call: CollectiveCall) -> Ndarray:
         """Wait in a collective; returns this device's result."""
         crew = self.crew
         for place, result in crew.rendezvous.arrive(self.place, call):
@@ -315,7 +322,7 @@ def step(
     sizes = tuple(whole.shape[a] for a in axes)
     crew = Crew() if outer is None else outer.crew
     crew.rendezvous.sizes.update(zip(axes, sizes, strict=True))
-    group = Group(Runner() if outer is None else outer, int(np.prod(sizes, dtype=int)))
+    group = SteppedCall(Runner() if outer is None else outer, int(np.prod(sizes, dtype=int)))
     parts = [_split(v, dims, axes, sizes) for v, dims in zip(values, in_dims, strict=True)]
     rests = [_automatic(v, whole, manual) for v in values]
     meshes = _sub_meshes(whole, axes)
@@ -336,7 +343,7 @@ def step(
     return tree_unflatten(out_tree, _join_results(call, whole, manual, axes, sizes, out_tree, leaves, outer))
 
 
-def _wait(crew: Crew, group: Group, outer: Worker | None) -> None:
+def _wait(crew: Crew, group: SteppedCall, outer: Worker | None) -> None:
     """Let the devices run until all have ended."""
     crew.pass_on()
     try:
@@ -421,7 +428,7 @@ def _block(dense: Ndarray, aval: ShapedArray, mesh: Mesh, rest: DimAxes) -> Arra
     return ArrayImpl(signature(own, sharding, True), dense=dense)
 
 
-def _agreed(call: ShardMap, group: Group, workers: Sequence[Worker]) -> tuple[list[list[ArrayImpl]], PyTreeDef]:
+def _agreed(call: ShardMap, group: SteppedCall, workers: Sequence[Worker]) -> tuple[list[list[ArrayImpl]], PyTreeDef]:
     """Each device's results; ValueError if devices return different trees, shapes or dtypes."""
     results = [r for r in group.results if r is not None]
     leaves, tree = results[0]

@@ -211,7 +211,7 @@ def _not_lowered(name: str) -> NotImplementedError:
 
 
 def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
-    """What a compiled program gives for `prim`: as its `impl`, this is its lowering.
+    """The result of `prim` in a compiled program: as its `impl`, this is its lowering.
 
     NotImplementedError if it has none that is a function.
     """

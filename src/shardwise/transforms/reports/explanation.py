@@ -34,7 +34,7 @@ _GROUPS: dict[str, Callable[[Transfer], str]] = {
 
 
 class Explanation(str):
-    """What `explain` says of one program: a text, and behind it data.
+    """The explanation of one program: a text, and behind it data.
 
     Attributes:
         name: the program's.
@@ -97,7 +97,7 @@ class Explanation(str):
         )  # fmt: skip
 
     def diff(self, other: Explanation) -> str:
-        """What changes from this program to `other`: memory, bytes sent, and collectives that come (+) or go (-)."""
+        """The changes from this program to `other`: memory, bytes sent, and collectives that come (+) or go (-)."""
         before, after = sum(t.total for t in self.collectives), sum(t.total for t in other.collectives)
         lines = [
             _change("peak memory", self.memory.peak_memory_in_bytes, other.memory.peak_memory_in_bytes),
@@ -174,7 +174,7 @@ def _facts(t: Transfer) -> tuple[str, ...]:
 
 
 def _essence(t: Transfer) -> tuple[str, tuple[str, ...], str, int, str]:
-    """What makes two collectives the same in two programs: not the line, which moves as a file is edited."""
+    """The key by which two collectives of two programs are the same: not the line, which moves as a file is edited."""
     return t.kind, t.axes, t.value, t.total, _GROUPS["cause"](t)
 
 

@@ -44,7 +44,7 @@ def _end(lines: Sequence[str], starts: Sequence[int]) -> int:
 
 
 def _key(eqn: Equation) -> Hashable:
-    """What equations have in common that do the same on other values; programs that they hold are compared by identity."""
+    """The key that equations share that do the same on other values; programs that they hold are compared by identity."""
     types = tuple(v.aval for v in eqn.outputs)
     operands = tuple(repr(a) if isinstance(a, Literal) else a.aval for a in eqn.inputs)
     try:

@@ -51,7 +51,7 @@ def memory_stats(executable: Executable | DataFree, names: Sequence[str] | None 
 
 
 def device_memory(executable: Executable | DataFree, names: Sequence[str] | None = None) -> Memory:
-    """What one device holds, with the buffers at the peak under the names of the arguments."""
+    """The memory of one device, with the buffers at the peak under the names of the arguments."""
     target = target_for(executable)
     program = device_program_of(executable, target, names)
     return memory_of(program, groups(program, target), target)

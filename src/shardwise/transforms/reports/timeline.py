@@ -116,7 +116,7 @@ class Timeline:
         return _PlanTimer(self, frame) if code.co_name == "run" and code.co_filename.startswith(_PLAN) else None
 
     def about(self, eqn: Equation) -> dict[str, Any]:
-        """What an equation's event tells: types and bytes of operands and results on one device, the ops of a group, the user's lines."""
+        """Details of an equation's event: types and bytes of operands and results on one device, the ops of a group, the user's lines."""
         if eqn not in self._about:
             self._about[eqn] = _about(eqn)
         return self._about[eqn]

@@ -23,7 +23,7 @@ class _Shared(str):
 
 
 def xspace_of(timeline: Timeline, hostname: str, about: Mapping[str, Any]) -> bytes:
-    """What a timeline has recorded, and what is said about the run.
+    """The events that a timeline has recorded, and facts about the run.
 
     Events carry the arguments that they have in the Chrome trace, under xprof's names where it has some.
     """
@@ -64,7 +64,7 @@ def _with_programs(events: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str,
 
 
 def _read(value: str) -> int | float | str:
-    """What an annotation was given, which is kept as a text: numbers are shown as numbers."""
+    """The value of an annotation, which is kept as a text: numbers are shown as numbers."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(value)

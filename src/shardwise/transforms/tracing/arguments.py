@@ -18,7 +18,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ArgSelection:
-    """Which arguments are static and which are donated, by position and by keyword."""
+    """The arguments that are static and those that are donated, by position and by keyword."""
 
     static_nums: Nums = ()
     static_names: Names = ()

@@ -65,7 +65,7 @@ class AbstractDevice:
         return (AbstractDevice, self._key())
 
 
-class Grid:
+class BaseMesh:
     """The base of both kinds of mesh: named, typed axes with sizes."""
 
     __slots__ = (
@@ -234,7 +234,7 @@ def checked_types(axis_types: Any, names: tuple[Any, ...], owner: str) -> tuple[
     return types
 
 
-class AbstractMesh(Grid):
+class AbstractMesh(BaseMesh):
     """A mesh without devices: the sizes, names and types of its axes; interned and picklable.
 
     Args:
