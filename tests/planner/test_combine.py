@@ -22,7 +22,7 @@ def two_sums(x):
 
 def collectives(f, **fields):
     program = device_program(f, X)
-    target = dataclasses.replace(TPU, rings_from=0, order="program", **fields)
+    target = dataclasses.replace(TPU, rings_from=0, order="program", asynchronous=False, **fields)
     found = groups(program, target)
     return [names(g) for g in found if g.kind == "collective"], memory_of(program, found, target).temporaries
 

@@ -143,6 +143,7 @@ enter_auto_op = define_op(
     kernel=lambda env, x, axes: x,
     rule=same_dims,
     typed=True,
+    hands_on=True,
     jvp="linear",
     transpose=_enter_auto_transpose,
     batch=_enter_auto_batch,
