@@ -130,12 +130,17 @@ def _no_tangent(primals: Any, tangents: Any, **params: Any) -> tuple[Array, None
     return bind(searchsorted_p, *primals, **params), None
 
 
+def _halvings(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+    return "search", outs[0].size * math.log2(max(ins[0].shape[-1], 2))
+
+
 searchsorted_p = define_op(
     "searchsorted",
     type_rule=_search_type,
     kernel=_search_kernel,
     rule=_search_rule,
     partition=_search_partition,
+    algorithm=_halvings,
     jvp=_no_tangent,
 )
 

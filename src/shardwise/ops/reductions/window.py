@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
@@ -254,6 +255,10 @@ def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[
     return parts
 
 
+def _elements_of_windows(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+    return "window", float(outs[0].size * math.prod(params["window_dimensions"]))
+
+
 def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
     name = f"reduce_window_{reduction}"
     return define_op(
@@ -267,6 +272,7 @@ def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
         localize=_localize,
         halo=_window_halo(reduction),
         partition=even_windows(_window_places),
+        algorithm=_elements_of_windows,
         **derivative,
     )
 
