@@ -163,6 +163,11 @@ def carry_out(options: argparse.Namespace) -> int:
 
 def _search(executable: DataFree, machine: Machine, options: argparse.Namespace) -> str:
     """The page of a search for better layouts."""
+    if executable.user_call is None:
+        return (
+            f"search: nothing of {executable.name} can be varied, since its derivative is taken outside of jit. "
+            "Decorate the whole training step with jax.jit."
+        )
     from shardwise.plan.report import layouts  # start-up time: searches are rare
     from shardwise.plan.search import LAYOUTS, Choices, search_step  # start-up time: as above
 
