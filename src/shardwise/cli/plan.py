@@ -33,7 +33,7 @@ _ASSERTED = (
     "Python leaves assertions out; other checks the program has to leave out itself."
 )
 _OF_SIZES = re.compile(
-    r"devices|mesh|reshape|divi|shard|batch", re.IGNORECASE
+    r"\b(devices?|mesh(es)?|reshape|divi\w+|shard\w*|batch)\b", re.IGNORECASE
 )  # in errors of programs that expect another machine
 _MODULES = {"json": "as_json", "html": "html", "trace": "trace"}  # in `plan.report`, by option
 # The options of planning that `shardwise explain --on` does not have.
