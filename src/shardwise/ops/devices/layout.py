@@ -142,6 +142,7 @@ enter_auto_op = define_op(
     type_rule=_enter_auto_type,
     kernel=lambda env, x, axes: x,
     rule=same_dims,
+    partition=_partition,
     typed=True,
     hands_on=True,
     jvp="linear",
