@@ -21,6 +21,7 @@ from shardwise.ops.linalg.matrix_steps import lu_flops, of_matrix, qr_steps, sol
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later
+from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.ops.shapes.transpose import squeeze, transpose
@@ -375,6 +376,11 @@ def _slogdet_results(shape: Ints) -> list[Result]:
     return [((), "same"), ((), "real")]
 
 
+def _determinants_form(name: str) -> SmallForm:
+    module = "shardwise.ops.linalg.small_determinants"
+    return as_program(later(module, name), later(module, "are_real"))
+
+
 slogdet_p = define_matrix_op(
     "slogdet",
     (2,),
@@ -383,6 +389,7 @@ slogdet_p = define_matrix_op(
     rules=("jvp",),
     makes_nan=True,
     algorithm=of_matrix("lu", lu_flops),
+    small=_determinants_form("slogdet"),
 )
 
 
@@ -400,6 +407,7 @@ det_p = define_matrix_op(
     rules=("jvp",),
     makes_nan=True,
     algorithm=of_matrix("lu", lu_flops),
+    small=_determinants_form("det"),
 )
 
 
