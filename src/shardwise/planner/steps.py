@@ -29,12 +29,9 @@ def steps_of(eqn: Equation) -> tuple[str, float]:
     if op.algorithm is not None:
         name, count = op.algorithm(*_of_one(ins, outs, mapped), params)
         return name, count * math.prod(outs[0].shape[: len(mapped)])
-    elements = float(sum(t.size for t in outs))
-    if op.emit is None:
-        return ("special", elements) if op.rule is None and op.transcendental else ("", 0.0)
     divides = op.divisor is not None
-    if any(t.dtype.kind == "c" for t in ins) and (divides or "c" not in op.emit.kinds):
-        return "complex_division" if divides else "complex_function", elements
+    if op.emit is not None and any(t.dtype.kind == "c" for t in ins) and (divides or "c" not in op.emit.kinds):
+        return "complex_division" if divides else "complex_function", float(sum(t.size for t in outs))
     return "", 0.0
 
 

@@ -177,6 +177,7 @@ digamma_p = _define(
     1,
     lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)),
     scipy_ir.DIGAMMA,
+    transcendental=True,
 )
 polygamma_p = _define(
     "polygamma",
