@@ -170,7 +170,7 @@ erf_inv_p = _define(
     scipy_ir.ERF_INV,
     transcendental=True,
 )
-lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), scipy_ir.LGAMMA)
+lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), scipy_ir.LGAMMA, transcendental=True)
 digamma_p = _define(
     "digamma",
     _digamma,
