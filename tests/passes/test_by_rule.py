@@ -49,6 +49,14 @@ def test_convolutions_fetch_what_their_windows_need():
     assert [t.bytes for t in transfers] == [4]  # one element to the neighbour
 
 
+def test_windows_that_meet_no_neighbour_move_nothing():
+    def pooled(x):
+        return lax.reduce_window(x, 0.0, lax.add, (2,), (2,), "VALID")
+
+    local, _, transfers = parts(pooled, ["64 x"], ["x"])
+    assert (names(local), transfers) == (["reduce_window_sum"], ())
+
+
 def test_local_types_have_no_mesh():
     mesh = Mesh(np.array(sw.devices()[:4]).reshape(1, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     x = sw.device_put(np.ones((4, 8), np.float32), NamedSharding(mesh, P("x", "y")))

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shardwise as jax
+import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Program, ShapedArray, trace_program, verify
 from shardwise.passes import schedule as module
@@ -204,3 +206,17 @@ def test_bodies_of_loops_are_scheduled():
     assert "fused" in str([e.params for e in out.equations])
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     np.testing.assert_allclose(Plan(out, Env()).run(x)[0], Plan(before, Env()).run(x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_callback_may_read_what_a_loop_reduces():
+    seen = []
+
+    @jax.jit
+    def f(x):
+        rows = jnp.exp(x).sum(1)
+        jax.debug.callback(seen.append, rows)
+        return rows
+
+    expected = f(np.ones((512, 128), np.float32))
+    jax.effects_barrier()
+    np.testing.assert_array_equal(seen, [expected])

@@ -16,7 +16,7 @@ from shardwise.sharding import AbstractMesh, P
 from shardwise.sharding import NamedSharding as NS
 from tests.plan.steps import made
 
-WIDE = 28672
+WIDE = 32768
 LINE = AbstractMesh((16,), ("data",))
 
 
@@ -111,7 +111,7 @@ def test_two_processes_find_what_one_finds():
 
 
 def test_policies_and_other_machines():
-    f, args = made((4, 4))
+    f, args = made((4, 4), donated=(0,))
     own = {"mine": jax.checkpoint_policies.everything_saveable}
     found = search(f, args, on="v5e-16", meshes=[(4, 4)], specs=(), remat=own, batch=(2,), processes=1)
     everything = next(p for p in found.front if p.layout.remat == "mine" and p.layout.batch == 1)

@@ -40,6 +40,20 @@ def test_devices_are_the_machines():
     assert jax.devices() == here and jax.process_count() == 1
 
 
+def test_derivatives_of_jitted_functions_are_programs():
+    @jax.jit
+    def loss(w, x):
+        return jnp.tanh(x @ w).sum()
+
+    with shardwise.plan.on("v5p-8") as run:
+        for _ in range(3):
+            jax.value_and_grad(loss)(jnp.ones((64, 64)), jnp.ones((16, 64)))
+    assert {p.name: (p.calls, p.flops >= 2 * 64 * 64 * 16) for p in run.plans()} == {
+        "loss": (3, True),
+        "derivative of loss": (3, True),
+    }
+
+
 def test_arrays_take_no_memory():
     with shardwise.plan.on("v5p-256") as run:
         mesh = mesh_of(run, x=16, y=8)

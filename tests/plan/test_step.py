@@ -66,7 +66,7 @@ def test_other_policies(step, name):
     f, args = made((8, 2), policy=getattr(jax.checkpoint_policies, name))
     found, own = step.plan(StepLayout(mesh(8, 2), remat=name)), step.plan(StepLayout(mesh(8, 2)))
     assert figures(found) == figures(plan(f, *args, on="v5e-16"))
-    assert found.flops < own.flops and found.peak > own.peak
+    assert found.flops < own.flops and found.peak >= own.peak
 
 
 def test_other_batches(step):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import memory_of
@@ -22,7 +23,7 @@ def two_sums(x):
 
 def collectives(f, **fields):
     program = device_program(f, X)
-    target = dataclasses.replace(TPU, rings_from=0, order="program", **fields)
+    target = dataclasses.replace(TPU, rings_from=0, order="program", asynchronous=False, **fields)
     found = groups(program, target)
     return [names(g) for g in found if g.kind == "collective"], memory_of(program, found, target).temporaries
 
@@ -33,6 +34,14 @@ def test_sums_that_do_not_wait_for_each_other_are_one():
     assert apart == [["reduce_scatter"], ["reduce_scatter"]]
     assert one == [["reduce_scatter"] * 2]
     assert more > less  # both operands are there
+
+
+def test_types_that_alternate_are_joined_each():
+    def f(x):
+        half = lax.convert_element_type(x, jnp.bfloat16)
+        return [scattered(lax.dot(y * i, y), 8) for i in (1, 2) for y in (x, half)]
+
+    assert collectives(f, combine_bytes=8 * N)[0] == [["reduce_scatter"] * 2] * 2
 
 
 def test_up_to_so_many_bytes():

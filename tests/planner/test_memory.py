@@ -10,6 +10,7 @@ from shardwise import checkpoint, checkpoint_policies, grad, lax
 from shardwise.ad_checkpoint import checkpoint_name
 from shardwise.ir import bind
 from shardwise.ops.devices.barrier import offload_p
+from shardwise.ops.devices.layout import enter_auto_op
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import memory_of
 from shardwise.planner.target import CPU_XLA, TPU
@@ -52,6 +53,42 @@ def test_a_kernel_writes_over_an_operand_that_dies():
     assert memory(f, target=CPU_XLA).temporaries == N
 
 
+def squares(count):
+    def f(x):
+        y = x
+        for _ in range(count):
+            y = lax.dot(y, x)
+        return [y]
+
+    return f
+
+
+@pytest.mark.parametrize(("count", "needed"), [(2, N), (3, N), (4, 2 * N), (6, 2 * N)])
+def test_temporaries_lie_where_the_result_will_be(count, needed):  # as XLA for CPUs says
+    found = memory(squares(count), target=CPU_XLA)
+    assert found.temporaries == needed
+    assert sum(b.nbytes * b.count for b in found.buffers) == found.peak
+
+
+def test_leaving_shard_map_copies_nothing():
+    f = lambda x: [lax.exp(bind(enter_auto_op, lax.dot(x, x), axes=()))]  # noqa: E731
+    assert memory(f, target=CPU_XLA).temporaries == 0
+
+
+def test_a_result_is_written_over_its_operand():
+    assert memory(lambda x: [lax.tanh(lax.dot(x, x))], target=CPU_XLA).temporaries == 0
+
+
+def test_large_temporaries_take_large_results():
+    found = memory(lambda x, y: [lax.dot(lax.dot(lax.dot(x, x), x), y)], X, array(256, 1024), target=CPU_XLA)
+    assert found.temporaries == N
+
+
+def test_no_temporary_lies_in_a_result_that_is_there():
+    found = memory(lambda x: [lax.tanh(x), lax.dot(lax.dot(x, x), x)], target=CPU_XLA)
+    assert found.temporaries == N
+
+
 def test_the_carry_of_a_loop_stays_where_it_is():
     found = memory(lambda x: [lax.fori_loop(0, 5, lambda i, c: lax.tanh(c), x)], donated=(0,))
     assert found.temporaries < 1000
@@ -91,9 +128,10 @@ def test_a_gather_starts_beside_the_product_before_it():
     def f(x, a, b):
         return [lax.dot(lax.dot(x, gathered(a, 8)), gathered(b, 8))]
 
-    found = memory(f, X, varying(32, 256), varying(32, 256))
+    found = memory(f, X, varying(32, 256), varying(32, 256), donated=(0,))
     assert found.temporaries == 3 * N  # two gathered values and a product
-    waiting = memory(f, X, varying(32, 256), varying(32, 256), target=dataclasses.replace(TPU, asynchronous=False))
+    target = dataclasses.replace(TPU, asynchronous=False)
+    waiting = memory(f, X, varying(32, 256), varying(32, 256), donated=(0,), target=target)
     assert waiting.temporaries == 2 * N
 
 
@@ -122,16 +160,16 @@ def test_an_entry_that_is_sent_is_copied():
 
 
 def test_no_kernel_writes_over_an_operand_that_it_reads_elsewhere():
-    def reversed_sum(x):
+    def reversed_sum(x, spare):
         y = lax.dot(x, x)
         return [lax.dot(lax.add(y, lax.rev(y, (0,))), x)]
 
-    def plain_sum(x):
+    def plain_sum(x, spare):
         y = lax.dot(x, x)
         return [lax.dot(lax.add(y, lax.exp(y)), x)]
 
-    assert memory(reversed_sum, target=CPU_XLA).temporaries == 2 * N
-    assert memory(plain_sum, target=CPU_XLA).temporaries == N
+    assert memory(reversed_sum, X, X, donated=(1,), target=CPU_XLA).temporaries == 2 * N
+    assert memory(plain_sum, X, X, donated=(1,), target=CPU_XLA).temporaries == N
 
 
 def test_a_halo_exchange_takes_what_it_fetches():
@@ -168,8 +206,8 @@ def test_a_value_in_the_hosts_memory_takes_none_of_the_devices():
         z = lax.dot(lax.dot(lax.dot(x, x), x), x)
         return [lax.dot(lax.dot(z, y), x)]
 
-    kept = memory(lambda x: f(x, lambda y: y))
-    waiting = memory(lambda x: f(x, lambda y: bind(offload_p, y, memory_kind="pinned_host")))
+    kept = memory(lambda x, spare: f(x, lambda y: y), X, X, donated=(1,))
+    waiting = memory(lambda x, spare: f(x, lambda y: bind(offload_p, y, memory_kind="pinned_host")), X, X, donated=(1,))
     assert kept.temporaries == 3 * N
     assert waiting.usage[3] == kept.usage[3] - N  # a product of those in between
 

@@ -16,7 +16,7 @@ N = 256 * 256 * 4
 
 
 def temporaries(f, near_bytes):
-    program = device_program(f, X)
+    program = device_program(lambda x, spare: f(x), X, X, donated=(1,))
     target = dataclasses.replace(TPU, near_bytes=near_bytes)
     return memory_of(program, groups(program, target), target).temporaries
 

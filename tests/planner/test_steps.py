@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import shardwise.numpy as jnp
-from shardwise import lax
+from shardwise import lax, vmap
 from shardwise.lax import linalg
 from shardwise.planner.machines.algorithms import ALGORITHMS
 from shardwise.planner.steps import steps_of, without_steps
 from tests.planner.device_programs import array, program_of
 
 SQUARE = array(64, 64)
-IMAGE, KERNEL = array(1, 16, 8, 8), array(32, 16, 3, 3)
+IMAGE, KERNEL, KERNELS = array(1, 16, 8, 8), array(32, 16, 3, 3), array(3, 2, 16, 3, 3)
 CASES = {  # a function, the types of its operands, and of its equation with most steps: the algorithm, their number
     "sort": (jnp.sort, [array(4096)], "sort", 4096 * 12),
     "rows": (jnp.sort, [array(10, 64)], "sort_short", 640 * 6),
@@ -27,6 +27,12 @@ CASES = {  # a function, the types of its operands, and of its equation with mos
     "exp": (jnp.exp, [array(8, dtype="complex64")], "complex_function", 8),
     "division": (jnp.divide, [array(8, dtype="complex64")] * 2, "complex_division", 8),
     "convolution": (lambda x, k: lax.conv(x, k, (1, 1), "SAME"), [IMAGE, KERNEL], "convolution", 2048 * 16 * 9),
+    "mapped": (
+        lambda x, k: vmap(lambda k: lax.conv(x, k, (1, 1), "SAME"))(k),
+        [IMAGE, KERNELS],
+        "convolution_few",
+        3 * 128 * 16 * 9,
+    ),
     "cholesky": (lambda x: linalg.cholesky(x, symmetrize_input=False), [SQUARE], "cholesky", 64**3 / 3),
     "float64": (lambda x: linalg.lu(x)[0], [array(64, 64, dtype="float64")], "lu", 2 * 64**3 * 2 / 3),
     "solve": (jnp.linalg.solve, [SQUARE, SQUARE], "solve", 64**3 * (2 + 2 / 3)),

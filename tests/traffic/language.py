@@ -399,3 +399,23 @@ def attention_explicit(e: Any) -> Any:
 
     x = e.arg((4, 64, 4, 16), "data", None, "model", None)
     return f, (x, x, x, e.arg((4, 16, 64), "model", None, None)), None
+
+
+@program(explicit=True, y=2, z=4)
+def attention_left_to_auto(e: Any) -> Any:
+    """Grouped-query attention whose axes are Auto inside of an explicit program: heads over both axes, those of keys over one."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        jnp = e.jnp
+        s = jnp.einsum("bhgqd,bhkd->bhgqk", q.reshape(4, 4, 4, 16, 8), k).reshape(4, 16, 16, 32)
+        p = e.jax.nn.softmax(s).reshape(4, 4, 4, 16, 32)
+        return jnp.einsum("bhgqk,bhkd->bhgqd", p, v).reshape(4, 16, 16, 8)
+
+    def f(w: Any, x: Any, k: Any, v: Any) -> Any:
+        q = e.jnp.einsum("bsm,mhd->bhsd", x, w["q"])
+        out = e.jax.sharding.auto_axes(attention, out_sharding=e.P(None, ("y", "z")))(q, k, v)
+        return e.jnp.einsum("bhsd,hdm->bsm", out, w["o"], out_sharding=e.P())
+
+    w = {"q": e.arg((32, 16, 8), None, ("y", "z")), "o": e.arg((16, 8, 32), ("y", "z"))}
+    kv = e.arg((4, 4, 32, 8), None, "y")
+    return f, (w, e.arg((4, 16, 32)), kv, kv), None

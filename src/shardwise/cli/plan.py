@@ -33,7 +33,7 @@ _ASSERTED = (
     "Python leaves assertions out; other checks the program has to leave out itself."
 )
 _OF_SIZES = re.compile(
-    r"devices|mesh|reshape|divi|shard|batch", re.IGNORECASE
+    r"\b(devices?|mesh(es)?|reshape|divi\w+|shard\w*|batch)\b", re.IGNORECASE
 )  # in errors of programs that expect another machine
 _MODULES = {"json": "as_json", "html": "html", "trace": "trace"}  # in `plan.report`, by option
 # The options of planning that `shardwise explain --on` does not have.
@@ -163,6 +163,11 @@ def carry_out(options: argparse.Namespace) -> int:
 
 def _search(executable: DataFree, machine: Machine, options: argparse.Namespace) -> str:
     """The page of a search for better layouts."""
+    if executable.user_call is None:
+        return (
+            f"search: nothing of {executable.name} can be varied, since its derivative is taken outside of jit. "
+            "Decorate the whole training step with jax.jit."
+        )
     from shardwise.plan.report import layouts  # start-up time: searches are rare
     from shardwise.plan.search import LAYOUTS, Choices, search_step  # start-up time: as above
 

@@ -114,8 +114,9 @@ class EagerTrace(Trace):
         types = infer_types(op, tuple(s.aval for s in sigs), params)
         outputs = tuple(Var(t) for t in types)
         equation = Equation(op, inputs, outputs, params, user_source())
-        program = Program(inputs, (equation,), outputs, 0, op.name)
-        executable = compile_program(program, sigs, [None] * len(outputs), names=_operand_names(len(sigs)))
+        program = Program(inputs, (equation,), outputs, 0, _called_name(params) if op.call else op.name)
+        names = _operand_names(len(sigs))
+        executable = compile_program(program, sigs, [None] * len(outputs), names=names, jitted=op.call)
         guard_moves(op.name, args, executable.grid.devices)
         return executable
 
@@ -135,6 +136,12 @@ def composed(fun: Callable[..., Array], static: Hashable, *args: ArrayImpl | Lit
         guard_moves(program.name, args, executable.grid.devices)
         _cache[key] = executable
     return executable.call(args)[0]
+
+
+def _called_name(params: dict[str, Any]) -> str:
+    """The name of a jitted function's program, or of the one that derivatives outside of `jit` make of it."""
+    name = params["name"]
+    return name if params["program"].name == name else f"derivative of {name}"
 
 
 def _operand_names(n: int) -> list[str]:

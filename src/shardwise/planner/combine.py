@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
-from shardwise.ir import Equation, Var, unwrapped
+from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.ir import Atom, Equation, unwrapped
 from shardwise.planner.order import dependences
 from shardwise.planner.target import Target
 from shardwise.planner.work import Group
@@ -20,22 +21,40 @@ def with_combined_reductions(groups: Sequence[Group], target: Target) -> tuple[G
     """The groups with reductions joined, in an order in which they can run."""
     if not target.combine_bytes:
         return tuple(groups)
-    bundles: list[list[int]] = []
-    behind: set[Var] = set()  # values that wait for the reductions of the last bundle
-    room = 0
+    bundles: list[_Bundle] = []
+    opened: dict[object, _Bundle] = {}  # by type: what may still grow
     for g, group in enumerate(groups):
-        waits = any(v in behind for v in group.reads)
+        awaited = {kind: bundle for kind, bundle in opened.items() if not bundle.behind.isdisjoint(group.reads)}
         if group.kind == "collective" and _is_reduction(group.equations[-1]):
-            nbytes = sum(v.aval.nbytes for v in group.reads)
-            if waits or not bundles or nbytes > room or _type(groups[bundles[-1][0]]) != _type(group):
-                bundles.append([])
-                behind, room = set[Var](), target.combine_bytes
-            bundles[-1].append(g)
-            behind.update(group.writes)
-            room -= nbytes
-        elif waits:
-            behind.update(group.writes)
-    return _join_bundles(groups, [b for b in bundles if len(b) > 1])
+            kind, nbytes = _type(group), sum(v.aval.nbytes for v in group.reads)
+            for other in awaited:  # what it waits for is complete, or two bundles could wait for each other
+                del opened[other]
+            bundle = opened.get(kind)
+            if bundle is None or nbytes > bundle.room:
+                bundle = opened[kind] = _Bundle(target.combine_bytes)
+                bundles.append(bundle)
+            bundle.members.append(g)
+            bundle.behind.update(group.writes)
+            bundle.room -= nbytes
+        else:
+            for bundle in awaited.values():
+                bundle.behind.update(group.writes)
+    return _join_bundles(groups, [b.members for b in bundles if len(b.members) > 1])
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """Reductions that become one.
+
+    Attributes:
+        room: the bytes that it may still take.
+        members: the positions of their groups.
+        behind: values that wait for them.
+    """
+
+    room: int
+    members: list[int] = field(default_factory=list[int])
+    behind: set[Atom] = field(default_factory=set[Atom])
 
 
 def _is_reduction(eqn: Equation) -> bool:

@@ -19,7 +19,7 @@ from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
 from shardwise.planner.roles import Role, cost_of, memory_kind_of
 from shardwise.planner.target import Target
-from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
+from shardwise.planner.values import Values, fetched_rows, rows_of, takes_prologues, values_of
 from shardwise.planner.widen import with_wide_products
 from shardwise.planner.work import DeviceProgram, Group, heaviest
 
@@ -250,7 +250,7 @@ def _are_one(one: Group, other: Group, fenced: set[Var], target: Target) -> bool
         return False
     if any(e.op.fold is not None for e in one.equations):
         return False  # its result is there when all rows have been read
-    if not target.fold_prologues and any(e.op.fold is not None for e in other.equations):
+    if any(e.op.fold is not None and not takes_prologues(e, target) for e in other.equations):
         return False
     size = _space(one)
     if size != _space(other):

@@ -31,6 +31,7 @@ from shardwise.planner.padding import stored_bytes
 from shardwise.planner.pooled import pooled_memory
 from shardwise.planner.result import Buffer
 from shardwise.planner.roles import memory_kind_of
+from shardwise.planner.rooms import Room, without_room
 from shardwise.planner.span import Span
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
@@ -166,12 +167,20 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
             spans.append(Span(first[var], last[var], stored_bytes(var.aval, target), var))
     homes, entries, host = frame.homes, frame.entries, frame.values.host
     held: dict[ShapedArray, int] = {}
+    rooms: list[Room] = []
     for g, group in enumerate(groups):
         taken: set[Var] = set()
         before = len(spans)
         for var in group.writes:
             kept = var in homes or var in entries
             if (kept or var in host) and _needs_no_buffer(var, g, group, frame, last):
+                if kept and var not in host and homes.get(var, var) is None:
+                    source = _overwritten(group, var, g, last, open_spans, taken)
+                    room = Room(stored_bytes(var.aval, target, given=True), starts.get(g, g) - 1)
+                    if source is not None:
+                        taken.add(source)
+                        room.heir = open_spans.pop(source)
+                    rooms.append(room)
                 continue
             kind = kind_of(group, var) if group.kind == "loop" else "temporary"
             nbytes = held.get(var.aval)
@@ -195,7 +204,9 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
     for span in spans:
         if span.last > end:
             span.last = end
-    return far_from_chip(spans, groups, target) if target.near_bytes else spans
+    if target.near_bytes:
+        spans = far_from_chip(spans, groups, target)
+    return without_room(spans, rooms) if rooms else spans
 
 
 def _readers(groups: Sequence[Group]) -> tuple[dict[Var, int], dict[Var, int]]:

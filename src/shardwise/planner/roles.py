@@ -100,6 +100,12 @@ def _role_of_move(op: Op, params: Params, eqn: Equation) -> Role:
     return Role.OTHER
 
 
+def reduces_rows(eqn: Equation) -> bool:
+    """Whether a reduction runs along the last dim of its operand, whose elements lie side by side."""
+    _, params, mapped = unwrapped(eqn.op, eqn.params)
+    return eqn.inputs[0].aval.ndim - sum(operands[0] for operands in mapped) - 1 in params["axes"]
+
+
 def cost_of(eqn: Equation) -> int:
     """The work for one element of the result, relative to an addition."""
     op, _, _ = unwrapped(eqn.op, eqn.params)

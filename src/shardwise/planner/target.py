@@ -6,6 +6,7 @@ In: a platform's name. Out: a `Target`, whose fields the passes of the planner r
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.planner.machine import Chip
@@ -21,7 +22,7 @@ class Target:
         name: 'tpu', 'gpu', 'cpu-xla' or 'here' (our own engine).
         tile: bytes of a row of a tile, and rows of 4 bytes: the last two dims of temporaries are padded to it; None: never.
         prologues: whether a product reads operands that are computed while it runs.
-        fold_prologues: whether a reduction does.
+        fold_prologues: whether a reduction does; 'rows': one that reduces the last dim.
         scatters: whether a sum of which each device needs a part is a reduce-scatter; else each gets it as a whole, and takes its part.
         epilogues: whether a product's result goes through elementwise ops before it is stored.
         duplicates: whether a value that several groups read may be computed in each of them.
@@ -46,7 +47,7 @@ class Target:
     name: str
     tile: tuple[int, int] | None = None
     prologues: bool = True
-    fold_prologues: bool = True
+    fold_prologues: bool | Literal["rows"] = True
     scatters: bool = True
     epilogues: bool = True
     duplicates: bool = True
@@ -80,10 +81,11 @@ TPU = Target(
 )
 # XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only.
 GPU = Target("gpu", prologues=False, cost_limit=32.0, asynchronous=True)
-# XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened; its scheduler favours concurrency.
+# XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened; its scheduler favours concurrency. A reduction that
+# keeps the last dim is a loop of its own, in which neighbours along it are a vector.
 CPU_XLA = Target(
     "cpu-xla",
-    fold_prologues=False,
+    fold_prologues="rows",
     scatters=False,
     prologues=False,
     epilogues=False,

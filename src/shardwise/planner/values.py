@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
-from shardwise.planner.roles import Role, role_of, role_of_op
+from shardwise.planner.roles import Role, reduces_rows, role_of, role_of_op
 from shardwise.planner.target import Target
 
 
@@ -162,7 +162,7 @@ def _roles_of(program: Program) -> list[Role]:
 
 def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], target: Target) -> Sequence[Var]:
     """The operands that an equation takes from memory, however they are made."""
-    if role is Role.LIGHT or (role is Role.FOLD and target.fold_prologues):
+    if role is Role.LIGHT or (role is Role.FOLD and takes_prologues(eqn, target)):
         return ()
     if role is Role.PRODUCT:
         return () if target.prologues else found
@@ -171,6 +171,11 @@ def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], targe
         if indexed is not None and not indexed.vectors:  # one window: what is written there is computed on the way
             return found[:1]
     return found
+
+
+def takes_prologues(eqn: Equation, target: Target) -> bool:
+    """Whether a reduction reads operands that are computed while it runs."""
+    return reduces_rows(eqn) if target.fold_prologues == "rows" else target.fold_prologues
 
 
 def _piece_of(eqn: Equation) -> Var | None:

@@ -93,6 +93,7 @@ def test_every_usual_name_is_found(name):
     ("name", "text"),
     [
         ("v5q-256", "Did you mean 'v5p-256'"),
+        ("v5p-256x", r"Did you mean 'v5p-256'\?"),
         ("trilium-256", "'trillium-256'"),
         ("", "There are a100"),
         ("v5p", "v5p-8, v5p-16"),

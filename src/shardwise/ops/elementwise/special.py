@@ -170,13 +170,14 @@ erf_inv_p = _define(
     scipy_ir.ERF_INV,
     transcendental=True,
 )
-lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), scipy_ir.LGAMMA)
+lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), scipy_ir.LGAMMA, transcendental=True)
 digamma_p = _define(
     "digamma",
     _digamma,
     1,
     lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)),
     scipy_ir.DIGAMMA,
+    transcendental=True,
 )
 polygamma_p = _define(
     "polygamma",

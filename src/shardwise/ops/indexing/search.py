@@ -133,6 +133,10 @@ def _no_tangent(primals: Any, tangents: Any, **params: Any) -> tuple[Array, None
     return bind(searchsorted_p, *primals, **params), None
 
 
+def _halvings(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+    return "search", outs[0].size * math.log2(max(ins[0].shape[-1], 2))
+
+
 def _small_search(a: Any, v: Any, *, right: bool) -> Any:
     """`_bisect` for all values at once."""
     n, values = a.shape[0], do.reshape(v, new_sizes=(v.size,))
@@ -160,6 +164,7 @@ searchsorted_p = define_op(
     kernel=_search_kernel,
     rule=_search_rule,
     partition=_search_partition,
+    algorithm=_halvings,
     jvp=_no_tangent,
     small=as_program(_small_search),
 )

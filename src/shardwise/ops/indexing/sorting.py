@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,17 @@ def _sort_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int
     return outs, [None if t is None else take_along(t, order, dimension, unique=True) for t in tangents]
 
 
+SHORT = 512  # elements of rows that are sorted in another way than long ones
+
+
+def _sort_algorithm(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+    """Comparisons of all rows; operands beside the keys are moved once they are sorted, as often."""
+    key, *others = ins
+    length = key.shape[params["dimension"]]
+    name = "argsort" if others else "sort_short" if length <= SHORT else "sort"
+    return name, len(ins) * key.size * log2(max(length, 2))
+
+
 sort_p = define_op(
     "sort",
     jvp=_sort_jvp,
@@ -95,6 +107,7 @@ sort_p = define_op(
     multiple_results=True,
     explicit=_sort_specs,
     partition=sort_partition,
+    algorithm=_sort_algorithm,
     small=SmallForm(
         later("shardwise.ops.indexing.small_sorting", "write_sort"),
         later("shardwise.ops.indexing.small_sorting", "sort_fits"),
@@ -220,6 +233,7 @@ top_k_p = define_op(
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),
     partition=top_k_partition,
+    algorithm=lambda ins, outs, params: ("top_k", float(ins[0].size)),
     multiple_results=True,
     small=SmallForm(
         later("shardwise.ops.indexing.small_selection", "write_top_k"),

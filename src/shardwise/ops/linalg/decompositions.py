@@ -17,6 +17,7 @@ from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
 from shardwise.ops.linalg import determinants, lapack
 from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_steps import lu_flops, of_matrix, qr_steps, solve_steps, triangular_steps
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later
@@ -65,6 +66,7 @@ cholesky_p = define_matrix_op(
     multiple=False,
     rules=("jvp",),
     small=_factors_form("cholesky"),
+    algorithm=of_matrix("cholesky", lambda m, n: n**3 / 3),
 )
 
 
@@ -151,7 +153,15 @@ def _lu_results(shape: Ints) -> list[Result]:
     return [(shape, "same"), ((min(shape),), "int32"), (shape[:1], "int32")]
 
 
-lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu, rules=("jvp",), small=_factors_form("lu"))
+lu_p = define_matrix_op(
+    "lu",
+    (2,),
+    _lu_results,
+    lapack.lu,
+    rules=("jvp",),
+    small=_factors_form("lu"),
+    algorithm=of_matrix("lu", lu_flops),
+)
 
 
 def lu(x: Any) -> list[Array]:
@@ -206,6 +216,7 @@ qr_p = define_matrix_op(
     lapack.qr,
     rules=("jvp",),
     partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
+    algorithm=qr_steps,
     shown=Shown(renamed={"full": "full_matrices"}, empty=("use_magma",)),
 )
 
@@ -248,6 +259,7 @@ triangular_solve_p = define_matrix_op(
         later("shardwise.runtime.small", "systems_fit"),
         mapped=True,
     ),
+    algorithm=triangular_steps,
     shown=Shown(
         renamed={"conjugate": "conjugate_a", "left": "left_side", "transpose": "transpose_a", "unit": "unit_diagonal"}
     ),
@@ -341,6 +353,7 @@ solve_p = define_matrix_op(
     lapack.solve,
     multiple=False,
     small=_factors_form("solve"),
+    algorithm=solve_steps,
     broadcasts=True,
     rules=("jvp", "transpose"),
     makes_nan=True,
@@ -375,6 +388,7 @@ slogdet_p = define_matrix_op(
     determinants.slogdet,
     rules=("jvp",),
     makes_nan=True,
+    algorithm=of_matrix("lu", lu_flops),
     small=_determinants_form("slogdet"),
 )
 
@@ -392,6 +406,7 @@ det_p = define_matrix_op(
     multiple=False,
     rules=("jvp",),
     makes_nan=True,
+    algorithm=of_matrix("lu", lu_flops),
     small=_determinants_form("det"),
 )
 

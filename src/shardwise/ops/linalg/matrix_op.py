@@ -38,6 +38,7 @@ def define_matrix_op(
     makes_nan: bool = False,
     small: SmallForm | None = None,
     partition: Callable[[Any, Equation], None] | None = None,
+    algorithm: Callable[[Types, Types, Params], tuple[str, float]] | None = None,
     shown: Shown | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
@@ -114,6 +115,7 @@ def define_matrix_op(
         makes_nan=makes_nan,
         small=small,
         partition=partition,
+        algorithm=algorithm,
         shown=shown or Shown(),
         **derivative,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from shardwise.ir import Array, bind
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine
 from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op
+from shardwise.ops.linalg.matrix_steps import qr_steps
 from shardwise.ops.rules.convert import as_array
 
 __all__ = ["ormqr", "ormqr_p"]
@@ -31,7 +32,7 @@ def _geqrf(x: NDArray) -> tuple[NDArray, ...]:
     return tuple(each(lambda a: routine(a, lwork=64 * n)[:2], (2,), (x,), cores))
 
 
-geqrf_p = define_matrix_op("geqrf", (2,), _geqrf_results, _geqrf)
+geqrf_p = define_matrix_op("geqrf", (2,), _geqrf_results, _geqrf, algorithm=qr_steps)
 
 
 def geqrf(x: Array) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
 from shardwise.ops.linalg.decompositions import symmetrized
 from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_steps import of_matrix
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim
 
@@ -73,6 +74,7 @@ eig_p = define_matrix_op(
         },
         empty=("implementation",),
     ),
+    algorithm=of_matrix("eig", lambda m, n: n**3, vectors=("left", "right")),
 )
 
 
@@ -126,6 +128,7 @@ eigh_p = define_matrix_op(
     rules=("jvp",),
     derivatives="spectral_derivative",
     shown=Shown(change=_eigh_shown),
+    algorithm=of_matrix("eigh", lambda m, n: n**3),
 )
 
 
@@ -198,6 +201,7 @@ schur_p = define_matrix_op(
     _schur_results,
     lapack.schur,
     shown=Shown(renamed={"vectors": "compute_schur_vectors"}, empty=("select_callable",), change=_schur_shown),
+    algorithm=of_matrix("eig", lambda m, n: n**3),
 )
 
 
@@ -270,6 +274,7 @@ svd_p = define_matrix_op(
     rules=("jvp",),
     derivatives="spectral_derivative",
     shown=Shown(renamed={"full": "full_matrices", "vectors": "compute_uv"}, empty=("algorithm", "subset_by_index")),
+    algorithm=of_matrix("svd", lambda m, n: max(m, n) * min(m, n) ** 2, vectors=("vectors",)),
 )
 
 

@@ -18,6 +18,7 @@ from shardwise.ops.random import threefry
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
+from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import Lane, Lanes
@@ -166,4 +167,5 @@ threefry_bits_p = define_op(
     type_rule=_threefry_type,
     kernel=_threefry_kernel,
     emit=Emit(_threefry_lanes, "u", exact=True, cost=80),
+    algorithm=per_result("random"),
 )

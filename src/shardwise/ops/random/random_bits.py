@@ -59,6 +59,7 @@ from shardwise.ops.rules.batching import in_front
 from shardwise.ops.rules.operands import Block, aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
+from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
@@ -375,6 +376,7 @@ def _bits_kernel(
 random_block_p = define_op(
     "random_block",
     small=small_form("block", HASH_CALLS),
+    algorithm=per_result("random"),
     batch=lambda *mapped: _block_batch(*mapped),
     type_rule=_bits_type,
     kernel=_bits_kernel,
@@ -472,6 +474,7 @@ def _bits_halves_type(keys: ShapedArray, *, bit_width: int, shape: Shape) -> Sha
 random_bits_halves_p = define_op(
     "random_bits_halves",
     type_rule=_bits_halves_type,
+    algorithm=per_result("random"),
     rule=_whole_rule,
     kernel=lambda env, keys, *, bit_width, shape: threefry_halves.random_bits(keys, bit_width, shape),
 )

@@ -18,6 +18,7 @@ from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.operands import Block
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
+from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
@@ -93,6 +94,7 @@ rng_bit_generator_p = define_op(
     explicit=_explicit,
     localize=lambda params, in_types, out_types: {**params, "out_sharding": None},
     batch=_batch,
+    algorithm=per_result("random"),
     multiple_results=True,
     shown=Shown(empty=("out_sharding",)),
 )

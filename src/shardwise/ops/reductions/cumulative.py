@@ -23,6 +23,7 @@ from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT,
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.rules.steps import per_result
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import own_factors
 from shardwise.runtime.blocks import with_dim_at
@@ -218,6 +219,7 @@ def _define(name: str, running: Running, accepts: str, step: Op | None = None, *
         rule=_rule,
         batch=shifting(name, "axis"),
         small=None if step is None else _small_form(step, running.begin),
+        algorithm=None if step is None else per_result("running"),
         **derivative,
     )
 

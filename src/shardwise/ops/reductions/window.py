@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import index
@@ -258,6 +259,10 @@ def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[
     return parts
 
 
+def _elements_of_windows(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+    return "window", float(outs[0].size * math.prod(params["window_dimensions"]))
+
+
 _STEPS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and_", "or": "or_", "xor": "xor_"}
 _FEW_TAPS = 32  # of a window's dims together: each is a slice
 
@@ -293,6 +298,7 @@ def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
         localize=_localize,
         halo=_window_halo(reduction),
         partition=even_windows(_window_places),
+        algorithm=_elements_of_windows,
         small=as_program(partial(_small_window, reduction), _has_few_taps),
         **derivative,
     )

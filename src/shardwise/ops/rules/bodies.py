@@ -12,6 +12,7 @@ from typing import Any
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
 from shardwise.ir import Equation, ExactParams, Op, Program, ShapedArray, define_op, trace_program
+from shardwise.sharding import AbstractMesh, AxisType, get_abstract_mesh, use_abstract_mesh
 
 Body = Callable[..., Sequence[Any]]
 TracedBody = Callable[[tuple[ShapedArray, ...], Any], Program]
@@ -38,9 +39,21 @@ def define_body_op(name: str, traced: TracedBody, *, several: bool = True, **fie
         return found if several else found[0]
 
     def inline(eqn: Equation) -> Program:
-        return traced(tuple(a.aval for a in eqn.inputs), eqn.params)
+        with use_abstract_mesh(_mesh_around(eqn)):
+            return traced(tuple(a.aval for a in eqn.inputs), eqn.params)
 
     return define_op(name, type_rule=type_rule, typed=True, multiple_results=several, inline=inline, **fields)
+
+
+def _mesh_around(eqn: Equation) -> AbstractMesh:
+    """The context mesh where the equation stands, as its types tell: within `auto_axes` and `shard_map` they name no Explicit axes,
+    though those of the program around them may.
+    """
+    context = get_abstract_mesh()
+    found = next((v.aval.mesh for v in (*eqn.inputs, *eqn.outputs) if v.aval.mesh is not None), None)
+    if found is not None or not context.explicit_axes:
+        return context if found is None else found
+    return context.update_axis_types(dict.fromkeys(context.explicit_axes, AxisType.Auto))
 
 
 def define_shown(name: str, body: Callable[..., Any], *, several: bool = False, **fields: Any) -> Op:

@@ -9,7 +9,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -125,10 +125,22 @@ def _read_user_file(path: str) -> Mapping[str, Any]:
         raise ValueError(f"{path} is no TOML file: {error}.") from error
 
 
+def _near(name: str, generations: Sequence[str]) -> list[str]:
+    """Names of machines like `name`: with another generation, or with another size."""
+    head, *rest = re.split(r"(?=[-:])", name, maxsplit=1)
+    found: list[str] = []
+    for near in difflib.get_close_matches(head, generations, n=3, cutoff=0.6):
+        if near == head:
+            usual = usual_names(_read(_generations()[near]))
+            found += difflib.get_close_matches(name, usual, n=1, cutoff=0.0)
+        elif (parsed := _NAME.fullmatch(near + "".join(rest))) and parsed["generation"] == near:
+            found.append(parsed[0])
+    return found
+
+
 def _unknown(name: str) -> ValueError:
-    head, *rest = re.split(r"(?=[-:])", name.lower(), maxsplit=1)
     generations = sorted(_generations())
-    close = [near + "".join(rest) for near in difflib.get_close_matches(head, generations, n=3, cutoff=0.6)]
+    close = _near(name.lower(), generations)
     hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
     return ValueError(
         f"No machine is called {name!r}. {hint}There are {', '.join(generations)}, each with a size, as in 'v5p-256', 'v6e-8x8', "

@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.base.tree import tree_leaves
 from shardwise.engine.device_put import device_put
 from shardwise.ir import bind, trace_program
-from shardwise.ops.elementwise import binary, special, transcendental
+from shardwise.ops.elementwise import binary, transcendental
 from shardwise.ops.indexing import search, sorting
 from shardwise.ops.linalg import decompositions, spectral
 from shardwise.ops.linalg.fft import fft
@@ -125,7 +125,6 @@ ALGORITHMS: Mapping[str, tuple[Callable[..., Any], Make]] = {
     "convolution": (_convolution, _normal((2, 64, 32, 32), (64, 64, 3, 3))),
     "convolution_few": (_convolution, _normal((1, 1, 1, 1 << 17), (1, 1, 1, 65))),
     "random": (_bits, _words),
-    "special": (special.digamma, lambda numbers: [numbers.uniform(0.5, 5, 1 << 14).astype(np.float32)]),
     "complex_function": (transcendental.exp, _complex((1 << 15,))),
     "complex_division": (binary.div, _complex((1 << 15,), (1 << 15,))),
     "cholesky": (decompositions.cholesky, _positive(384)),

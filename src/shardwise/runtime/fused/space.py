@@ -81,9 +81,9 @@ class IterationSpace:
 
     def takes(self, eqn: Equation) -> bool:
         """Whether the equation can be a member of a group with these loops."""
-        op, out = eqn.op, eqn.outputs[0].aval
-        if out.dtype.name not in TYPES:
+        if not eqn.outputs or eqn.outputs[0].aval.dtype.name not in TYPES:
             return False
+        op, out = eqn.op, eqn.outputs[0].aval
         if op.fold is not None:
             return space_of(eqn) == self
         if (pieces := joined_pieces(eqn)) is not None:
