@@ -138,12 +138,6 @@ class BCOO(JAXSparse):
         single = self if kept or self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
         return single._like(single.data.astype(dtype))
 
-    def block_until_ready(self) -> BCOO:
-        """Itself, once it is computed."""
-        self.data.block_until_ready()
-        self.indices.block_until_ready()
-        return self
-
     # -- layouts
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:

@@ -48,6 +48,7 @@ from shardwise.ir.program import Source
 from shardwise.ir.reference_arguments import closed_over
 from shardwise.ir.references import Reference, holding, trace_with_state, with_references
 from shardwise.ir.sources import user_source
+from shardwise.ops.control.narrow import narrow_call
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value
@@ -337,6 +338,7 @@ checkpoint_op = define_op(
     effects=lambda params: params["program"].has_effects,
     shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
     keys=called_uses,
+    narrow=narrow_call,
 )
 
 
