@@ -107,6 +107,8 @@ def test_formats_by_name(name):
         with nullcontext() if taken else pytest.raises(TypeError, match="unexpected keyword"):
             found = sparse.empty((2, 3), sparse_format=name, **extra)
             assert not found.todense().any() and all(getattr(found, k) == n for k, n in extra.items())
+    ones = sparse.eye(3, 4, -1, n_batch=1)
+    assert (ones.todense() == np.eye(3, 4, -1)).all() and ones.n_batch == 1
 
 
 @pytest.mark.parametrize("name", ["BCOO", "BCSR", "COO", "CSR", "CSC"])

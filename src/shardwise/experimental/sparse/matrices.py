@@ -339,9 +339,7 @@ def empty(
     Array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
-    known = {"bcoo": {"nse", "n_batch", "n_dense"}, "bcsr": {"nse"}}.get(sparse_format, set[str]())
-    if unknown := sorted(kwds.keys() - known):
-        raise TypeError(f"empty in the format {sparse_format!r} got an unexpected keyword argument {unknown[0]!r}.")
+    _check_options("empty", sparse_format, kwds, {"bcoo": {"nse", "n_batch", "n_dense"}, "bcsr": {"nse"}})
     return _in_format(_without_elements(tuple(shape), dtype, index_dtype, **kwds), sparse_format)
 
 
@@ -370,17 +368,27 @@ def eye(
     dtype: Any = None,
     index_dtype: Any = np.int32,
     sparse_format: str = "bcoo",
+    **kwds: int,
 ) -> JAXSparse:
     """Ones on the k-th diagonal of a matrix [N, M], of `dtype`, in the `sparse_format` "bcoo", "bcsr", "coo", "csr"
     or "csc".
 
-    `index_dtype` is the dtype of the places.
+    `index_dtype` is the dtype of the places. The format "bcoo" takes the numbers of batch and dense dims, `n_batch` and `n_dense`.
 
     >>> jax.experimental.sparse.eye(2).todense()
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
+    _check_options("eye", sparse_format, kwds, {"bcoo": {"n_batch", "n_dense"}})
+    if kwds:
+        return BCOO.fromdense(jnp.eye(N, M, k, dtype), index_dtype=index_dtype, **kwds)
     return _in_format(_eye(N, M, k, dtype, index_dtype), sparse_format)
+
+
+def _check_options(name: str, sparse_format: str, given: dict[str, int], known: dict[str, set[str]]) -> None:
+    """TypeError for options that the format does not take."""
+    if unknown := sorted(given.keys() - known.get(sparse_format, set[str]())):
+        raise TypeError(f"{name} in the format {sparse_format!r} got an unexpected keyword argument {unknown[0]!r}.")
 
 
 def _in_format(arr: BCOO, sparse_format: str) -> JAXSparse:
