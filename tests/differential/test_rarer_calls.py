@@ -180,6 +180,13 @@ PROGRAMS = {
         "result = [jnp.ones(2) * Pair(1), Pair(1) + jnp.ones(2)]"
     ),
     "a plain tuple": "result = jnp.ones(2) * (1, 2)",
+    "quantiles with types of 64 bits": (
+        "from jax.scipy import special, stats\n"
+        "q, h = jnp.array([0.25, 0.5], 'float32'), jnp.array(0.5, 'float16')\n"
+        "of = lambda: [str(x.dtype) for x in (stats.norm.ppf(q), stats.norm.isf(q), stats.norm.ppf(0.5, h, h), \n"
+        "    special.owens_t(q, q), special.owens_t(h, 1))]\n"
+        "with jax.enable_x64(True):\n    result = of()\nresult += of()"
+    ),
     "structs of references": _EXPLICIT + (
         "def f(r, x):\n    r[...] += x\n    return r[0]\n"
         "s, r = jax.ShapeDtypeStruct((3,), 'float32', is_ref=True), jax.new_ref(jnp.zeros(3))\n"

@@ -40,8 +40,8 @@ class BCOO(JAXSparse):
     [*batch, *sparse, *dense]. Batch dims of data or indices may be 1. `n_batch`, `n_sparse` and `n_dense` say how many there are.
 
     Elements at one place add up, and those at places outside of the shape do not count. `indices_sorted` and `unique_indices` say
-    what is known of the places. Negation, casts, powers, products with numbers, sorting and sums of duplicates keep batch and dense
-    dims; other functions give arrays all of whose dims are sparse.
+    what is known of the places. Negation, casts, powers, products with numbers, sorting, sums of duplicates, cuts, joins and
+    new dims around the sparse ones keep batch and dense dims; other functions give arrays all of whose dims are sparse.
 
     Raises:
         ValueError: the shapes do not fit.
