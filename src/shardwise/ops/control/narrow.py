@@ -1,4 +1,4 @@
-"""Loops, branches and calls of which only some results are wanted (`Op.narrow`).
+"""Loops and branches of which only some results are wanted (`Op.narrow`).
 
 In: params, which results are wanted, and a function that gives the parts of programs. Out: params of the smaller equation, with the
 operands and results that it keeps. A carry stays while its last value is wanted, or the next values of others or the test follow from it.
@@ -7,7 +7,6 @@ operands and results that it keeps. A carry stays while its last value is wanted
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from shardwise.ir import Narrowed, PartOf, ProgramPart
 from shardwise.ir.op import Params
@@ -60,28 +59,6 @@ def narrow_cond(params: Params, wanted: Wanted, part_of: PartOf) -> Narrowed:
     inside = sorted({i for part in parts for i in part.inputs})
     branches = tuple([part.program(inside) for part in parts])
     return Narrowed({**params, "branches": branches}, (0, *[1 + i for i in inside]), results)
-
-
-def narrow_call(
-    params: Params, wanted: Wanted, part_of: PartOf, *, per_operand: str = "", per_result: Sequence[str] = ()
-) -> Narrowed:
-    """The call of a program for the wanted results, with the operands that they follow from.
-
-    Args:
-        params: those of the call, among them its `program`.
-        wanted: which results are wanted.
-        part_of: gives the parts of programs.
-        per_operand: the param that has an entry per operand, if there is one.
-        per_result: params that have an entry per result.
-    """
-    results = tuple([i for i, w in enumerate(wanted) if w])
-    part = part_of(params["program"], results)
-    changed: dict[str, Any] = {"program": part.program(part.inputs)}
-    if per_operand:
-        changed[per_operand] = tuple([params[per_operand][i] for i in part.inputs])
-    for name in per_result:
-        changed[name] = tuple([params[name][i] for i in results])
-    return Narrowed({**params, **changed}, part.inputs, results)
 
 
 def _settled(

@@ -43,12 +43,12 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.key_uses import LEAVES, called_uses
+from shardwise.ir.narrowed import narrow_call
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
 from shardwise.ir.reference_arguments import closed_over
 from shardwise.ir.references import Reference, holding, trace_with_state, with_references
 from shardwise.ir.sources import user_source
-from shardwise.ops.control.narrow import narrow_call
 from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
 from shardwise.ops.random.random_bits import shared
 from shardwise.ops.rules.convert import as_array, as_value

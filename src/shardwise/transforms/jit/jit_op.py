@@ -8,7 +8,7 @@ from typing import Any
 from shardwise.base import config
 from shardwise.ir import Equation, Program, ShapedArray, Shown, Var, define_op
 from shardwise.ir.key_uses import called_uses
-from shardwise.ops.control.narrow import narrow_call
+from shardwise.ir.narrowed import narrow_call
 from shardwise.ops.devices.layout import sharding_constraint
 from shardwise.ops.rules.derivative import later
 from shardwise.sharding import Sharding

@@ -12,9 +12,9 @@ from typing import Any
 from shardwise.base import config
 from shardwise.ir import Equation, Program, ShapedArray, Shown, define_op
 from shardwise.ir.key_uses import called_uses
+from shardwise.ir.narrowed import narrow_call
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.bodies import program_effects
-from shardwise.ops.control.narrow import narrow_call
 from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.rules.derivative import later
 from shardwise.passes.propagate import Placement, propagate
