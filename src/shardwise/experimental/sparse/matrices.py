@@ -332,8 +332,8 @@ def empty(
     """Zeros: an array of that `shape` and `dtype` without elements, in the `sparse_format` "bcoo", "bcsr", "coo",
     "csr" or "csc".
 
-    `index_dtype` is the dtype of the places. The formats "bcoo" and "bcsr" take `nse`, a number of places to keep beyond the array, and
-    "bcoo" the numbers of batch and dense dims, `n_batch` and `n_dense`.
+    `index_dtype` is the dtype of the places. Of `kwds` the formats "bcoo" and "bcsr" take `nse`, a number of places to keep beyond the
+    array, and "bcoo" the numbers of batch and dense dims, `n_batch` and `n_dense`.
 
     >>> jax.experimental.sparse.empty((2, 2)).todense()
     Array([[0., 0.],
@@ -373,7 +373,7 @@ def eye(
     """Ones on the k-th diagonal of a matrix [N, M], of `dtype`, in the `sparse_format` "bcoo", "bcsr", "coo", "csr"
     or "csc".
 
-    `index_dtype` is the dtype of the places. The format "bcoo" takes the numbers of batch and dense dims, `n_batch` and `n_dense`.
+    `index_dtype` is the dtype of the places. Of `kwds` the format "bcoo" takes the numbers of batch and dense dims, `n_batch` and `n_dense`.
 
     >>> jax.experimental.sparse.eye(2).todense()
     Array([[1., 0.],
