@@ -373,7 +373,8 @@ def eye(
     """Ones on the k-th diagonal of a matrix [N, M], of `dtype`, in the `sparse_format` "bcoo", "bcsr", "coo", "csr"
     or "csc".
 
-    `index_dtype` is the dtype of the places. Of `kwds` the format "bcoo" takes the numbers of batch and dense dims, `n_batch` and `n_dense`.
+    `index_dtype` is the dtype of the places. Of `kwds` the format "bcoo" takes `n_batch` and `n_dense`, numbers of batch and dense
+    dims.
 
     >>> jax.experimental.sparse.eye(2).todense()
     Array([[1., 0.],
