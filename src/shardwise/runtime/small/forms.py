@@ -51,9 +51,9 @@ def writable(eqn: Equation, spread: Spread, in_place: bool = False, largest: int
         return False
     if op.small is not None and op.boxes is None and any(a.aval.dtype.kind == "c" for a in (*eqn.inputs, *eqn.outputs)):
         return False  # which computes with real numbers, other than ops that only move elements
-    if form is not None and form.fits is not None and not form.fits(eqn, spread):
+    if not (in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)):
         return False
-    return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)
+    return form is None or form.fits is None or form.fits(eqn, spread)
 
 
 def _reads_little(eqn: Equation, spread: Spread) -> bool:
