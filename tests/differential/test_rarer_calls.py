@@ -180,6 +180,29 @@ PROGRAMS = {
         "result = [jnp.ones(2) * Pair(1), Pair(1) + jnp.ones(2)]"
     ),
     "a plain tuple": "result = jnp.ones(2) * (1, 2)",
+    "quantiles with types of 64 bits": (
+        "from jax.scipy import special, stats\n"
+        "q, h = jnp.array([0.25, 0.5], 'float32'), jnp.array(0.5, 'float16')\n"
+        "of = lambda: [str(x.dtype) for x in (stats.norm.ppf(q), stats.norm.isf(q), stats.norm.ppf(0.5, h, h), \n"
+        "    special.owens_t(q, q), special.owens_t(h, 1))]\n"
+        "with jax.enable_x64(True):\n    result = of()\nresult += of()"
+    ),
+    "structs of references": _EXPLICIT + (
+        "def f(r, x):\n    r[...] += x\n    return r[0]\n"
+        "s, r = jax.ShapeDtypeStruct((3,), 'float32', is_ref=True), jax.new_ref(jnp.zeros(3))\n"
+        "lowered = jax.jit(f).lower(s, 1.0)\n"
+        "result = [str(s), str(s.update(shape=(4,))), str(jax.eval_shape(f, s, 1.0)), str(jax.make_jaxpr(f)(s, 1.0)),\n"
+        "    str(lowered.in_avals), str(lowered.in_tree), lowered.compile()(r, 2.0), r[...]]"
+    ),
+    "structs of specs": _EXPLICIT + (
+        "from jax.experimental.layout import Format, Layout\nmesh = mesh_of((2,), ('x',))\n"
+        "s = jax.ShapeDtypeStruct((4, 2), 'float32', sharding=P('x'))\n"
+        "with jax.set_mesh(mesh):\n"
+        "    result = [str(s.sharding), str(s), str(jax.jit(jnp.sin).lower(s).in_avals)]\n"
+        "laid = jax.ShapeDtypeStruct((4, 2), 'float32', sharding=Format(Layout((0, 1)), NamedSharding(mesh, P())))\n"
+        "result += [outcome(lambda: s.sharding), outcome(lambda: str(s)), outcome(lambda: s.update(sharding=P(None, None, 'x'))),\n"
+        "    outcome(lambda: laid.update(sharding=laid.sharding)), laid.update(sharding=None).shape]"
+    ),
     "guarded constants": "with jax.transfer_guard('disallow'):\n    result = jax.jit(lambda: jnp.asarray(np.float32(2)) + np.float32(1))()",
 }  # fmt: skip
 

@@ -75,7 +75,8 @@ def test_two_sparse_matrices_are_multiplied(left, right):
     np.testing.assert_array_equal((a @ b).todense(), DENSE @ DENSE.T)
     np.testing.assert_array_equal(a.__rmatmul__(b).todense(), DENSE.T @ DENSE)
     with pytest.raises(NotImplementedError, match="todense"):
-        _ = BCOO.fromdense(DENSE) * right.fromdense(DENSE)
+        _ = BCOO.fromdense(DENSE) / right.fromdense(DENSE)
+    np.testing.assert_array_equal((BCOO.fromdense(DENSE) * BCOO.fromdense(DENSE)).todense(), DENSE * DENSE)
 
 
 @pytest.mark.parametrize(("n_batch", "n_dense"), [(1, 0), (0, 1), (1, 1), (2, 0)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,7 @@ def test_the_arrays_of_matrices():
         [0, 1, 2, 3, 5],
     )
     assert (type(csr.T), type(csc.T), type(coo.T)) == (sparse.CSC, sparse.CSR, sparse.COO)
+    assert not isinstance(csc, sparse.CSR) and all(m.block_until_ready() is m for m in (coo, csr, csc))
     twice = sparse.COO(([1.0, 2.0, 4.0], [1, 0, 1], [1, 0, 1]), shape=(2, 2))
     assert twice.todense().tolist() == [[2, 0], [0, 5]]
     assert twice._sort_indices().row.tolist() == [0, 1, 1]
@@ -99,6 +102,13 @@ def test_formats_by_name(name):
     assert (none.todense() == jnp.zeros((2, 3), int)).all() and none.dtype == np.int32
     assert (ones.todense() == np.eye(3, 4, 1)).all()
     assert (sparse.todense(ones) == np.eye(3, 4, 1)).all()
+    for extra in ({"nse": 2}, {"n_batch": 1, "n_dense": 1, "nse": 1}):
+        taken = name == "bcoo" or (name == "bcsr" and len(extra) == 1)
+        with nullcontext() if taken else pytest.raises(TypeError, match="unexpected keyword"):
+            found = sparse.empty((2, 3), sparse_format=name, **extra)
+            assert not found.todense().any() and all(getattr(found, k) == n for k, n in extra.items())
+    ones = sparse.eye(3, 4, -1, n_batch=1)
+    assert (ones.todense() == np.eye(3, 4, -1)).all() and ones.n_batch == 1
 
 
 @pytest.mark.parametrize("name", ["BCOO", "BCSR", "COO", "CSR", "CSC"])

@@ -28,6 +28,16 @@ CASES: dict[str, tuple[Any, Any]] = {
         lambda m: sparse.bcoo_broadcast_in_dim(m, shape=(2, 4, 6, 3), broadcast_dimensions=(1, 2, 3)),
         np.broadcast_to(DENSE, (2, 4, 6, 3)),
     ),
+    "repeat around": (
+        lambda m: sparse.bcoo_broadcast_in_dim(m, shape=(4, 2, 6, 3, 2), broadcast_dimensions=(0, 2, 3)),
+        np.broadcast_to(DENSE[:, None, :, :, None], (4, 2, 6, 3, 2)),
+    ),
+    "join unlike": (
+        lambda m: sparse.bcoo_concatenate(
+            [m, sparse.BCOO.fromdense(DENSE, nse=72, n_batch=m.n_batch, n_dense=m.n_dense)], dimension=0
+        ),
+        np.concatenate([DENSE, DENSE], 0),
+    ),
     "stretch": (
         lambda m: sparse.bcoo_broadcast_in_dim(
             sparse.bcoo_slice(m, start_indices=(0, 2, 0), limit_indices=(4, 3, 3)),
@@ -52,6 +62,14 @@ CASES: dict[str, tuple[Any, Any]] = {
         abs(DENSE),
     ),
     "product": (lambda m: sparse.bcoo_multiply_sparse(m, m), DENSE**2),
+    "operator": (lambda m: m * m, DENSE**2),
+    "scalar": (lambda m: m.reshape(72) @ m.reshape(72), (DENSE**2).sum()),
+}
+# The numbers of batch and dense dims of a result, by those of the operand.
+KEPT = {
+    "join 0": lambda batch, dense: (batch, dense),
+    "repeat": lambda batch, dense: (batch + 1, dense),
+    "repeat around": lambda batch, dense: (2, dense + 1) if batch else (0, 0),
 }
 
 
@@ -70,7 +88,10 @@ def test_pieces_are_those_of_the_dense_array(name, layout):
         assert (found[~kept] == 0).all()
         return
     for call in (f, sw.jit(f)):
-        np.testing.assert_allclose(call(mat).todense(), expected, rtol=1e-6)
+        found = call(mat)
+        np.testing.assert_allclose(found.todense(), expected, rtol=1e-6)
+        if name in KEPT:
+            assert (found.n_batch, found.n_dense) == KEPT[name](*layout)
 
 
 def test_elements_outside_stay_outside():

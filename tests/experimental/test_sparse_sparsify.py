@@ -32,6 +32,7 @@ SPARSE: dict[str, Any] = {
     "joined": lambda m, n, v: jnp.concatenate([m, n]),
     "repeated": lambda m, n, v: jnp.broadcast_to(m, (2, 4, 6)),
     "powers": lambda m, n, v: jnp.square(m) + m**3,
+    "without vector code": lambda m, n, v: lax.bessel_i1e(m),
     "called": lambda m, n, v: sw.jit(lambda m: jnp.abs(-m))(m),
     "flipped": lambda m, n, v: jnp.flip(m),
     "squeezed": lambda m, n, v: jnp.squeeze(m[:1]),
@@ -168,6 +169,8 @@ def test_rows_give_rows():
     np.testing.assert_array_equal(found.indices, rows.indices)
     np.testing.assert_array_equal(found.indptr, rows.indptr)
     np.testing.assert_array_equal(found.todense(), -M)
+    unsorted = sparse.BCSR(([1.0, 2.0, 3.0, 4.0], [2, 0, 2, 2], [0, 3, 4]), shape=(2, 3))
+    assert sparse.sparsify(jnp.negative)(unsorted).indices.tolist() == [2, 0, 2, 2]
     assert isinstance(sparse.sparsify(jnp.add)(rows, BCOO.fromdense(M)), BCOO)
 
 

@@ -84,6 +84,12 @@ def test_errors(line):
     check_error(line)
 
 
+def test_integers_and_their_weights_meet_under_strict_promotion():
+    i = np.arange(4, dtype=np.int16)
+    with shardwise.numpy_dtype_promotion("strict"):
+        assert jnp.histogram2d(i, i, bins=2, weights=i)[0].tolist() == [[1, 0], [0, 5]]
+
+
 def test_the_way_out_is_named():
     with pytest.raises(ConcretizationTypeError, match="length="):
         shardwise.jit(jnp.bincount)(np.arange(3))

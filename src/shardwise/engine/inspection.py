@@ -47,11 +47,13 @@ def host_type(x: Any) -> ShapedArray:
 class ShapeDtypeStruct:
     """A type without data: shape, dtype, and optionally sharding and weak_type. Accepted by every function that needs only types.
 
+    With `is_ref` it stands for a `Ref` to such an array.
+
     >>> jax.ShapeDtypeStruct((2, 3), jnp.float32)
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("dtype", "layout", "manual_axis_type", "shape", "sharding", "weak_type")
+    __slots__ = ("_placed", "dtype", "is_ref", "layout", "manual_axis_type", "shape", "weak_type")
 
     def __init__(
         self,
@@ -65,33 +67,28 @@ class ShapeDtypeStruct:
     ) -> None:
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
-        if is_ref:
-            raise NotImplementedError(
-                "ShapeDtypeStruct(is_ref=True): mutable references are not supported; use plain arrays."
-            )
+        self.is_ref = is_ref
         layout: Layout | None = None
         if isinstance(sharding, Format):
+            if sharding.layout is Layout.AUTO:
+                raise TypeError(
+                    f"`Layout.AUTO` cannot be used in place of a device-local layout in a `ShapeDtypeStruct`. Got {sharding}."
+                )
             layout = sharding.layout if isinstance(sharding.layout, Layout) else None
             sharding = sharding.resolved("ShapeDtypeStruct")
         self.layout = layout  # the order of dims in memory, where it is given
-        if isinstance(sharding, PartitionSpec):
-            mesh = get_concrete_mesh()
-            if mesh.empty:
-                raise TypeError(
-                    "ShapeDtypeStruct with a PartitionSpec needs a mesh in context (set_mesh); or pass a NamedSharding."
-                )
-            sharding = NamedSharding(mesh, sharding)
-        if sharding is not None and not isinstance(sharding, Sharding):
+        if sharding is not None and not isinstance(sharding, (Sharding, PartitionSpec)):
             raise ValueError(
                 f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "
                 f"{sharding} of type {type(sharding)}."
             )
         self.shape = tuple(shape)
+        spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
         checked = config.dialect.arrays.struct_checks_spec
-        if checked and isinstance(sharding, NamedSharding) and len(sharding.spec) > self.ndim:
-            raise ValueError(rank_text(sharding, len(sharding.spec), self.ndim))
+        if checked and isinstance(spec, PartitionSpec) and len(spec) > self.ndim:
+            raise ValueError(rank_text(sharding or spec, len(spec), self.ndim))
+        self._placed = sharding
         self.dtype = as_dtype(dtype)
-        self.sharding = sharding
         self.weak_type = weak_type
         if isinstance(manual_axis_type, ManualAxisType):
             if manual_axis_type.unreduced or manual_axis_type.reduced:
@@ -108,6 +105,24 @@ class ShapeDtypeStruct:
             raise RuntimeError(
                 f"Cannot reassign attributes ({name}) of immutable ShapeDtypeStruct objects. Make another with update({name}=...)."
             )
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """The sharding; that of a PartitionSpec is over the mesh in context, and TypeError without one."""
+        placed = self._placed
+        if not isinstance(placed, PartitionSpec):
+            return placed
+        mesh = get_concrete_mesh()
+        if mesh.empty:
+            raise TypeError(
+                "When specifying PartitionSpec to `ShapeDtypeStruct`, the context mesh cannot be empty. Set one with set_mesh, or pass a "
+                "NamedSharding."
+            )
+        return NamedSharding(mesh, placed)
+
+    @sharding.setter
+    def sharding(self, value: Sharding | PartitionSpec | None) -> None:
+        self._placed = value
 
     @property
     def format(self) -> Format:
@@ -160,14 +175,19 @@ class ShapeDtypeStruct:
         )
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """A copy with some fields replaced."""
-        placed = self.sharding if self.layout is None else self.format
+        """A copy with some fields replaced. ValueError for a sharding without a layout where this struct has one."""
+        if self.layout is not None and isinstance(changes.get("sharding"), Sharding):
+            raise ValueError(
+                f"You are updating ShapeDtypeStruct with a {type(changes['sharding'])} when the original ShapeDtypeStruct had a concrete "
+                f"layout {self.format}. Pass a Format(layout, sharding)."
+            )
+        placed = self._placed if self.layout is None else self.format
         fields: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "sharding": placed, "weak_type": self.weak_type,
-                  "manual_axis_type": self.manual_axis_type, **changes}  # fmt: skip
+                  "manual_axis_type": self.manual_axis_type, "is_ref": self.is_ref, **changes}  # fmt: skip
         return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.shape, self.dtype, self.sharding, self.layout, self.weak_type, self.manual_axis_type)
+        return (self.shape, self.dtype, self.sharding, self.layout, self.weak_type, self.manual_axis_type, self.is_ref)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapeDtypeStruct) and self._key() == other._key()
@@ -180,4 +200,5 @@ class ShapeDtypeStruct:
         layout = f", format={self.layout}" if self.layout is not None else ""
         weak = f", weak_type={self.weak_type}" if self.weak_type else ""
         vma = f", vma={set(self.vma)}" if self.vma else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{layout}{weak}{vma})"
+        ref = ", is_ref=True" if self.is_ref else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{layout}{weak}{vma}{ref})"

@@ -17,7 +17,6 @@ from shardwise.ir import (
     bind,
     eval_program,
     infer_types,
-    live_equations,
     trace_program,
     tracing,
 )
@@ -170,7 +169,7 @@ def dce_jaxpr(
     keep = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else list(instantiate)
     old = jaxpr.program
     outputs = tuple(a for a, u in zip(outs, used, strict=True) if u)
-    live = live_equations(_Program(old.inputs, old.equations, outputs, old.num_consts, old.name))
+    live = LiveResults()(_Program(old.inputs, old.equations, outputs, old.num_consts, old.name))
     read = {a for e in live.equations for a in e.inputs if isinstance(a, Var)} | {
         a for a in outputs if isinstance(a, Var)
     }

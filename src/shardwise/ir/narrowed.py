@@ -1,14 +1,14 @@
 """`Narrowed`: an equation that gives fewer results, from fewer operands.
 
 In: an equation of an op with `Op.narrow`, and which of its results are wanted. Out: its `Narrowed`, which `passes.live_results` puts
-in its place.
+in its place. `narrow_call` is the rule of ops that call one program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.program import Atom, Equation, Program
@@ -55,3 +55,25 @@ class ProgramPart:
 
 
 PartOf = Callable[[Program, Sequence[int]], ProgramPart]
+
+
+def narrow_call(
+    params: Params, wanted: Sequence[bool], part_of: PartOf, *, per_operand: str = "", per_result: Sequence[str] = ()
+) -> Narrowed:
+    """The call of a program for the wanted results, with the operands that they follow from.
+
+    Args:
+        params: those of the call, among them its `program`.
+        wanted: which results are wanted.
+        part_of: gives the parts of programs.
+        per_operand: the param that has an entry per operand, if there is one.
+        per_result: params that have an entry per result.
+    """
+    results = tuple([i for i, w in enumerate(wanted) if w])
+    part = part_of(params["program"], results)
+    changed: dict[str, Any] = {"program": part.program(part.inputs)}
+    if per_operand:
+        changed[per_operand] = tuple([params[per_operand][i] for i in part.inputs])
+    for name in per_result:
+        changed[name] = tuple([params[name][i] for i in results])
+    return Narrowed({**params, **changed}, part.inputs, results)

@@ -24,6 +24,7 @@ from shardwise.numpy._promote import (
     constant,
     is_bool,
     is_integer,
+    promote_dtypes,
     promote_inexact,
     value,
 )
@@ -188,7 +189,7 @@ def histogram2d(
     first, second = checked("histogram2d", x), checked("histogram2d", y, 1)
     if hasattr(bins, "__len__") and len(bins) not in (1, 2):
         bins = [asarray(bins)] * 2
-    a, b = (lax.expand_dims(as_array(v), (1,)) for v in promote_inexact(first, second))
+    a, b = (lax.expand_dims(as_array(v), (1,)) for v in promote_dtypes(first, second))
     counts, edges = histogramdd(lax.concatenate([a, b], 1), bins, range, weights, density)
     return counts, edges[0], edges[1]
 

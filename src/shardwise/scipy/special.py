@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.dtypes import default_dtype
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
@@ -446,13 +447,14 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
 
 
 def owens_t(h: Any, a: Any) -> Array:
-    """Owen's T function of floats `h` and `a`, which broadcast.
+    """Owen's T function of real numbers `h` and `a`, which broadcast: float32, with types of 64 bits enabled float64.
 
     >>> from shardwise.scipy import special
     >>> special.owens_t(1.0, jnp.array([0.5, 1.0])).round(4)
     Array([0.0431, 0.0667], dtype=float32)
     """
-    return scipy.apply("owens_t", *real_operands("owens_t", h, a))
+    wide = default_dtype("f")
+    return scipy.apply("owens_t", *[lax.convert_element_type(x, wide) for x in real_operands("owens_t", h, a)])
 
 
 if not TYPE_CHECKING:  # checkers know the names; others are mistakes

@@ -218,11 +218,12 @@ def checked_memory_kind(kind: str | None) -> str | None:
     return kind
 
 
-def rank_text(sharding: Sharding, least: int, rank: int) -> str:
-    """The error text for a value whose rank is too small for the sharding."""
+def rank_text(placed: object, least: int, rank: int) -> str:
+    """The error text for a value whose rank is too small for the sharding or the spec."""
     scalar = " For scalars the PartitionSpec should be P()" if rank == 0 else ""
+    kind = "Sharding" if isinstance(placed, Sharding) else "PartitionSpec"
     return (
-        f"Sharding {sharding} is only valid for values of rank at least {least}, but was applied to a value of rank "
+        f"{kind} {placed} is only valid for values of rank at least {least}, but was applied to a value of rank "
         f"{rank}.{scalar}"
     )
 

@@ -243,6 +243,31 @@ def test_loops_that_print_run_once(capsys):
     assert capsys.readouterr().out.count("step") == 2
 
 
+def both(x, y):
+    return jnp.sin(x), jnp.cos(y)
+
+
+HOLDING = {
+    "pjit": jax.jit(both),
+    "remat2": jax.checkpoint(both),
+    "shard_map": lambda *xs: jax.shard_map(
+        both, mesh=jax.make_mesh((1,), ("i",)), in_specs=jax.P("i"), out_specs=jax.P("i")
+    )(*xs),
+    "scan": lambda *xs: jax.lax.scan(lambda c, _: (both(*c), None), xs, length=2)[0],
+    "cond": lambda *xs: jax.lax.cond(True, both, lambda *xs: xs, *xs),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_programs_inside_give_some_results(name):
+    x = jnp.arange(2.0)
+    jaxpr = jax.make_jaxpr(HOLDING[name])(x, x)
+    small, used = pe.dce_jaxpr(jaxpr.jaxpr, [False, True])
+    (eqn,) = small.eqns
+    assert used == [False, True] and len(eqn.outvars) == 1 and eqn.primitive.name == name
+    assert (jax.core.eval_jaxpr(small, jaxpr.consts, x)[0] == HOLDING[name](x, x)[1]).all()
+
+
 def test_programs_for_some_results():
     jaxpr = jax.make_jaxpr(lambda x, y: (jnp.sin(x), jnp.cos(y)))(1.0, 2.0).jaxpr
     small, used = pe.dce_jaxpr(jaxpr, [False, True])

@@ -143,5 +143,7 @@ def summed_elements(data: Any, indices: Any, shape: Sequence[int], nse: int, rem
 
 def add_at(zeros: Array, places: Any, values: Any) -> Array:
     """`zeros` with the sums of the values at each place; bools add up by "or". Places outside do not count."""
+    if isinstance(places, tuple) and not places:  # one place, that of a scalar
+        return values.any(0) if zeros.dtype == bool else values.sum(0, dtype=zeros.dtype)
     at = zeros.at[places]
     return (at.max if zeros.dtype == bool else at.add)(values, mode="drop")

@@ -40,8 +40,8 @@ class BCOO(JAXSparse):
     [*batch, *sparse, *dense]. Batch dims of data or indices may be 1. `n_batch`, `n_sparse` and `n_dense` say how many there are.
 
     Elements at one place add up, and those at places outside of the shape do not count. `indices_sorted` and `unique_indices` say
-    what is known of the places. Negation, casts, powers, products with numbers, sorting and sums of duplicates keep batch and dense
-    dims; other functions give arrays all of whose dims are sparse.
+    what is known of the places. Negation, casts, powers, products with numbers, sorting, sums of duplicates, cuts, joins and
+    new dims around the sparse ones keep batch and dense dims; other functions give arrays all of whose dims are sparse.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -62,12 +62,16 @@ class BCOO(JAXSparse):
         """How many elements are kept, of each batch."""
         return self.indices.shape[-2]
 
-    if TYPE_CHECKING:  # by `sparsify`, which gives a program of dense arrays its sparse form, and by `products`
+    if (
+        TYPE_CHECKING
+    ):  # by `sparsify`, which gives a program of dense arrays its sparse form, by `products` and `pieces`
 
         def __getitem__(self, index: Any) -> BCOO: ...
         def __iter__(self) -> Iterator[BCOO]: ...
         def __matmul__(self, other: Any) -> Any: ...
         def __rmatmul__(self, other: Any) -> Any: ...
+        def __mul__(self, other: Any) -> BCOO: ...
+        def __rmul__(self, other: Any) -> BCOO: ...
 
     n_batch = property(lambda self: batch_dims(self.indices))
     n_sparse = property(lambda self: self.indices.shape[-1])
@@ -138,12 +142,6 @@ class BCOO(JAXSparse):
         single = self if kept or self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
         return single._like(single.data.astype(dtype))
 
-    def block_until_ready(self) -> BCOO:
-        """Itself, once it is computed."""
-        self.data.block_until_ready()
-        self.indices.block_until_ready()
-        return self
-
     # -- layouts
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
@@ -158,7 +156,11 @@ class BCOO(JAXSparse):
             return self.all_sparse().transpose(order)
         data = lax.transpose(self.data, (*batch, start, *(d - end + start + 1 for d in dense)))
         indices = lax.transpose(self.indices, (*batch, start, start + 1))[..., [d - start for d in sparse]]
-        return BCOO((data, indices), shape=shape, unique_indices=self.unique_indices)
+        known = {
+            "unique_indices": self.unique_indices,
+            "indices_sorted": self.indices_sorted and sparse == tuple(sorted(sparse)),
+        }
+        return BCOO((data, indices), shape=shape, **known)
 
     def reshape(self, *shape: Any) -> BCOO:
         """The elements in row-major order in an array of another shape of the same size.
@@ -236,11 +238,6 @@ class BCOO(JAXSparse):
             raise NotImplementedError(f"BCOO ** n takes a positive int, got {exponent!r}; use todense() for others.")
         single = self if self.unique_indices else self.sum_duplicates(self.nse, remove_zeros=False)
         return single._like(single.data**exponent)
-
-    def __mul__(self, other: Any) -> BCOO:
-        return self.beside(operator.mul, "*", other)
-
-    __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> BCOO:
         return self.beside(operator.truediv, "/", other)

@@ -119,6 +119,11 @@ class BCSR(JAXSparse):
         known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
         return BCOO((self.data, places), shape=self.shape, **known)
 
+    def _like(self, data: Any) -> BCSR:
+        """Other elements at the same places."""
+        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCSR((data, self.indices, self.indptr), shape=self.shape, **known)
+
     def todense(self) -> Array:
         """The dense array."""
         return self.to_bcoo().todense()

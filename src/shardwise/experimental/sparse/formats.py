@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from shardwise.base.tree import tree_leaves
 from shardwise.ir import Array
 
 
@@ -42,6 +43,12 @@ class JAXSparse(ABC):
     def T(self) -> Any:
         """The transposed array."""
         return self.transpose()
+
+    def block_until_ready(self) -> Self:
+        """Itself, once it is computed."""
+        for array in tree_leaves(self):
+            array.block_until_ready()
+        return self
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -132,18 +132,12 @@ class COO(_Matrix):
         )
 
 
-class CSR(_Matrix):
-    """``CSR((data, indices, indptr), shape=(m, n))``: row `i` has ``data[indptr[i]:indptr[i + 1]]`` in columns `indices` of these.
-
-    `data` and `indices` have shape (nse,), `indptr` has shape (m + 1,).
-
-    Raises:
-        ValueError: the shapes do not fit.
-    """
+class _Compressed(_Matrix):
+    """A matrix whose elements lie row by row, or column by column: `indptr` says where each begins."""
 
     __slots__ = ("data", "indices", "indptr", "shape")
     _places = ("indices", "indptr")
-    _pointed: ClassVar[int] = 0  # the dim that `indptr` goes along
+    _pointed: ClassVar[int]  # the dim that `indptr` goes along
     indices: Any
     indptr: Any
 
@@ -172,13 +166,26 @@ class CSR(_Matrix):
         found = BCSR((self.data, self.indices, self.indptr), shape=shape).to_bcoo()
         return found.transpose() if self._pointed else found
 
+
+class CSR(_Compressed):
+    """``CSR((data, indices, indptr), shape=(m, n))``: row `i` has ``data[indptr[i]:indptr[i + 1]]`` in columns `indices` of these.
+
+    `data` and `indices` have shape (nse,), `indptr` has shape (m + 1,).
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+
+    __slots__ = ()
+    _pointed: ClassVar[int] = 0
+
     def transpose(self, axes: Any = None) -> CSC:
         """The transposed matrix, with the same elements."""
         self._no_axes(axes)
         return CSC((self.data, self.indices, self.indptr), shape=self.shape[::-1])
 
 
-class CSC(CSR):
+class CSC(_Compressed):
     """``CSC((data, indices, indptr), shape=(m, n))``: column `j` has ``data[indptr[j]:indptr[j + 1]]`` in rows `indices` of these.
 
     `data` and `indices` have shape (nse,), `indptr` has shape (n + 1,).
@@ -190,13 +197,13 @@ class CSC(CSR):
     __slots__ = ()
     _pointed: ClassVar[int] = 1
 
-    def transpose(self, axes: Any = None) -> CSR:  # type: ignore[override]
+    def transpose(self, axes: Any = None) -> CSR:
         """The transposed matrix, with the same elements."""
         self._no_axes(axes)
         return CSR((self.data, self.indices, self.indptr), shape=self.shape[::-1])
 
 
-_FORMATS: dict[str, type[COO | CSR]] = {"coo": COO, "csr": CSR, "csc": CSC}
+_FORMATS: dict[str, type[COO | CSR | CSC]] = {"coo": COO, "csr": CSR, "csc": CSC}
 
 
 def _register(kind: Any) -> None:
@@ -319,24 +326,39 @@ def _product(name: str, mat: Any, other: Any, ndim: int, transpose: bool) -> Arr
     return (mat.T if transpose else mat) @ other
 
 
-def empty(shape: Any, dtype: Any = None, index_dtype: Any = np.int32, sparse_format: str = "bcoo") -> JAXSparse:
+def empty(
+    shape: Any, dtype: Any = None, index_dtype: Any = np.int32, sparse_format: str = "bcoo", **kwds: int
+) -> JAXSparse:
     """Zeros: an array of that `shape` and `dtype` without elements, in the `sparse_format` "bcoo", "bcsr", "coo",
     "csr" or "csc".
 
-    `index_dtype` is the dtype of the places.
+    `index_dtype` is the dtype of the places. Of `kwds` the formats "bcoo" and "bcsr" take `nse`, a number of places to keep beyond the
+    array, and "bcoo" the numbers of batch and dense dims, `n_batch` and `n_dense`.
 
     >>> jax.experimental.sparse.empty((2, 2)).todense()
     Array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
-    sizes = tuple(shape)
-    none = BCOO(
-        (jnp.zeros(0, float if dtype is None else dtype), jnp.zeros((0, len(sizes)), index_dtype)),
+    _check_options("empty", sparse_format, kwds, {"bcoo": {"nse", "n_batch", "n_dense"}, "bcsr": {"nse"}})
+    return _in_format(_without_elements(tuple(shape), dtype, index_dtype, **kwds), sparse_format)
+
+
+def _without_elements(
+    sizes: tuple[int, ...], dtype: Any, index_dtype: Any, nse: int = 0, n_batch: int = 0, n_dense: int = 0
+) -> BCOO:
+    n_sparse = len(sizes) - n_batch - n_dense
+    if min(n_sparse, n_batch, n_dense, nse) < 0:
+        raise ValueError(f"Invalid inputs: {sizes=}, {n_dense=}, {n_batch=}, {nse=}")
+    batch, sparse, dense = sizes[:n_batch], sizes[n_batch : n_batch + n_sparse], sizes[n_batch + n_sparse :]
+    return BCOO(
+        (
+            jnp.zeros((*batch, nse, *dense), float if dtype is None else dtype),
+            jnp.broadcast_to(jnp.asarray(sparse, index_dtype), (*batch, nse, n_sparse)),  # beyond the array
+        ),
         shape=sizes,
         indices_sorted=True,
         unique_indices=True,
     )
-    return _in_format(none, sparse_format)
 
 
 def eye(
@@ -346,17 +368,28 @@ def eye(
     dtype: Any = None,
     index_dtype: Any = np.int32,
     sparse_format: str = "bcoo",
+    **kwds: int,
 ) -> JAXSparse:
     """Ones on the k-th diagonal of a matrix [N, M], of `dtype`, in the `sparse_format` "bcoo", "bcsr", "coo", "csr"
     or "csc".
 
-    `index_dtype` is the dtype of the places.
+    `index_dtype` is the dtype of the places. Of `kwds` the format "bcoo" takes `n_batch` and `n_dense`, numbers of batch and dense
+    dims.
 
     >>> jax.experimental.sparse.eye(2).todense()
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
+    _check_options("eye", sparse_format, kwds, {"bcoo": {"n_batch", "n_dense"}})
+    if kwds:
+        return BCOO.fromdense(jnp.eye(N, M, k, dtype), index_dtype=index_dtype, **kwds)
     return _in_format(_eye(N, M, k, dtype, index_dtype), sparse_format)
+
+
+def _check_options(name: str, sparse_format: str, given: dict[str, int], known: dict[str, set[str]]) -> None:
+    """TypeError for options that the format does not take."""
+    if unknown := sorted(given.keys() - known.get(sparse_format, set[str]())):
+        raise TypeError(f"{name} in the format {sparse_format!r} got an unexpected keyword argument {unknown[0]!r}.")
 
 
 def _in_format(arr: BCOO, sparse_format: str) -> JAXSparse:

@@ -240,7 +240,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
 
 
 def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
-    """The arrays `operands` one after the other along `dimension`. Different layouts give an array all of whose dims are sparse.
+    """The arrays `operands` one after the other along `dimension`. Different layouts, and a dense dim, give an array of sparse dims.
 
     Raises:
         ValueError: there are none.
@@ -259,8 +259,10 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
         raise TypeError(f"bcoo_concatenate: shapes differ only in dim {dimension}, got {[m.shape for m in operands]}.")
     layouts = {(m.n_batch, m.n_dense) for m in operands}
     first, end = _ends(operands[0])
-    mats = list(operands) if len(layouts) == 1 and first <= dimension < end else [m.all_sparse() for m in operands]
+    mats = list(operands) if len(layouts) == 1 and dimension < end else [m.all_sparse() for m in operands]
     first, end = _ends(mats[0])
+    if dimension < first:
+        return _concatenated_batches(mats, dimension)
     sizes = [m.shape[dimension] for m in mats]
     shape = (*mats[0].shape[:dimension], sum(sizes), *mats[0].shape[dimension + 1 :])
     dtype = np.result_type(*[m.indices.dtype for m in mats])
@@ -279,10 +281,35 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     return BCOO((data, indices), shape=shape, unique_indices=all(m.unique_indices for m in mats))
 
 
+def _concatenated_batches(mats: Sequence[BCOO], dimension: int) -> BCOO:
+    """Arrays of one layout, one after the other along a batch dim. Those with fewer elements get some outside of the shape."""
+    shape = list(mats[0].shape)
+    shape[dimension] = sum(m.shape[dimension] for m in mats)
+    first, end = _ends(mats[0])
+    nse = max(m.nse for m in mats)
+    dtype = np.result_type(*[m.indices.dtype for m in mats])
+    parts: list[Array] = []
+    places: list[Array] = []
+    for m in mats:
+        batch = m.shape[:first]
+        more = nse - m.nse
+        outside = jnp.broadcast_to(np.asarray(shape[first:end], dtype), (*batch, more, m.n_sparse))
+        given = jnp.broadcast_to(m.indices.astype(dtype), (*batch, *m.indices.shape[first:]))
+        data = jnp.broadcast_to(m.data, (*batch, *m.data.shape[first:]))
+        places.append(jnp.concatenate([given, outside], first))
+        parts.append(jnp.concatenate([data, jnp.zeros((*batch, more, *data.shape[first + 1 :]), data.dtype)], first))
+    data, indices = jnp.concatenate(parts, dimension), jnp.concatenate(places, dimension)
+    known = {k: all(getattr(m, k) for m in mats) for k in ("indices_sorted", "unique_indices")}
+    return BCOO((data, indices), shape=shape, **known)
+
+
 def bcoo_broadcast_in_dim(
     mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCOO:
-    """`mat` repeated along the dims of `shape` that are not among `broadcast_dimensions`, and those of size 1: all dims are sparse.
+    """`mat` repeated along the dims of `shape` that are not among `broadcast_dimensions`, and those of size 1.
+
+    New dims before the sparse ones are batch dims, those after them dense ones. Where sparse dims are repeated, or new among them, all
+    dims of the result are sparse.
 
     Raises:
         TypeError: the dims do not fit.
@@ -300,6 +327,14 @@ def bcoo_broadcast_in_dim(
     fits = len(dims) == mat.ndim and list(dims) == sorted(set(dims)) and all(0 <= d < len(wanted) for d in dims)
     if not fits or any(n not in (1, wanted[d]) for n, d in zip(mat.shape, dims, strict=True)):
         raise TypeError(f"bcoo_broadcast_in_dim of shape {mat.shape} to {wanted} along dims {dims} is not possible.")
+    first, end = _ends(mat)
+    sparse = dims[first:end]
+    if (
+        sparse
+        and sparse == tuple(range(sparse[0], sparse[-1] + 1))
+        and mat.shape[first:end] == wanted[sparse[0] : sparse[-1] + 1]
+    ):
+        return _repeated_around(mat, wanted, dims)
     own = mat.all_sparse()
     column_of = {d: k for k, d in enumerate(dims)}
     repeats = [1 if d in column_of and mat.shape[column_of[d]] == n else n for d, n in enumerate(wanted)]
@@ -317,6 +352,23 @@ def bcoo_broadcast_in_dim(
     indices = jnp.where(known[:, None], places, np.asarray(wanted, places.dtype))
     data = jnp.repeat(jnp.where(inside, own.data, 0), math.prod(repeats), total_repeat_length=known.shape[0])
     return BCOO((data, indices), shape=wanted, unique_indices=own.unique_indices)
+
+
+def _repeated_around(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> BCOO:
+    """`mat` with new or repeated batch and dense dims; its sparse dims stay. `dims` are where its dims lie in `shape`."""
+    first, end = _ends(mat)
+    lead, last = dims[first], dims[end - 1] + 1
+    batch = tuple(dims[:first])
+    sizes = [1] * lead
+    for k, d in enumerate(batch):
+        sizes[d] = mat.indices.shape[k]
+    indices = mat.indices.reshape(*sizes, *mat.indices.shape[first:])
+    for k, d in enumerate(batch):
+        sizes[d] = mat.data.shape[k]
+    dense = [d - last + lead + 1 for d in dims[end:]]
+    data = lax.broadcast_in_dim(mat.data, (*sizes, mat.nse, *shape[last:]), (*batch, lead, *dense))
+    known = {"indices_sorted": mat.indices_sorted, "unique_indices": mat.unique_indices}
+    return BCOO((data, indices), shape=shape, **known)
 
 
 # -- places of others ------------------------------------------------------------------------------------------------------------
@@ -362,7 +414,9 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     left, right = (
         m.all_sparse()
         if m.shape == shape
-        else bcoo_broadcast_in_dim(m, shape=shape, broadcast_dimensions=range(len(shape) - m.ndim, len(shape)))
+        else bcoo_broadcast_in_dim(
+            m, shape=shape, broadcast_dimensions=range(len(shape) - m.ndim, len(shape))
+        ).all_sparse()
         for m in (lhs, rhs)
     )
     known = right.sum_duplicates(right.nse, remove_zeros=False)
@@ -434,6 +488,13 @@ def random_bcoo(
     indices = vmap(drawn)(keys[1:]).reshape(*batch, count, len(sparse))
     made = BCOO((data, indices), shape=whole, unique_indices=unique_indices)
     return made.sort_indices() if sorted_indices else made
+
+
+def _times(self: BCOO, other: Any) -> BCOO:
+    return bcoo_multiply_sparse(self, other) if isinstance(other, BCOO) else self.beside(operator.mul, "*", other)
+
+
+BCOO.__mul__ = BCOO.__rmul__ = _times
 
 
 __dir__ = _listing(__name__)

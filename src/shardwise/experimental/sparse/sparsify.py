@@ -76,10 +76,11 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
         of_arrays.__name__ = name_of(f)
         types = [ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in sparse]
         closed, shape = make_jaxpr(of_arrays, return_shape=True)(*types, *[leaves[i] for i in dense])
-        values = [*closed.consts, *map(as_bcoo, (leaves[i] for i in sparse)), *[jnp.asarray(leaves[i]) for i in dense]]
-        results = _run(closed.program, values)
+        entered = [as_bcoo(leaves[i]) for i in sparse]
+        results = _run(closed.program, [*closed.consts, *entered, *[jnp.asarray(leaves[i]) for i in dense]])
         if all(isinstance(leaves[i], BCSR) for i in sparse):
-            results = [BCSR.from_bcoo(x) if _is_sparse(x) and x.ndim == 2 else x for x in results]
+            rows = [(x, leaves[i]) for x, i in zip(entered, sparse, strict=True)]
+            results = [_in_rows(x, rows) if _is_sparse(x) and x.ndim == 2 else x for x in results]
         return tree_unflatten(tree_flatten(shape)[1], results)
 
     return called
@@ -87,6 +88,14 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
 
 def _is_sparse(x: Any) -> bool:
     return isinstance(x, JAXSparse)
+
+
+def _in_rows(x: BCOO, known: Sequence[tuple[BCOO, BCSR]]) -> BCSR:
+    """A matrix as a BCSR. One at the places of a known one keeps their order, in which elements of a row need not be sorted."""
+    for other, rows in known:
+        if x.indices is other.indices:
+            return rows._like(x.data)
+    return BCSR.from_bcoo(x)
 
 
 def _run(program: Program, values: Values) -> list[Any]:
@@ -113,7 +122,7 @@ def _results(eqn: Equation, operands: Values) -> list[Any]:
         return [rule(eqn, *operands)]
     if eqn.op.inline is not None and eqn.op.call | (eqn.op.emit is None):
         return _run(eqn.op.inline(eqn), operands)
-    if len(operands) == 1 and len(eqn.outputs) == 1 and eqn.op.emit is not None:
+    if len(operands) == 1 and len(eqn.outputs) == 1 and (eqn.op.emit or eqn.op.ufunc) is not None:
         return [_elementwise(eqn, operands[0])]
     raise _refused(eqn, operands)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import pi
 from typing import Any
 
+from shardwise.base.dtypes import default_dtype
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
@@ -89,8 +90,7 @@ def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.norm.ppf(0.25).round(3)
     Array(-0.674, dtype=float32)
     """
-    q, loc, scale = real("norm.ppf", q, loc, scale)
-    return ndtri(q) * scale + loc
+    return _at_quantile("norm.ppf", q, loc, scale, 1)
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -100,8 +100,14 @@ def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> jax.scipy.stats.norm.isf(0.25).round(3)
     Array(0.674, dtype=float32)
     """
-    q, loc, scale = real("norm.isf", q, loc, scale)
-    return -ndtri(q) * scale + loc
+    return _at_quantile("norm.isf", q, loc, scale, -1)
+
+
+def _at_quantile(name: str, q: Any, loc: Any, scale: Any, sign: int) -> Array:
+    """A quantile, from that of the standard distribution. As in JAX it has the widest float type there is."""
+    (probability,) = real(name, q)
+    center, width = real(name, loc, scale)
+    return (sign * ndtri(probability) * width + center).astype(default_dtype("f"))
 
 
 __dir__ = _listing(__name__)

@@ -43,6 +43,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.key_uses import LEAVES, called_uses
+from shardwise.ir.narrowed import narrow_call
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
 from shardwise.ir.reference_arguments import closed_over
@@ -337,6 +338,7 @@ checkpoint_op = define_op(
     effects=lambda params: params["program"].has_effects,
     shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
     keys=called_uses,
+    narrow=narrow_call,
 )
 
 

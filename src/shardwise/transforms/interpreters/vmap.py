@@ -16,6 +16,7 @@ from shardwise.base.wrapping import wraps
 from shardwise.ir import (
     Literal,
     check_leaks,
+    current_trace,
     tracing,
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
@@ -199,12 +200,12 @@ def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     whole = _with_whole_leaves(out_tree, outs)
     full = tree_unflatten(out_tree, outs) if whole is None else whole
     wanted = _prefixed(out_axes, full, "vmap out_axes")
-    trace.closed = True
     # A number or a host array that is the same for all elements comes out as what it is.
     left = handed_out(
         g if w is None and isinstance(g, _HOST_VALUES) else _leave(trace, o, w)
         for g, o, w in zip(given, outs, wanted, strict=True)
     )
+    trace.closed = True
     return tree_unflatten(out_tree, [made[i].another(x) if i in made else x for i, x in enumerate(left)])
 
 
@@ -283,7 +284,14 @@ def _checked_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tupl
 def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
     registered = vmappable_of(x)
     if registered is not None:
-        return registered.from_elt(lambda _, part, dim: _leave(trace, part, dim), trace.size, x, axis)
+        around = current_trace()
+
+        def part_of(_: Any, part: Any, dim: Any) -> Any:
+            with tracing(around):
+                return _leave(trace, part, dim)
+
+        with tracing(trace):
+            return registered.from_elt(part_of, trace.size, x, axis)
     value, dim = trace.unwrap(x)
     if axis is None:
         if dim is not None and x.alike is not None:

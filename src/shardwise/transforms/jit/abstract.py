@@ -14,6 +14,7 @@ from shardwise.engine.ordered import checked_order
 from shardwise.engine.signature import Signature, array_type, order_named, signature
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.references import shows_reference
+from shardwise.ops.rules.derivative import later
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.formats import Format
@@ -47,11 +48,13 @@ def abstract_leaf(x: Any) -> Any:
     """`x` if it is a value; an `Abstract` for a ShapeDtypeStruct, or for anything else with a shape and a dtype.
 
     Raises:
-        ReferenceArgument: `x` is a reference.
+        ReferenceArgument: `x` is a reference, or the type of one.
     """
     if shows_reference(x):
         raise ReferenceArgument
     if isinstance(x, ShapeDtypeStruct):
+        if x.is_ref:
+            raise ReferenceArgument
         struct = x
     elif isinstance(x, Array) or hasattr(x, "__array__") or not (hasattr(x, "shape") and hasattr(x, "dtype")):
         return x
@@ -72,6 +75,23 @@ def abstract_leaf(x: Any) -> Any:
             )
             return Abstract(struct.aval, signature(struct.aval, sharding, True, order))
     return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False), sharding)
+
+
+_reference = later("shardwise.ref", "Ref")
+
+
+def references_made(tree: Any) -> Any:
+    """A tree of arguments with a reference in place of each ShapeDtypeStruct of one. It holds an `Abstract`."""
+
+    def made(x: Any) -> Any:
+        if not (isinstance(x, ShapeDtypeStruct) and x.is_ref):
+            return x
+        value = abstract_leaf(x.update(is_ref=False))
+        reference = _reference(value)
+        reference.replace(value)  # the reference's alone: there are no data that others may have
+        return reference
+
+    return tree_map(made, tree)
 
 
 def refuse_types(fun: Any, values: Iterable[Any]) -> None:

@@ -71,7 +71,7 @@ def bound_call(
                 f"{names[i]}: {error}"
             ) from None
         except TypeError:
-            if isinstance(leaf, ShapeDtypeStruct):  # for an argument that the function does not use
+            if isinstance(leaf, ShapeDtypeStruct) and not leaf.is_ref:  # for an argument that the function does not use
                 values.append(abstract_leaf(leaf))
                 continue
             names = names or argument_names(fun, args, dynamic_kwargs, tuple(nums))

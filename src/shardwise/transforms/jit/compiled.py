@@ -33,7 +33,7 @@ class Compiled(Stage):
 
     def __init__(self, lowered: Lowered) -> None:
         super().__init__(
-            lowered.in_tree,
+            lowered._tree,
             lowered._avals,
             lowered.donate_argnums,
             lowered.out_tree,
@@ -58,7 +58,7 @@ class Compiled(Stage):
     @property
     def input_shardings(self) -> ArgsKwargs:
         """(args, kwargs) with a sharding for each argument, None for unused arguments."""
-        return tree_unflatten(self.in_tree, self._in_shardings)
+        return self._as_arguments(self._in_shardings)
 
     @property
     def output_shardings(self) -> Any:
@@ -70,7 +70,7 @@ class Compiled(Stage):
         """(args, kwargs) with layout and sharding of each argument."""
         orders = self._lowered._orders
         formats = [format_of(t.ndim, s, o) for t, s, o in zip(self._avals, self._in_shardings, orders, strict=True)]
-        return tree_unflatten(self.in_tree, formats)
+        return self._as_arguments(formats)
 
     @property
     def output_formats(self) -> Any:
@@ -135,7 +135,7 @@ class Compiled(Stage):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = tree_flatten((args, kwargs))
-        if tree != self.in_tree:
+        if tree != self._tree:
             raise self._tree_error(args, kwargs)
         values = [as_value(x) for x in leaves]
         for x in values:
@@ -178,7 +178,7 @@ class Compiled(Stage):
         ]
 
     def _tree_error(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
-        expected_args, expected_kwargs = tree_unflatten(self.in_tree, [0] * self.in_tree.num_leaves)
+        expected_args, expected_kwargs = tree_unflatten(self._tree, [0] * self._tree.num_leaves)
         zeros_args, zeros_kwargs = tree_map(lambda _: 0, (args, kwargs))
         problems = [
             f"at args{keystr(p)}, compiled for {a} but called with {b}, so {why}"

@@ -22,7 +22,7 @@ from shardwise.ops.devices.parallel import AXIS_ENV
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.backend import default_device
-from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
+from shardwise.transforms.jit.abstract import Abstract, bind_abstract, references_made, struct_of
 from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.references import ReferenceArgument
 from shardwise.transforms.jit.shown_calls import showing_calls
@@ -67,7 +67,7 @@ def make_jaxpr(
         try:
             call = bind_abstract(wrapped, args, kwargs)
         except ReferenceArgument:
-            args, kwargs = opened((args, kwargs))
+            args, kwargs = opened(references_made((args, kwargs)))
             check_distinct([x for x in tree_leaves((args, kwargs)) if isinstance(x, Reference)])
             args, kwargs = tree_map(_standing, (args, kwargs))
             call = bind_abstract(wrapped, args, kwargs)

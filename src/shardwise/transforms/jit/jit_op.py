@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from shardwise.base import config
 from shardwise.ir import Equation, Program, ShapedArray, Shown, Var, define_op
 from shardwise.ir.key_uses import called_uses
+from shardwise.ir.narrowed import narrow_call
 from shardwise.ops.devices.layout import sharding_constraint
 from shardwise.ops.rules.derivative import later
 from shardwise.sharding import Sharding
@@ -64,6 +66,7 @@ jit_op = define_op(
     shown=_SHOWN,
     keys=called_uses,
     call=True,
+    narrow=partial(narrow_call, per_operand="in_shardings", per_result=("out_shardings",)),
     **{
         rule: later("shardwise.transforms.bodies.jit_rules", f"jit_{rule}")
         for rule in ("jvp", "linearize", "transpose", "batch")

@@ -151,9 +151,15 @@ def passed(
     return positional, keywords, found
 
 
+def without_passed(tree: Any) -> Any:
+    """A tree that is built as `passed` arguments are, with what stands in place of the references' arrays."""
+    return tree_map(lambda x: x.value if isinstance(x, _Passed) else x, tree, is_leaf=lambda x: isinstance(x, _Passed))
+
+
 def committed_sharding(x: Any) -> Sharding | None:
-    """The sharding of a committed array; None for other values."""
-    return x.sharding if isinstance(x, ArrayImpl) and x.committed else None
+    """The sharding of a committed array, or of a type that names one; None for other values."""
+    sig = getattr(x, "_sig", None)
+    return sig.sharding if sig is not None and sig.committed else None
 
 
 def held_wholly(args: Sequence[Any], apart: Sequence[int]) -> tuple[int, ...]:

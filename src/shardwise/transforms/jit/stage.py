@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.tree import PyTreeDef, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_structure, tree_unflatten
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.ir import ShapedArray
 from shardwise.ir.references import Reference
 from shardwise.sharding import Sharding
 from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.abstract import struct_of
-from shardwise.transforms.jit.references import passed
+from shardwise.transforms.jit.references import passed, without_passed
 
 if TYPE_CHECKING:
     pass
@@ -95,15 +95,27 @@ class Stage:
         self._avals = tuple(avals)
         self._out_avals = tuple(out_avals)
         self._chosen = tuple(chosen)  # the resolved out_shardings
-        self.in_tree = in_tree
+        self._tree = in_tree  # of the arguments as the program gets them
         self.out_tree = out_tree
         self.donate_argnums = tuple(donated)
         self.fun_name = name
 
     @property
+    def in_tree(self) -> PyTreeDef:
+        """The structure of (args, kwargs) without static arguments."""
+        return self._tree if self.over is None else tree_structure(self._as_arguments(self._avals))
+
+    @property
     def in_avals(self) -> ArgsKwargs:
         """The arguments' types, as (args, kwargs) without static arguments."""
-        return tree_unflatten(self.in_tree, self._avals)
+        return self._as_arguments(self._avals)
+
+    def _as_arguments(self, leaves: Sequence[Any]) -> ArgsKwargs:
+        """The trees of arguments as the user gives them: references have one leaf, those that are closed over none."""
+        args, kwargs = tree_unflatten(self._tree, leaves)
+        if self.over is None:
+            return args, kwargs
+        return without_passed((args[:-1] if self.over.closed else args, kwargs))
 
     @property
     def out_avals(self) -> Any:
@@ -128,4 +140,4 @@ class Stage:
     def args_info(self) -> ArgsKwargs:
         """An ArgInfo (type, donated) per argument leaf, as (args, kwargs)."""
         infos = [ArgInfo(t, i in self.donate_argnums) for i, t in enumerate(self._avals)]
-        return tree_unflatten(self.in_tree, infos)
+        return self._as_arguments(infos)

@@ -19,7 +19,7 @@ from shardwise.sharding import Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.device import Device
 from shardwise.transforms import reports
-from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
+from shardwise.transforms.jit.abstract import Abstract, bind_abstract, references_made, struct_of
 from shardwise.transforms.jit.abstract_meshes import platform_devices
 from shardwise.transforms.jit.compiled import Compiled
 from shardwise.transforms.jit.entry import Entry
@@ -52,6 +52,7 @@ def trace_call(wrapped: JitWrapped[..., Any], args: tuple[Any, ...], kwargs: dic
         if wrapped.over is not None:
             raise
         closed, recorded = (error.references, error.recorded) if isinstance(error, Undeclared) else ((), None)
+        args, kwargs = references_made((args, kwargs))
         return closing_over(closed, lambda closed: _trace_over_values(wrapped, args, kwargs, closed), recorded)
     return Traced(wrapped, call, sigs, placed, traced, outs)
 
@@ -137,7 +138,7 @@ class Lowered(Stage):
 
     def __init__(self, traced: Traced, entry: Entry) -> None:
         super().__init__(
-            traced.in_tree,
+            traced._tree,
             traced._avals,
             traced.donate_argnums,
             traced.out_tree,

@@ -6,11 +6,13 @@ Partitioned by resharding its operands to the dims of `in_dims` and splicing the
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from shardwise.base import config
 from shardwise.ir import Equation, Program, ShapedArray, Shown, define_op
 from shardwise.ir.key_uses import called_uses
+from shardwise.ir.narrowed import narrow_call
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.bodies import program_effects
 from shardwise.ops.devices.first_replica import first_replica
@@ -131,6 +133,7 @@ shard_map_op = define_op(
     effects=program_effects,
     shown=Shown(renamed={"program": "jaxpr"}, whole=shard_map_params),
     keys=called_uses,
+    narrow=partial(narrow_call, per_operand="in_dims", per_result=("out_dims", "out_marks")),
     **{
         rule: later("shardwise.transforms.manual.shard_map_rules", f"shard_map_{rule}")
         for rule in ("jvp", "linearize", "transpose", "batch")
