@@ -16,6 +16,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
 from shardwise.ops.indexing.row_places import Grid
+from shardwise.runtime.blocks import with_ones
 from shardwise.runtime.copies import row_major
 
 Block = np.ndarray[Any, Any]
@@ -92,8 +93,24 @@ def combined_mapped_rows(
     `columns` (``loops + batch``, of one shape) are the positions' numbers, `updates` is ``loops + batch + row``. Extents of loops are 1
     where all have the same. `owned`: the operand may be written over.
     """
-    core, first = operand.shape[lead:], len(dims) + len(pairs)
     loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
+    first = len(dims) + len(pairs)
+    if aside := _loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
+        operand = np.broadcast_to(operand, (*loops, *operand.shape[lead:]))
+        out = combined_mapped_rows(
+            _into_rows(operand, lead + first, aside),
+            lead,
+            columns,
+            dims,
+            pairs,
+            _into_rows(updates, columns[0].ndim, aside),
+            ufunc,
+            wrap=wrap,
+            clip=clip,
+            owned=owned,
+        )
+        return None if out is None else _out_of_rows(out, lead + first, aside)
+    core = operand.shape[lead:]
     places, rest = loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
     if prod(places) * rest < FEWEST or dtype.name not in ("int32", "int64") or rows >= 1 << 31 or not rows:
@@ -112,6 +129,29 @@ def combined_mapped_rows(
     new = np.broadcast_to(updates, places + core[first:]).reshape(-1, rest)
     done = combined_rows(work.reshape(rows, rest), numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip)
     return work if done else None
+
+
+def _loops_in_rows(
+    operand: Block, lead: int, first: int, column: Ints, updates: Block, loops: Ints, owned: bool
+) -> Ints:
+    """The loops along which positions are the same while elements lie closer together than rows do, as where the columns of a table are
+    split: they belong to the rows. Then nothing is copied, and each position is read once.
+    """
+    x, after = (operand, first) if owned and operand.shape[:lead] == loops else (updates, len(column) - lead)
+    apart = min((s for s in x.strides[lead : lead + after] if s), default=0)
+    return tuple(a for a, n in enumerate(loops) if n != 1 == column[a] and x.shape[a] == n and 0 < x.strides[a] < apart)
+
+
+def _into_rows(x: Block, before: int, loops: Ints) -> Block:
+    """`x` with these of its loops at the begin of a row, in front of which it has `before` dims; extents of 1 take their place."""
+    order = [*(a for a in range(before) if a not in loops), *loops, *range(before, x.ndim)]
+    return with_ones(x.transpose(order), loops)
+
+
+def _out_of_rows(x: Block, before: int, loops: Ints) -> Block:
+    """The inverse of `_into_rows`."""
+    x = x[tuple(0 if a in loops else slice(None) for a in range(before))]
+    return np.moveaxis(x, range(before - len(loops), before), loops)
 
 
 def _begins_of(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Block:
