@@ -22,6 +22,7 @@ from shardwise.runtime.copies import row_major
 Block = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
+_POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
 _KEPT = 1 << 20  # beginnings that are kept for the next call
 
 
@@ -54,7 +55,7 @@ def mapped_rows(
     dtype = np.result_type(np.int32, *(() if wrap is None else (starts[d].dtype for d in indexed)))
     if wrap is None and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
         return None
-    if prod(places) * width * rest < FEWEST or dtype.name not in ("int32", "int64") or rows >= 1 << 31:
+    if prod(places) * width * rest < FEWEST or dtype not in _POSITIONS or rows >= 1 << 31:
         return None
     steps = tuple(prod(shape[a + 1 : lead + last + 1]) for a in range(lead + last + 1))
     columns = [
@@ -113,7 +114,7 @@ def combined_mapped_rows(
     core = operand.shape[lead:]
     places, rest = loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
-    if prod(places) * rest < FEWEST or dtype.name not in ("int32", "int64") or rows >= 1 << 31 or not rows:
+    if prod(places) * rest < FEWEST or dtype not in _POSITIONS or rows >= 1 << 31 or not rows:
         return None
     steps = [prod((loops + core)[a + 1 : lead + first]) for a in range(lead + first)]
     counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]

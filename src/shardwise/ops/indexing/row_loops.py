@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.indexing.row_places import Form, Grid, Places, RowVectors, number_at, row_at
 from shardwise.runtime import costs
@@ -75,9 +76,7 @@ def combined_rows(
     elif table.dtype.kind == "c" and ufunc in (np.add, np.subtract):
         table, rows = (x.view(x.real.dtype) for x in (table, rows))
     dtype = table.dtype
-    if dtype.name not in TYPES or dtype.kind == "c" or not dtype.isnative:
-        return False
-    if dtype.kind == "b" and ufunc not in (np.minimum, np.maximum):
+    if not _combines(ufunc, dtype):
         return False
     threads = thread_count() if rows.size >= _SHARED else 1
     many = table.shape[1] < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size)
@@ -87,9 +86,18 @@ def combined_rows(
     call = _combiner(ufunc, dtype, table.shape, *places.kind, wrap, clip, step, runs, threads)
     call(address(tables), address(rows), *map(address, places.columns))
     if runs > 1:
+        merge: Any = np.add if ufunc is np.subtract else ufunc
         for part in tables:
-            (np.add if ufunc is np.subtract else ufunc)(table, part, out=table)
+            merge(table, part, out=table)
     return True
+
+
+@recent(256)
+def _combines(ufunc: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether loops combine elements of this type."""
+    if dtype.name not in TYPES or dtype.kind == "c" or not dtype.isnative:
+        return False
+    return dtype.kind != "b" or ufunc in (np.minimum, np.maximum)
 
 
 def _readable(rows: Block) -> Block:
@@ -230,9 +238,9 @@ def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False)
     fills = np.full(1, 0 if fill is None else fill, table.dtype)
     if raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
         index = _index(places, table.shape[1])
-        loop = _gathering_along(raw.dtype.name, position.dtype.name, index, wrap, fill is None)
+        loop = _gathering_along(name_of(raw.dtype), name_of(position.dtype), index, wrap, fill is None)
     else:
-        loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
+        loop = _taking_along(name_of(raw.dtype), name_of(position.dtype), wrap, fill is None)
     threads = thread_count() if position.size >= _SHARED else 1
     arrays = raw, position, out.view(raw.dtype), fills
     loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
