@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
 from shardwise.ops.indexing.row_places import Grid
 from shardwise.runtime.blocks import with_ones
@@ -96,21 +97,13 @@ def combined_mapped_rows(
     """
     loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
     first = len(dims) + len(pairs)
-    if aside := _loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
+    if row := _loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
         operand = np.broadcast_to(operand, (*loops, *operand.shape[lead:]))
+        into = row.moved_in(operand, lead + first), row.moved_in(updates, columns[0].ndim)
         out = combined_mapped_rows(
-            _into_rows(operand, lead + first, aside),
-            lead,
-            columns,
-            dims,
-            pairs,
-            _into_rows(updates, columns[0].ndim, aside),
-            ufunc,
-            wrap=wrap,
-            clip=clip,
-            owned=owned,
+            into[0], lead, columns, dims, pairs, into[1], ufunc, wrap=wrap, clip=clip, owned=owned
         )
-        return None if out is None else _out_of_rows(out, lead + first, aside)
+        return None if out is None else row.moved_out(out, lead + first)
     core = operand.shape[lead:]
     places, rest = loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
@@ -132,27 +125,40 @@ def combined_mapped_rows(
     return work if done else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Rows that begin with some of the `loops`; `order` are these and the dims of a row as they lie in memory."""
+
+    loops: Ints
+    order: Ints
+
+    def moved_in(self, x: Block, before: int) -> Block:
+        """`x` with the loops in its rows, in front of which it has `before` dims; extents of 1 take their place."""
+        dims = [*self.loops, *range(before, x.ndim)]
+        kept = [a for a in range(before) if a not in self.loops]
+        return with_ones(x.transpose(*kept, *[dims[i] for i in self.order]), self.loops)
+
+    def moved_out(self, x: Block, before: int) -> Block:
+        """The inverse."""
+        x = x[tuple(0 if a in self.loops else slice(None) for a in range(before))]
+        kept = before - len(self.loops)
+        x = x.transpose(*range(kept), *[kept + self.order.index(i) for i in range(len(self.order))])
+        return np.moveaxis(x, range(kept, before), self.loops)
+
+
 def _loops_in_rows(
     operand: Block, lead: int, first: int, column: Ints, updates: Block, loops: Ints, owned: bool
-) -> Ints:
+) -> _Row | None:
     """The loops along which positions are the same while elements lie closer together than rows do, as where the columns of a table are
-    split: they belong to the rows. Then nothing is copied, and each position is read once.
+    split: with them in the rows nothing is copied, and each position is read once.
     """
-    x, after = (operand, first) if owned and operand.shape[:lead] == loops else (updates, len(column) - lead)
-    apart = min((s for s in x.strides[lead : lead + after] if s), default=0)
-    return tuple(a for a, n in enumerate(loops) if n != 1 == column[a] and x.shape[a] == n and 0 < x.strides[a] < apart)
-
-
-def _into_rows(x: Block, before: int, loops: Ints) -> Block:
-    """`x` with these of its loops at the begin of a row, in front of which it has `before` dims; extents of 1 take their place."""
-    order = [*(a for a in range(before) if a not in loops), *loops, *range(before, x.ndim)]
-    return with_ones(x.transpose(order), loops)
-
-
-def _out_of_rows(x: Block, before: int, loops: Ints) -> Block:
-    """The inverse of `_into_rows`."""
-    x = x[tuple(0 if a in loops else slice(None) for a in range(before))]
-    return np.moveaxis(x, range(before - len(loops), before), loops)
+    x, before = (operand, lead + first) if owned and operand.shape[:lead] == loops else (updates, len(column))
+    apart = min((s for s in x.strides[lead:before] if s), default=0)
+    inside = [a for a, n in enumerate(loops) if n != 1 == column[a] and x.shape[a] == n and 0 < x.strides[a] < apart]
+    if not inside:
+        return None
+    steps = [x.strides[a] for a in (*inside, *range(before, x.ndim))]
+    return _Row(tuple(inside), tuple(sorted(range(len(steps)), key=lambda i: -steps[i])))
 
 
 def _begins_of(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Block:
