@@ -30,7 +30,9 @@ def write_sort(body: Any, eqn: Equation, values: Sequence[Any], wanted: Sequence
     n = shape[d]
     given = [_spread_over(code.in_memory(v), shape) for v in values]
     found = [code.memory(shape, v.dtype, into) for v, into in zip(given, wanted, strict=True)]
-    order = code.buffer((n + 1,), "int64").place  # behind a place for the position that is inserted, which stops the search
+    order = code.buffer(
+        (n + 1,), "int64"
+    ).place  # behind a place for the position that is inserted, which stops the search
 
     def held(at: int | str) -> str:
         return code.value(f"load i64, ptr {code.element(order, at, 'int64')}, align 8")
@@ -89,7 +91,9 @@ def _precedes(code: Any, one: Sequence[Lane], other: Sequence[Lane]) -> Lane:
     first, *more = [(_is_less(code, a, b), _is_less(code, b, a)) for a, b in zip(one, other, strict=True)][::-1]
     result = first[0]
     for less, greater in more:
-        result = code.binary("or", less, code.binary("and", code.binary("xor", greater, code.like(True, greater)), result))
+        result = code.binary(
+            "or", less, code.binary("and", code.binary("xor", greater, code.like(True, greater)), result)
+        )
     return result
 
 
