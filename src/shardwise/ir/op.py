@@ -46,10 +46,10 @@ class Emit:
     """How an elementwise op is written in a fused loop of vector code (see runtime.machine.lanes).
 
     `write` is ``(lanes, *values, **params) -> value``, for operands whose dtypes are of the `kinds` (b, i, u, f: real ones of
-    at most 64 bits; c: complex64; w: floats of 32 or 64, s: of at most 32). `exact`: results need no rounding to a narrow float type.
-    `cost`: relative to an addition. `spared`: nanoseconds per element that it saves beside the op's kernel of NumPy functions, where
-    that is much slower. `moves`: dims of operands and results correspond by the factors of the op's sharding
-    rule, and values do not change.
+    at most 64 bits; c: complex64; w: floats of 32 or 64, s: of at most 32; k: PRNG keys, in small programs). `exact`: results need no
+    rounding to a narrow float type. `cost`: relative to an addition. `spared`: nanoseconds per element that it saves beside the op's
+    kernel of NumPy functions, where that is much slower. `moves`: dims of operands and results correspond by the factors of the op's
+    sharding rule, and values do not change.
     """
 
     write: Callable[..., Any]

@@ -58,3 +58,20 @@ def test_keys_under_vmap_in_loops(made):
     found = sw.jit(sw.vmap(walk))(starts, ends)
     assert "random_seed" in {e.op.name for p in made for e in inner_equations(p)}
     np.testing.assert_array_equal(found, [walk(s, e) for s, e in zip(starts, ends, strict=True)])
+
+
+def test_keys_chosen_under_vmap(made):
+    """A mapped loop keeps the keys of entries that have ended."""
+
+    def draw(key):
+        def step(state):
+            key, _ = state
+            key, own = sw.random.split(key)
+            return key, sw.random.uniform(own)
+
+        return lax.while_loop(lambda state: state[1] < 0.7, step, (key, 0.0))[1]
+
+    keys = sw.random.split(sw.random.key(1), 5)
+    found = sw.jit(sw.vmap(draw))(keys)
+    assert "select_n" in {e.op.name for p in made for e in inner_equations(p)}
+    np.testing.assert_array_equal(found, [draw(key) for key in keys])

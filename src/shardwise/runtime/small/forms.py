@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardwise.base.dtypes import is_key_dtype
 from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Spread, Var, is_update, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
@@ -50,9 +51,9 @@ def writable(eqn: Equation, spread: Spread, in_place: bool = False, largest: int
         return False
     if op.small is not None and op.boxes is None and any(a.aval.dtype.kind == "c" for a in (*eqn.inputs, *eqn.outputs)):
         return False  # which computes with real numbers, other than ops that only move elements
-    if form is not None and form.fits is not None and not form.fits(eqn, spread):
+    if not (in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)):
         return False
-    return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)
+    return form is None or form.fits is None or form.fits(eqn, spread)
 
 
 def _reads_little(eqn: Equation, spread: Spread) -> bool:
@@ -77,7 +78,7 @@ def _modest(eqn: Equation, form: SmallForm | None, spread: Spread, largest: int)
             return False
         return fits(x, fold.kinds)
     assert emit is not None
-    if not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
+    if not all(fits(a.aval, emit.kinds) or ("k" in emit.kinds and is_key_dtype(a.aval.dtype)) for a in eqn.inputs):
         return False
     # Vector code would round a result of float64 to float32 before it becomes float16.
     narrow = dtype_name(eqn.outputs[0].aval) in ("float16", "bfloat16")
@@ -140,19 +141,11 @@ def _body_fits(
 
 def mapped_fits(eqn: Equation, spread: Spread) -> bool:
     """`SmallForm.fits` of an op under `vmap`: the op's own, on one entry of the mapped operands."""
-    params = eqn.params
-    inner: Op = params["op"]
+    inner: Op = eqn.params["op"]
     if inner.small is None or not inner.small.mapped:
         return False
-    inputs = tuple(
-        Var(a.aval.update(shape=a.aval.shape[1:])) if m else a
-        for a, m in zip(eqn.inputs, params["mapped"], strict=True)
-    )
-    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
-    one = Equation(inner, inputs, outputs, dict(params["inner"]), eqn.source)
-    return writable(
-        one, replace(spread, entries=spread.entries * params["size"]), is_update(eqn)
-    )  # the whole's size is asked of `eqn`
+    one = replace(spread, entries=spread.entries * eqn.params["size"])
+    return writable(control.entry_of(eqn), one, is_update(eqn))  # the whole's size is asked of `eqn`
 
 
 def _hand_on(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:
