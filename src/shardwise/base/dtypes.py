@@ -479,6 +479,12 @@ def physical(dtype: Any) -> np.dtype[Any]:
 
 
 @functools.cache
+def name_of(dtype: np.dtype[Any]) -> str:
+    """`dtype.name`. NumPy puts it together each time, which takes longer than many a kernel."""
+    return dtype.name
+
+
+@functools.cache
 def short_name(dtype: DType) -> str:
     """The name used in printed types: f32, i32, u8, bf16, c64, bool, f8_e4m3fn, key<fry>, float0."""
     if dtype == float0:

@@ -6,7 +6,7 @@ neighbours' edges) are joined values of slices. Loops read these in place, and t
 
 from __future__ import annotations
 
-from shardwise.ir import Equation, Program, ShapedArray, Spread, Var, map_equations, map_programs
+from shardwise.ir import Equation, Program, ShapedArray, Spread, Var, live_equations, map_equations, map_programs
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.passes.parts import makers, read_by_loops, users
@@ -16,12 +16,18 @@ from shardwise.runtime.machine import available
 
 
 def with_cut_pieces(program: Program, env: Env) -> Program:
-    """`program` with slices of joined values as joined values of slices, if loops read all of them."""
+    """`program` with slices of joined values as joined values of slices, if loops read all of them, or as slices of one piece."""
     return _cut(program, env.spread) if available() else program
 
 
 def _cut(program: Program, spread: Spread) -> Program:
     program = map_equations(program, lambda e: map_programs(e, lambda inner: _cut(inner, spread)))
+    while (cut := _cut_once(program, spread)) is not program:  # pieces may be joined values, too
+        program = live_equations(cut)
+    return program
+
+
+def _cut_once(program: Program, spread: Spread) -> Program:
     made, used, reads = makers(program), users(program), read_by_loops(program, spread)
     kept = {v for v in program.outputs if isinstance(v, Var)}
     replaced: dict[int, list[Equation]] = {}
@@ -35,8 +41,8 @@ def _cut(program: Program, spread: Spread) -> Program:
         if pieces is None or pieces[0].over or any(made.get(p.source, -1) > min(readers) for p in pieces):
             continue
         found = {i: _slice_of(program.equations[i], pieces) for i in readers}
-        if all(new is not None and reads(program.equations[i].outputs[0]) for i, new in found.items()):
-            replaced.update({i: new for i, new in found.items() if new is not None})
+        if all(new and (len(new) == 1 or reads(new[-1].outputs[0])) for new in found.values()):
+            replaced.update({i: new for i, new in found.items() if new})
     if not replaced:
         return program
     equations = [e for i, old in enumerate(program.equations) for e in replaced.get(i, (old,))]

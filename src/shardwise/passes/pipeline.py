@@ -282,6 +282,7 @@ FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products", _is_narrow_product),
     _later("outer_products", "with_outer_products", _sums_nothing),
     _later("window_pieces", "with_window_pieces", _is_collective),
+    _later("joined_pads", "with_joined_pads", _moves_elements),
     _later("cut_pieces", "with_cut_pieces", _moves_elements),
     _later("columns_apart", "with_columns_apart", _takes_columns),
     _later("element_reads", "with_element_reads", _reads_elements),

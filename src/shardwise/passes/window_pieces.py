@@ -83,7 +83,7 @@ def _filled(program: Program, env: Env) -> Program:
         new = Equation(halo_exchange, (*sources, row, fill), eqn.outputs, params, eqn.source)
         if joined_pieces(new) is not None:
             replaced[i] = [
-                Equation(stored_fill, (fill,), (row,), {"shape": row.aval.shape}, eqn.source),
+                Equation(stored_fill, (fill,), (row,), {"shape": row.aval.shape, "axes": ()}, eqn.source),
                 new,
             ]
     return _with(program, replaced)

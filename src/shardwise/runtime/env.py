@@ -56,7 +56,30 @@ class Env:
         return replace(self, extra=self.extra + 1)
 
     def index(self, axes: tuple[str, ...]) -> np.ndarray:
-        """int32 block `lead * (extent n or 1)`: each device's row-major position along `axes` (first name major)."""
+        """int32 block `lead * (extent n or 1)`: each device's row-major position along `axes` (first name major). Nobody writes to it."""
+        found = self._indices.get(axes)
+        if found is None:
+            found = self._indices[axes] = self._index(axes)
+        return found
+
+    def first_part(self, axes: tuple[str, ...]) -> int | None:
+        """The position along `axes` of this process's first device; None where its others do not follow one by one."""
+        if axes not in self._first_parts:
+            dims = [self.dim(a) for a in axes]
+            parts = np.moveaxis(self.index(axes), dims, range(len(dims))).reshape(-1)
+            adjacent = np.array_equal(parts, np.arange(parts[0], parts[0] + parts.size))
+            self._first_parts[axes] = int(parts[0]) if adjacent else None
+        return self._first_parts[axes]
+
+    @cached_property
+    def _indices(self) -> dict[tuple[str, ...], np.ndarray]:
+        return {}
+
+    @cached_property
+    def _first_parts(self) -> dict[tuple[str, ...], int | None]:
+        return {}
+
+    def _index(self, axes: tuple[str, ...]) -> np.ndarray:
         position = np.zeros((1,) * self.lead, np.int32)
         for axis in axes:
             n, d = self.size(axis), self.dim(axis)
@@ -66,6 +89,7 @@ class Env:
                 own = np.array(self.processes.coordinates[d], np.int32)
             shape[d] = len(own)
             position = position * np.int32(n) + own.reshape(shape)
+        position.flags.writeable = False
         return position
 
 

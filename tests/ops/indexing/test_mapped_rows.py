@@ -78,3 +78,26 @@ def test_rows_put_and_combined(how, ufunc, axes):
             if at < 7:
                 x[at] = row if ufunc is None else ufunc(x[at], row)
         np.testing.assert_array_equal(got[k], x)
+
+
+@pytest.mark.parametrize("how", ["add", "set", "max"])
+@pytest.mark.parametrize("donated", [False, True])
+def test_split_columns_are_columns(monkeypatch, how, donated):
+    """Rows at the same positions on all devices, whose columns are split: one loop goes through whole rows."""
+    seen = []
+    combined = rows.combined_rows
+    monkeypatch.setattr(
+        rows, "combined_rows", lambda table, *a, **k: seen.append(table.shape) or combined(table, *a, **k)
+    )
+    x, v = (RNG.integers(0, 99, (n, 3, 160)).astype(np.float32) for n in (7, 50))
+    mesh = sw.make_mesh((2, 4), ("y", "x"))
+    at = RNG.integers(-7, 9, 50).astype(np.int32)
+    split = sw.NamedSharding(mesh, sw.sharding.PartitionSpec(None, None, ("y", "x")))
+    given = sw.device_put(np.array(x), split), sw.device_put(v, split)
+    f = sw.jit(lambda x, v: getattr(x.at[at], how)(v, mode="drop"), donate_argnums=(0,) if donated else ())
+    got = np.asarray(f(*given))
+    assert seen == [(7, 480)]
+    for i, row in zip(np.where(at < 0, at + 7, at), v, strict=True):
+        if i < 7:
+            x[i] = row if how == "set" else x[i] + row if how == "add" else np.maximum(x[i], row)
+    np.testing.assert_array_equal(got, x)

@@ -82,3 +82,25 @@ def test_whole_rows_at_positions_of_several_numbers(dims):
     np.add.at(expected, position, rows)
     np.testing.assert_allclose(sw.numpy.asarray(table).at[position].add(rows), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(sw.numpy.asarray(table)[position], table[position])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("columns", [1, 7, 130, 300])
+def test_rows_however_they_lie_by_any_threads(monkeypatch, threads, columns):
+    """Threads divide the rows of the table, or the columns of few rows, or many short rows; no element is combined twice."""
+    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    monkeypatch.setattr(row_loops, "_SHARED", 1)
+    monkeypatch.setattr(row_loops, "thread_count", lambda: threads)
+    rng = np.random.default_rng(0)
+    for count, ufunc in itertools.product((1, 5, 601), (np.add, np.maximum, None)):
+        wide = rng.integers(-9, 9, (count, 2 * columns)).astype(np.float32)
+        at = rng.integers(0, 9, count)  # 7 and 8 are not in the table
+        for rows in (wide[:, columns:], wide[:, ::2], wide[::-1, :columns], wide[:1, :columns], wide[:1, :1]):
+            rows = np.broadcast_to(rows, (count, columns))
+            got = rng.integers(-9, 9, (7, columns)).astype(np.float32)
+            want = got.copy()
+            assert row_loops.combined_rows(got, at, rows, ufunc)
+            for i in range(count):
+                if at[i] < 7:
+                    want[at[i]] = rows[i] if ufunc is None else ufunc(want[at[i]], rows[i])
+            np.testing.assert_array_equal(got, want)

@@ -14,7 +14,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, shifted
 from shardwise.ops.devices.declare import define_collective, shown_groups
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
-from shardwise.ops.devices.fronts import Groups, grouped, merge_axes, unmerge_axes
+from shardwise.ops.devices.fronts import Groups, Shape, Turn, grouped, merge_axes, turning, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     block_bytes,
@@ -78,6 +78,19 @@ def _kernel(
     if groups is not None:
         return unmerge_axes(env, grouped(front, groups, fold), axes, dims)
     return with_ones(fold(front), dims)
+
+
+def _turn(env: Env, params: Params, shape: Shape) -> Turn | None:
+    dims, at = [env.dim(a) for a in params["axes"]], env.lead + params["dim"]
+    n = math.prod(params["sizes"])
+    if params.get("groups") is not None or math.prod(shape[d] for d in dims) != n:
+        return None
+    merged = [1 if d in dims else size for d, size in enumerate(shape)]
+    merged[at:at] = [n]
+    if params["tiled"]:
+        merged[at : at + 2] = [n * shape[at]]
+    order = (*[d for d in range(at) if d not in dims], *dims, *range(at, len(shape)))
+    return Turn(shape, order, tuple(merged))
 
 
 def _transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> list[Any]:
@@ -154,6 +167,7 @@ all_gather_op = define_collective(
     "all_gather",
     type_rule=_type,
     kernel=_kernel,
+    compile=turning(_kernel, _turn),
     rule=moved_dim_rule(lambda p: (p["dim"],)),
     jvp="linear",
     transpose=_transpose,

@@ -13,7 +13,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
-from shardwise.ops.devices.fronts import Groups, merge_axes, unmerge_axes
+from shardwise.ops.devices.fronts import Groups, Shape, Turn, merge_axes, turning, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     back_from,
@@ -94,6 +94,24 @@ def _kernel(
         out[list(group)] = part
     assert out is not None
     return unmerge_axes(env, out, axes, dims)
+
+
+def _turn(env: Env, params: Params, shape: Shape) -> Turn | None:
+    dims, sizes, tiled = [env.dim(a) for a in params["axes"]], params["sizes"], params["tiled"]
+    n, lead = math.prod(sizes), env.lead
+    if params.get("groups") is not None or math.prod(shape[d] for d in dims) != n:
+        return None
+    at, to = lead + params["split"], lead + params["concat"]
+    left = (shape[at] // n,) if tiled else ()  # what each device gets of the split dim
+    parts = dict(zip(dims, range(at, at + len(sizes)), strict=True))
+    after = range(at + len(sizes), len(shape) + len(sizes) - 1 + len(left))
+    own = [*range(lead, at), *after]  # the dims of a shard, as they are cut
+    merged = [*shape[:at], *left, *shape[at + 1 :]]
+    merged[to:to] = [n]
+    if tiled:
+        merged[to : to + 2] = [n * merged[to + 1]]
+    order = (*[parts.get(d, d) for d in range(lead)], *own[: to - lead], *dims, *own[to - lead :])
+    return Turn((*shape[:at], *sizes, *left, *shape[at + 1 :]), order, tuple(merged))
 
 
 def _transpose(ct: Any, x: Any, *, split: int, concat: int, **params: Any) -> list[Any]:
@@ -204,6 +222,7 @@ all_to_all_op = define_collective(
     "all_to_all",
     type_rule=_type,
     kernel=_kernel,
+    compile=turning(_kernel, _turn),
     rule=moved_dim_rule(lambda p: (p["split"], p["concat"])),
     jvp="linear",
     transpose=_transpose,

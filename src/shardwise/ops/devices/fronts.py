@@ -4,13 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
+from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front, with_ones
 from shardwise.runtime.env import Env
 
 Groups = tuple[tuple[int, ...], ...]
+Shape = tuple[int, ...]
+
+
+class Turn(NamedTuple):
+    """A move of elements within a block: dims are cut, put into an order, and merged."""
+
+    cut: Shape
+    order: Shape
+    merged: Shape
+
+
+def turning(kernel: Callable[..., Ndarray], turn: Callable[[Env, Params, Shape], Turn | None]) -> Callable[..., Any]:
+    """`compile` of a collective that only moves elements: `turn` is asked once for each shape, and `kernel` does what is no turn."""
+
+    def compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Ndarray], Ndarray]:
+        del in_types, out_types
+        turns = Bounded[Shape, Turn | None](LAYOUTS)
+
+        def run(x: Ndarray) -> Ndarray:
+            try:
+                found = turns[x.shape]
+            except KeyError:
+                found = turns[x.shape] = turn(env, params, x.shape)
+            if found is None:
+                return kernel(env, x, **params)
+            return x.reshape(found.cut).transpose(found.order).reshape(found.merged)
+
+        return run
+
+    return compile
 
 
 def merge_axes(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, int, tuple[int, ...]]:

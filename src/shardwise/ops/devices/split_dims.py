@@ -45,11 +45,10 @@ def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | 
     for d, axes in enumerate(split):
         if not axes:
             continue
-        dims = [env.dim(a) for a in axes]
-        parts = np.moveaxis(env.index(axes), dims, range(len(dims))).reshape(-1)
-        if parts[-1] - parts[0] + 1 != parts.size or np.any(np.diff(parts) != 1):
+        first = env.first_part(axes)
+        if first is None:
             return None
-        begins[d] = int(parts[0]) * x.shape[env.lead + d]
+        begins[d] = first * x.shape[env.lead + d]
     for d in gone:
         x = expanded(x, d, env.extent(env.axis_names[d]))
     order = [i for i in range(env.lead) if i not in gone]
@@ -79,8 +78,8 @@ def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:
 def moved_in(env: Env, x: Block, axes: Axes) -> Block:
     """`x` with the leading dims of `axes` turned into the first dims of the shard; extents of 1 remain in their place."""
     dims = [env.dim(a) for a in axes]
-    moved = np.moveaxis(x, dims, range(env.lead - len(dims), env.lead))
-    return with_ones(moved, dims)
+    order = [*(i for i in range(env.lead) if i not in dims), *dims, *range(env.lead, x.ndim)]
+    return with_ones(x.transpose(order), dims)
 
 
 def combined(env: Env, x: Block, axes: Axes, kind: str) -> Block:

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims
+from shardwise.runtime.blocks import with_ones
 from shardwise.runtime.copies import row_major
 
 Block = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
+_POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
 _KEPT = 1 << 20  # beginnings that are kept for the next call
 
 
@@ -53,7 +56,7 @@ def mapped_rows(
     dtype = np.result_type(np.int32, *(() if wrap is None else (starts[d].dtype for d in indexed)))
     if wrap is None and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
         return None
-    if prod(places) * width * rest < FEWEST or dtype.name not in ("int32", "int64") or rows >= 1 << 31:
+    if prod(places) * width * rest < FEWEST or dtype not in _POSITIONS or rows >= 1 << 31:
         return None
     steps = tuple(prod(shape[a + 1 : lead + last + 1]) for a in range(lead + last + 1))
     columns = [
@@ -92,11 +95,19 @@ def combined_mapped_rows(
     `columns` (``loops + batch``, of one shape) are the positions' numbers, `updates` is ``loops + batch + row``. Extents of loops are 1
     where all have the same. `owned`: the operand may be written over.
     """
-    core, first = operand.shape[lead:], len(dims) + len(pairs)
     loops = np.broadcast_shapes(operand.shape[:lead], columns[0].shape[:lead], updates.shape[:lead])
+    first = len(dims) + len(pairs)
+    if row := _loops_in_rows(operand, lead, first, columns[0].shape, updates, loops, owned):
+        operand = np.broadcast_to(operand, (*loops, *operand.shape[lead:]))
+        into = row.moved_in(operand, lead + first), row.moved_in(updates, columns[0].ndim)
+        out = combined_mapped_rows(
+            into[0], lead, columns, dims, pairs, into[1], ufunc, wrap=wrap, clip=clip, owned=owned
+        )
+        return None if out is None else row.moved_out(out, lead + first)
+    core = operand.shape[lead:]
     places, rest = loops + columns[0].shape[lead:], prod(core[first:])
     rows, dtype = prod(loops) * prod(core[:first]), np.result_type(np.int32, *columns)
-    if prod(places) * rest < FEWEST or dtype.name not in ("int32", "int64") or rows >= 1 << 31 or not rows:
+    if prod(places) * rest < FEWEST or dtype not in _POSITIONS or rows >= 1 << 31 or not rows:
         return None
     steps = [prod((loops + core)[a + 1 : lead + first]) for a in range(lead + first)]
     counted = [*enumerate(loops), *((lead + at, core[d]) for d, at in pairs)]
@@ -112,6 +123,42 @@ def combined_mapped_rows(
     new = np.broadcast_to(updates, places + core[first:]).reshape(-1, rest)
     done = combined_rows(work.reshape(rows, rest), numbers, new, ufunc, grid=grid, wrap=wrap, clip=clip)
     return work if done else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Rows that begin with some of the `loops`; `order` are these and the dims of a row as they lie in memory."""
+
+    loops: Ints
+    order: Ints
+
+    def moved_in(self, x: Block, before: int) -> Block:
+        """`x` with the loops in its rows, in front of which it has `before` dims; extents of 1 take their place."""
+        dims = [*self.loops, *range(before, x.ndim)]
+        kept = [a for a in range(before) if a not in self.loops]
+        return with_ones(x.transpose(*kept, *[dims[i] for i in self.order]), self.loops)
+
+    def moved_out(self, x: Block, before: int) -> Block:
+        """The inverse."""
+        x = x[tuple(0 if a in self.loops else slice(None) for a in range(before))]
+        kept = before - len(self.loops)
+        x = x.transpose(*range(kept), *[kept + self.order.index(i) for i in range(len(self.order))])
+        return np.moveaxis(x, range(kept, before), self.loops)
+
+
+def _loops_in_rows(
+    operand: Block, lead: int, first: int, column: Ints, updates: Block, loops: Ints, owned: bool
+) -> _Row | None:
+    """The loops along which positions are the same while elements lie closer together than rows do, as where the columns of a table are
+    split: with them in the rows nothing is copied, and each position is read once.
+    """
+    x, before = (operand, lead + first) if owned and operand.shape[:lead] == loops else (updates, len(column))
+    apart = min((s for s in x.strides[lead:before] if s), default=0)
+    inside = [a for a, n in enumerate(loops) if n != 1 == column[a] and x.shape[a] == n and 0 < x.strides[a] < apart]
+    if not inside:
+        return None
+    steps = [x.strides[a] for a in (*inside, *range(before, x.ndim))]
+    return _Row(tuple(inside), tuple(sorted(range(len(steps)), key=lambda i: -steps[i])))
 
 
 def _begins_of(counts: tuple[Ints, ...], places: Ints, dtype: np.dtype[Any]) -> Block:

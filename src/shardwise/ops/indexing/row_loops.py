@@ -1,7 +1,7 @@
 """Compiled loops that read, put or combine rows of a table at given positions, and check bounds as they move each row.
 
-Threads that write divide the columns among them; with few columns, one thread does all. Repeated positions combine every row, in
-order. Threads that read divide the positions.
+Threads that write divide the rows of the table among them, where these have enough columns; where there are few positions, also the
+columns. Repeated positions combine every row, in order. Threads that read divide the positions.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.indexing.row_places import Places, PositionDims, PositionForm, RowVectors, number_at, row_at
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call, Function, WorkLoop, lanes_of
-from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, run_in_parts, thread_count
+from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, available, thread_count
 from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
@@ -27,7 +28,8 @@ FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
 _SHARED = 1 << 16  # elements; from here on a second thread is faster
 _COLUMNS = 64  # least number of columns per thread
 _CHUNK = 1 << 14  # elements that a thread reads per chunk
-_SEGMENTS = 4  # tables over which threads divide many rows with few columns
+_FEW = 4  # positions per class of rows; where there are fewer, threads divide the columns, too
+_RUNS = 4  # parts, each with a table of its own, into which threads divide many rows with few columns
 _MANY = 8  # times the table's size; with this many elements or more, rows are divided over tables
 
 
@@ -68,25 +70,44 @@ def combined_rows(
     places = Places.of(position, grid, len(table))
     if not places.is_readable:
         return False
-    rows = np.ascontiguousarray(rows)
+    rows = _readable(rows)
     if ufunc is None and table.itemsize in _BY_SIZE:
         table, rows = (x.view(_BY_SIZE[x.itemsize]) for x in (table, rows))
     elif table.dtype.kind == "c" and ufunc in (np.add, np.subtract):
         table, rows = (x.view(x.real.dtype) for x in (table, rows))
     dtype = table.dtype
+    if not _combines(ufunc, dtype):
+        return False
+    threads = thread_count() if rows.size >= _SHARED else 1
+    many = table.shape[1] < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size)
+    runs = _RUNS if many and _apart(ufunc, dtype) else 1
+    tables = table if runs == 1 else _tables(table, ufunc, runs)
+    step = rows.strides[0] // rows.itemsize
+    call = _combiner(ufunc, dtype, table.shape, *places.kind, wrap, clip, step, runs, threads)
+    call(address(tables), address(rows), *map(address, places.columns))
+    if runs > 1:
+        merge: Any = np.add if ufunc is np.subtract else ufunc
+        for part in tables:
+            merge(table, part, out=table)
+    return True
+
+
+@recent(256)
+def _combines(ufunc: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether loops combine elements of this type."""
     if dtype.name not in TYPES or dtype.kind == "c" or not dtype.isnative:
         return False
-    if dtype.kind == "b" and ufunc not in (np.minimum, np.maximum):
-        return False
-    columns = table.shape[1]
-    threads = thread_count() if rows.size >= _SHARED else 1
-    if columns < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size) and _apart(ufunc, dtype):
-        loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), _index(places, len(table)))
-        _by_segments(loop, table, places, rows, ufunc, threads)
-        return True
-    call = _combiner(ufunc, dtype, table.shape, *places.kind, wrap, clip, threads)
-    call(address(table), address(rows), *map(address, places.columns))
-    return True
+    return dtype.kind != "b" or ufunc in (np.minimum, np.maximum)
+
+
+def _readable(rows: Block) -> Block:
+    """`rows` as loops read them: the elements of each lie side by side. Rows that are all the same stay one row."""
+    step, apart = rows.strides
+    if step == 0 or len(rows) == 1:
+        return np.broadcast_to(np.ascontiguousarray(rows[:1]), rows.shape)
+    if (apart == rows.itemsize or rows.shape[1] == 1) and step % rows.itemsize == 0:
+        return rows
+    return np.ascontiguousarray(rows)
 
 
 def _index(places: Places, size: int) -> str:
@@ -111,14 +132,23 @@ def _combiner(
     grid: PositionDims,
     wrap: bool,
     clip: bool,
+    step: int,
+    runs: int,
     threads: int,
 ) -> Call:
-    """The call that combines `count` rows with a table of that shape, on the addresses of the table, the rows and the columns."""
-    places, columns = Places.like(count, apart, number, grid), shape[1]
-    loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), _index(places, shape[0]))
-    width = columns if threads == 1 else max(_COLUMNS, -(-columns // (2 * threads)))
-    units = -(-columns // width)
-    return loop.call(units, (count, columns, width, *places.numbers), threads, costs.DRAFT_MOVED * count * columns)
+    """The call that combines `count` rows, `step` elements apart, with a table of that shape, or each of `runs` parts of them with a table
+    of its own, on the addresses of the tables, the rows and the columns.
+    """
+    places, (size, columns) = Places.like(count, apart, number, grid), shape
+    loop = _combining_loop(ufunc, dtype, columns, places.form(wrap, clip), _index(places, size))
+    classes = parts = 1
+    if threads > 1 and columns >= 2 * _COLUMNS:
+        shares = 1 << (2 * threads - 1).bit_length()  # some are done sooner than others
+        classes = min(shares, 1 << (count // _FEW).bit_length() >> 1 or 1)
+        parts = max(1, min(shares // classes, columns // _COLUMNS))
+    width, length = -(-columns // parts), -(-count // runs)
+    numbers = count, length, size * columns, columns, width, parts, classes, step, *places.numbers
+    return loop.call(runs * parts * classes, numbers, threads, costs.DRAFT_MOVED * count * columns)
 
 
 def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
@@ -126,25 +156,12 @@ def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
     return ufunc is not None and (dtype.kind in "iu" or dtype.itemsize >= 4)
 
 
-def _by_segments(loop: WorkLoop, table: Block, places: Places, rows: Block, ufunc: Any, threads: int) -> None:
-    """Many rows with few columns: a few parts of them are combined into separate tables, which are then combined in order."""
-    (size, columns), count = table.shape, len(places)
+def _tables(table: Block, ufunc: Any, runs: int) -> Block:
+    """Tables into which parts of many rows with few columns are combined; these are then combined with `table`, in order."""
     if ufunc in (np.minimum, np.maximum):
-        parts = np.repeat(table[None], _SEGMENTS, 0)
-    else:
-        start = 1 if ufunc is np.multiply else -0.0 if table.dtype.kind == "f" else 0  # 0 plus -0 is not -0
-        parts = np.full((_SEGMENTS, size, columns), start, table.dtype)
-    length = -(-count // _SEGMENTS)
-
-    def work(run: slice) -> None:
-        for k in range(run.start, run.stop):
-            some = slice(k * length, min(count, (k + 1) * length))
-            here = places[some]
-            loop(1, (len(here), columns, columns, *here.numbers), (parts[k], rows[some], *here.columns), 1)
-
-    run_in_parts(work, _SEGMENTS, 1, threads)
-    for part in parts:
-        (np.add if ufunc is np.subtract else ufunc)(table, part, out=table)
+        return np.repeat(table[None], runs, 0)
+    start = 1 if ufunc is np.multiply else -0.0 if table.dtype.kind == "f" else 0  # 0 plus -0 is not -0
+    return np.full((runs, *table.shape), start, table.dtype)
 
 
 def taken_rows(
@@ -221,9 +238,9 @@ def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False)
     fills = np.full(1, 0 if fill is None else fill, table.dtype)
     if raw.itemsize >= 4:  # gather instructions load 4 or 8 bytes
         index = _index(places, table.shape[1])
-        loop = _gathering_along(raw.dtype.name, position.dtype.name, index, wrap, fill is None)
+        loop = _gathering_along(name_of(raw.dtype), name_of(position.dtype), index, wrap, fill is None)
     else:
-        loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
+        loop = _taking_along(name_of(raw.dtype), name_of(position.dtype), wrap, fill is None)
     threads = thread_count() if position.size >= _SHARED else 1
     arrays = raw, position, out.view(raw.dtype), fills
     loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
@@ -249,44 +266,72 @@ def _along_columns(w: Function, columns: str, known: int, body: Callable[[str, s
     w.at(width)
 
 
-def _width_names(form: PositionForm) -> tuple[str, ...]:
-    return ("count", "columns", "width", *form.numbers)
+def _combining_names(form: PositionForm) -> tuple[str, ...]:
+    return ("count", "length", "table_size", "columns", "width", "parts", "classes", "step", *form.numbers)
+
+
+class _CombinedRun:
+    """What a unit of a combining loop works on: some columns of a run of rows, `begin` to `end`, and the table for that run. Of its rows
+    those whose number, modulo a power of two, is the unit's.
+    """
+
+    def __init__(self, w: Function, unit: str, dtype: str) -> None:
+        self.w, self.dtype = w, dtype
+        self._last = w.integer("sub", "%classes", 1)
+        self._class, others = w.value(f"and i64 {unit}, {self._last}"), w.integer("udiv", unit, "%classes")
+        run, part = w.integer("udiv", others, "%parts"), w.integer("urem", others, "%parts")
+        first = w.integer("mul", part, "%width")
+        self.columns = w.least("%width", w.integer("sub", "%columns", first))
+        self.begin = w.integer("mul", run, "%length")
+        self.end = w.least("%count", w.integer("add", self.begin, "%length"))
+        here = w.integer("add", w.integer("mul", run, "%table_size"), first)
+        self._table, self._rows = w.element("%table", here, dtype), w.element("%rows", first, dtype)
+
+    def owns(self, at: str, inside: str) -> str:
+        """An i1: whether row `at` of the table, if it is `inside`, is the unit's."""
+        w = self.w
+        own = w.test("eq", w.value(f"and i64 {at}, {self._last}"), self._class)
+        return own if inside == "true" else w.value(f"and i1 {own}, {inside}")
+
+    def target(self, at: str, columns: str | int) -> str:
+        """The address of row `at` of the table."""
+        return self.w.element(self._table, self.w.integer("mul", at, columns), self.dtype)
+
+    def source(self, i: str) -> str:
+        """The address of row i of those that are combined with it."""
+        return self.w.element(self._rows, self.w.integer("mul", i, "%step"), self.dtype)
 
 
 @recent(128)
 def _combining(ufunc: Any, dtype: str, form: PositionForm, known: int) -> WorkLoop:
-    """Unit: some columns of all rows."""
-    whole = str(known or "%columns")
+    """Unit: some columns of a run of rows."""
 
     def body(w: Function, unit: str) -> None:
-        begin = w.integer("mul", unit, "%width")
-        columns = w.least("%width", w.integer("sub", "%columns", begin))
-        table, rows = w.element("%table", begin, dtype), w.element("%rows", begin, dtype)
+        part = _CombinedRun(w, unit, dtype)
 
         def row(i: str, _: list[str]) -> None:
             at, inside = row_at(w, i, form)
 
             def move() -> None:
-                there = w.element(table, w.integer("mul", at, whole), dtype)
-                here = w.element(rows, w.integer("mul", i, whole), dtype)
-                _along_columns(w, columns, known, lambda j, mask: step(there, here, j, mask))
+                there, here = part.target(at, known or "%columns"), part.source(i)
+                _along_columns(w, part.columns, known, lambda j, mask: step(there, here, j, mask))
 
-            w.branch(inside, move)
+            w.branch(inside if known else part.owns(at, inside), move)  # few columns are not divided
 
         def step(there: str, here: str, j: str, mask: str | None) -> None:
             _combine(w, ufunc, w.element(there, j, dtype), w.element(here, j, dtype), dtype, mask)
 
-        w.loop(0, "%count", row, occurs=False)
+        w.loop(part.begin, part.end, row, occurs=False)
 
-    return WorkLoop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype), body)
+    return WorkLoop(_combining_names(form), ("table", "rows", *form.arrays), lanes_of(dtype), body)
 
 
 @recent(128)
 def _combining_elements(ufunc: Any, dtype: str, form: PositionForm, index: str) -> WorkLoop:
-    """Unit: all rows of a table of one column. Positions are computed in vectors, the elements there one after the other."""
+    """Unit: a run of rows of a table of one column. Positions are computed in vectors, the elements there one after the other."""
 
     def body(w: Function, unit: str) -> None:
-        width = w.width
+        width, part = w.width, _CombinedRun(w, unit, dtype)
         vectors = RowVectors(w, form, index)
 
         def one(i: str, _: list[str]) -> None:
@@ -297,7 +342,7 @@ def _combining_elements(ufunc: Any, dtype: str, form: PositionForm, index: str) 
 
         def element(i: str, at: str) -> None:
             w.at(1)
-            _combine(w, ufunc, w.element("%table", at, dtype), w.element("%rows", i, dtype), dtype)
+            _combine(w, ufunc, part.target(at, 1), part.source(i), dtype)
 
         def vector(i: str, _: list[str]) -> None:
             w.at(width)
@@ -319,12 +364,12 @@ def _combining_elements(ufunc: Any, dtype: str, form: PositionForm, index: str) 
             outside = w.some(w.binary("xor", within, w.constant(True, "bool")))
             w.branch(outside, one_by_one, all_inside, mark=RARE)
 
-        rest = w.integer("urem", "%count", width)
-        whole = w.integer("sub", "%count", rest)
-        w.loop(0, whole, vector, step=width, occurs=False)
-        w.loop(whole, "%count", one, occurs=False)
+        rest = w.integer("urem", w.integer("sub", part.end, part.begin), width)
+        whole = w.integer("sub", part.end, rest)
+        w.loop(part.begin, whole, vector, step=width, occurs=False)
+        w.loop(whole, part.end, one, occurs=False)
 
-    return WorkLoop(_width_names(form), ("table", "rows", *form.arrays), lanes_of(dtype, index), body)
+    return WorkLoop(_combining_names(form), ("table", "rows", *form.arrays), lanes_of(dtype, index), body)
 
 
 def _combine(w: Function, ufunc: Any, target: str, source: str, dtype: str, mask: str | None = None) -> None:

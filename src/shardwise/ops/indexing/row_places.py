@@ -124,7 +124,7 @@ class Places:
     def is_readable(self) -> bool:
         """Whether loops read numbers of this type."""
         dtype = self.columns[0].dtype
-        return dtype.kind in "iu" and dtype.isnative and dtype.name != "uint64"
+        return dtype.isnative and (dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8))
 
     @property
     def fits_int32(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import RARE, STORED, Lane, available, thread_count
 from shardwise.runtime.memory import pool
@@ -34,7 +35,7 @@ def selects(x: Block, k: int) -> bool:
     """Whether code for `k` elements of each row of `x` exists and is faster."""
     if not (0 < k <= MOST and x.size >= FEWEST and x.shape[-1] < 1 << 31):
         return False
-    return x.dtype.name in STORED and x.itemsize <= 4 and x.dtype.isnative and available()
+    return name_of(x.dtype) in STORED and x.itemsize <= 4 and x.dtype.isnative and available()
 
 
 def row_steps(x: Block) -> tuple[int, int, int] | None:
@@ -75,7 +76,7 @@ def greatest(x: Block, k: int, threads: int | None = None) -> tuple[Block, Block
     if threads is None:
         threads = thread_count() if x.size >= _SHARED else 1
     numbers = (rows, n, chunk, k, room, n - n % width, n - n % (groups * width), *steps)
-    _loop(x.dtype.name, groups)(units, numbers, (x, values, places, lists), threads)
+    _loop(name_of(x.dtype), groups)(units, numbers, (x, values, places, lists), threads)
     return values, places
 
 

@@ -18,7 +18,7 @@ from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
-from shardwise.ops.indexing.row_places import PositionDims, joined_columns
+from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
 from shardwise.runtime.blocks import expanded
@@ -77,24 +77,8 @@ class ScatterColumns:
         return self._scattered(operands, owned)
 
     def _scattered(self, blocks: Sequence[Block], owned: bool) -> Block:
-        env, params, (operand, *columns, updates) = self._env, self._params, blocks
-        if not (params["operand_axes"] or params["update_axes"] or params.get("sum_axes")):
-            same = np.broadcast_arrays(*(c[..., 0] for c in columns))
-            out = _scatter_rows(
-                operand,
-                same,
-                updates,
-                env.lead,
-                params["dimension_numbers"],
-                params["mode"],
-                params["unique_indices"],
-                params["wrap_negative"],
-                params["combine"],
-                owned,
-            )
-            if out is not None:
-                return out
-        return scatter_kernel(env, operand, joined_columns(columns), updates, **params, owned=owned)
+        operand, *columns, updates = blocks
+        return _scatter(self._env, operand, columns, updates, **self._params, owned=owned)
 
 
 def scatter_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> ScatterKernel:
@@ -103,10 +87,15 @@ def scatter_compile(env: Env, in_types: Types, out_types: Types, params: Params)
     return ScatterKernel(env, params)
 
 
-def scatter_kernel(
+def scatter_kernel(env: Env, operand: Block, indices: Block, updates: Block, **params: Any) -> Block:
+    """The operand with the updates put or combined into it."""
+    return _scatter(env, operand, [indices], updates, **params)
+
+
+def _scatter(
     env: Env,
     operand: Block,
-    indices: Block,
+    positions: Sequence[Block],
     updates: Block,
     *,
     dimension_numbers: ScatterDimensionNumbers,
@@ -120,7 +109,10 @@ def scatter_kernel(
     owned: bool = False,
     **promises: Any,
 ) -> Block:
-    """`owned`: the kernel may overwrite the operand."""
+    """`positions`, ``loops + batch + numbers`` each: some of the numbers of all positions, in order.
+
+    `owned`: the kernel may overwrite the operand.
+    """
     del promises
     lead, numbers = env.lead, dimension_numbers
     rank = operand.ndim - lead
@@ -128,7 +120,7 @@ def scatter_kernel(
         operand = _counted_once(env, operand, update_axes, sum_axes, combine)
     if sum_axes:
         unique_indices = unique_indices and set(sum_axes) <= set(update_axes)
-        numbers, indices, updates = _one_after_other(env, numbers, indices, updates, sum_axes, combine)
+        numbers, positions, updates = _one_after_other(env, numbers, positions, updates, sum_axes, combine)
     # Per split dim: the first position of each device's part, in the shape of the leading dims, and the dim's size.
     begins: dict[int, Block] = {}
     full = list(operand.shape[lead:])
@@ -138,7 +130,7 @@ def scatter_kernel(
             if axes:
                 full[d] *= math.prod(env.size(a) for a in axes)
                 begins[d] = env.index(axes) * operand.shape[lead + d]
-        joined = join(env, operand, operand_axes, indices, updates)
+        joined = join(env, operand, operand_axes, *positions, updates)
         if joined is not None:
             operand = joined.block
             begins = {
@@ -146,9 +138,10 @@ def scatter_kernel(
                 for d, begin in joined.begins.items()
                 if operand.shape[lead + d] != full[d]
             }
+    index_shape = np.broadcast_shapes(*(p.shape[:-1] for p in positions))
+    columns = [np.broadcast_to(p[..., c], index_shape) for p in positions for c in range(p.shape[-1])]
     out: Block | None = None
     if not begins:
-        columns = [indices[..., c] for c in range(indices.shape[-1])]
         out = _scatter_rows(
             operand, columns, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned
         )
@@ -159,8 +152,8 @@ def scatter_kernel(
             sizes[d] = updates.shape[lead + u]
         keep: Block | None = None
         starts: dict[int, Block] = {}
-        for i, d in enumerate(numbers.scatter_dims_to_operand_dims):
-            starts[d], inside = in_bounds(indices[..., i], full[d], full[d] - sizes[d], wrap_negative)
+        for column, d in zip(columns, numbers.scatter_dims_to_operand_dims, strict=True):
+            starts[d], inside = in_bounds(column, full[d], full[d] - sizes[d], wrap_negative)
             if inside is not None and mode is not GatherScatterMode.CLIP:
                 keep = inside if keep is None else keep & inside
         batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
@@ -173,7 +166,7 @@ def scatter_kernel(
         pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
         ufunc = _UFUNCS[combine]
         out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique_indices, own, owned)
-        loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])  # these differ if index vectors are empty
+        loops = np.broadcast_shapes(out.shape[:lead], index_shape[:lead])  # these differ if index vectors are empty
         out = out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
     return out if joined is None or operand_axes is None else cut(env, out, operand_axes)
 
@@ -198,23 +191,26 @@ def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, c
 
 
 def _one_after_other(
-    env: Env, numbers: ScatterDimensionNumbers, indices: Block, updates: Block, axes: Axes, combine: str
-) -> tuple[ScatterDimensionNumbers, Block, Block]:
+    env: Env, numbers: ScatterDimensionNumbers, positions: Sequence[Block], updates: Block, axes: Axes, combine: str
+) -> tuple[ScatterDimensionNumbers, Sequence[Block], Block]:
     """The updates of all devices along `axes` joined: these axes become the first batch dims."""
     counts = (
         MONOIDS[REDUCTIONS[combine]].repeated is not None
     )  # updates that are the same on all devices are repeated, once per device
-    for a in axes:
-        d = env.dim(a)
-        n = env.extent(a) if counts else max(indices.shape[d], updates.shape[d])
-        indices, updates = expanded(indices, d, n), expanded(updates, d, n)
+
+    def joined(x: Block) -> Block:
+        for a in axes:
+            d = env.dim(a)
+            x = expanded(x, d, env.extent(a) if counts else max(y.shape[d] for y in (*positions, updates)))
+        return moved_in(env, x, axes)
+
     later = lambda dims: tuple(d + len(axes) for d in dims)  # noqa: E731
     numbers = replace(
         numbers,
         update_window_dims=later(numbers.update_window_dims),
         scatter_indices_batching_dims=later(numbers.scatter_indices_batching_dims),
     )
-    return numbers, moved_in(env, indices, axes), moved_in(env, updates, axes)
+    return numbers, [joined(p) for p in positions], joined(updates)
 
 
 def _scatter_rows(

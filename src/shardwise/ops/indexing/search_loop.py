@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, thread_count
 from shardwise.runtime.memory import pool
@@ -29,7 +30,7 @@ def searched(a: Block, v: Block, right: bool) -> Block | None:
     # The search halves the range until one element is left; each step reads one element, which always exists.
     threads = thread_count() if v.size >= _SHARED else 1
     units = -(-v.size // _CHUNK)
-    _loop(a.dtype.name, right)(units, (a.size, v.size, _CHUNK), (a, v, out), threads)
+    _loop(name_of(a.dtype), right)(units, (a.size, v.size, _CHUNK), (a, v, out), threads)
     return out
 
 

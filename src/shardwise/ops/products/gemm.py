@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.base.dtypes import issubdtype
+from shardwise.base.dtypes import issubdtype, name_of
 from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.ops.elementwise.casts import cast, convert_element_type_p
 from shardwise.runtime.env import SINGLE
@@ -26,7 +26,7 @@ def contract_as(
     16-bit and 8-bit floats are multiplied and added in float32. Integers wrap around as the type of the result does.
     """
     compute = compute_dtype(lhs.dtype, rhs.dtype, dtype)
-    if not sum_dims and sum_size == 1 and (lhs.dtype.name, rhs.dtype.name, compute.name) in _NARROW:
+    if not sum_dims and sum_size == 1 and (name_of(lhs.dtype), name_of(rhs.dtype), name_of(compute)) in _NARROW:
         out = _contract_narrow(lhs, rhs, lead, dims, compute)
         if out is not None:
             return wrapped(out, dtype) if compute.kind in "iu" else _cast(out, dtype)
@@ -63,7 +63,7 @@ def product_workspace(lhs: ShapedArray, rhs: ShapedArray, out: ShapedArray) -> i
     if compute.kind not in "fc":
         return 0  # how integers are multiplied depends on their values
     result = 0 if compute == out.dtype else out.size * compute.itemsize
-    if (lhs.dtype.name, rhs.dtype.name, compute.name) in _NARROW and granted():
+    if (name_of(lhs.dtype), name_of(rhs.dtype), name_of(compute)) in _NARROW and granted():
         return result + rhs.nbytes
     return result + sum(x.size * compute.itemsize for x in (lhs, rhs) if x.dtype != compute)
 
@@ -85,7 +85,7 @@ def _cast(x: NDArray, dtype: np.dtype[Any]) -> NDArray:
     """`x` as `dtype`. NumPy converts 16-bit floats one by one, so large blocks are left to a compiled loop."""
     if x.dtype == dtype:
         return x
-    if x.size >= _COMPILED and {x.dtype.name, dtype.name} <= _COMPILED_CASTS and available():
+    if x.size >= _COMPILED and {name_of(x.dtype), name_of(dtype)} <= _COMPILED_CASTS and available():
         return _cast_loop(x.shape, x.dtype, dtype)(x)[0]
     return cast(x, dtype)
 

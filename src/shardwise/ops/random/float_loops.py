@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, thread_count
 
@@ -27,7 +28,7 @@ def compute(write: Callable[..., Lane], out: Block, rows: Sequence[Block], scala
     if not out.size:
         return
     threads = thread_count() if out.size >= _SHARED else 1
-    loop = _loop(write, out.dtype.name, len(rows), len(scalars))
+    loop = _loop(write, name_of(out.dtype), len(rows), len(scalars))
     # Ufuncs of 0-d blocks give NumPy's scalars, which have no address of their own.
     ones = [np.asarray(s) for s in scalars]
     loop(-(-out.size // _CHUNK), (out.size, _CHUNK), (out, *rows, *ones), threads)

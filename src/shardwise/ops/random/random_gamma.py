@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import finfo, key_dtype
+from shardwise.base.dtypes import finfo, key_dtype, name_of
 from shardwise.ir import Array, ShapedArray, bind, define_op, literal
 from shardwise.ir.key_uses import DRAWS
 from shardwise.ops.elementwise import binary
@@ -47,7 +47,7 @@ def _normal(draws: Draws, keys: Block, dtype: Any) -> Block:
 
 
 def _fma(x: Block, y: Block, z: Any) -> Block:
-    wide = _WIDE.get(x.dtype.name)
+    wide = _WIDE.get(name_of(x.dtype))
     if wide is None:
         return x * y + z
     return (x.astype(wide) * y + z).astype(x.dtype)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.operands import Block
@@ -92,7 +93,7 @@ LOG_SUM = Running(np.logaddexp, _log_add, _bound(True))
 def accumulated(running: Running, x: Block, dim: int, reverse: bool) -> Block | None:
     """The running reduction along `dim`, in the block's dtype and order of dims; None where NumPy is as fast or no code exists."""
     n, dtype = x.shape[dim], x.dtype
-    if x.size < FEWEST or n < 2 or dtype.kind not in "iuf" or dtype.name not in TYPES or not dtype.isnative:
+    if x.size < FEWEST or n < 2 or dtype.kind not in "iuf" or name_of(dtype) not in TYPES or not dtype.isnative:
         return None
     if (dtype.itemsize < 4 and dtype.kind == "f") or not available():
         return None
@@ -109,7 +110,7 @@ def accumulated(running: Running, x: Block, dim: int, reverse: bool) -> Block | 
     else:
         width = _COLUMNS if outer * inner >= 2 * _COLUMNS else max(64, inner // thread_count())
         blocks = -(-inner // width)
-        loop = _column_loop(running, dtype.name, reverse)
+        loop = _column_loop(running, name_of(dtype), reverse)
         loop(outer * blocks, (n, inner, blocks, width), (dense, out), None if x.size >= _SHARED else 1)
     return out.transpose(np.argsort(order))
 
@@ -123,12 +124,12 @@ def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, rever
     numbers = (n, pieces, size)
     if pieces > 1:
         totals = np.empty_like(begins)
-        _row_loop(running, dtype.name, reverse, False)(rows * pieces, numbers, (x, out, begins, totals), threads)
+        _row_loop(running, name_of(dtype), reverse, False)(rows * pieces, numbers, (x, out, begins, totals), threads)
         own, others = (slice(None, -1), slice(1, None)) if reverse else (slice(1, None), slice(None, -1))
         turned = totals[:, ::-1] if reverse else totals
         upto = running.begun(running.ufunc.accumulate(turned, axis=1, dtype=dtype))
         begins[:, own] = (upto[:, ::-1] if reverse else upto)[:, others]
-    _row_loop(running, dtype.name, reverse, True)(rows * pieces, numbers, (x, out, begins, begins), threads)
+    _row_loop(running, name_of(dtype), reverse, True)(rows * pieces, numbers, (x, out, begins, begins), threads)
 
 
 @recent(128)

@@ -24,17 +24,20 @@ from shardwise.sharding.rule import Rule
 __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
 
 
-def _stored_fill(env: Env, x: Block, *, shape: tuple[int, ...]) -> Block:
-    out = np.empty(x.shape + shape, x.dtype)
+def _stored_fill(env: Env, x: Block, *, shape: tuple[int, ...], axes: tuple[str, ...]) -> Block:
+    loops = list(x.shape)
+    for a in axes:
+        loops[env.dim(a)] = env.extent(a)
+    out = np.empty((*loops, *shape), x.dtype)
     out[...] = x.reshape(x.shape + (1,) * len(shape))
     return out
 
 
 # A fill whose elements have memory of their own, in the order of rows, so that loops go through it as through rows of an array. Passes
-# insert it in per-device programs.
+# insert it in per-device programs. Along `axes` each device has its own.
 stored_fill = define_op(
     "stored_fill",
-    type_rule=lambda x, *, shape: ShapedArray(shape, x.dtype, x.weak_type),
+    type_rule=lambda x, *, shape, axes: ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes)),
     kernel=_stored_fill,
     rule=lambda ins, outs, params: Rule(((),), (((),) * len(params["shape"]),), (), ()),
 )

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
+from shardwise.base.dtypes import name_of
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Result
 from shardwise.runtime.memory import pool
@@ -117,7 +118,7 @@ class GemmPlan:
 
     def sum_narrow(self, a: NDArray, b: NDArray, dtype: np.dtype[Any]) -> NDArray | None:
         """The product of blocks of small types with sums of type `dtype`; None where the processor has no way for it."""
-        key = a.dtype.name, b.dtype.name
+        key = name_of(a.dtype), name_of(b.dtype)
         if self.elementwise or self.narrow.get(key, _multiply) is None:
             return None
         result = self.result(dtype)
