@@ -122,3 +122,17 @@ def test_known_scalars_keep_rounding_signs_and_effects():
     found = [a.value for a in out.outputs[1:3]]
     assert np.signbit(found[0])
     assert found[1] == -np.inf
+
+
+def test_equal_loops_get_one_cheaper_body():
+    """Later passes and the planner do once what they do to a body; fission cuts `cos` off these loops."""
+
+    @sw.jit
+    def layer(x):
+        return lax.scan(lambda c, row: (lax.add(c, row), lax.sin(lax.add(c, row))), x[0], lax.cos(x))[1]
+
+    out = simplified(lambda x: [layer(layer(layer(x)))], ShapedArray((64, 4), np.dtype("float32")))
+    loops = [e for e in out.equations if e.op.region is not None]
+    assert len(loops) == 3
+    assert len(names(out)) > 6  # what fission put around the loops
+    assert len({id(e.params["body"]) for e in loops}) == 1

@@ -46,10 +46,10 @@ class Emit:
     """How an elementwise op is written in a fused loop of vector code (see runtime.machine.lanes).
 
     `write` is ``(lanes, *values, **params) -> value``, for operands whose dtypes are of the `kinds` (b, i, u, f: real ones of
-    at most 64 bits; c: complex64; w: floats of 32 or 64, s: of at most 32). `exact`: results need no rounding to a narrow float type.
-    `cost`: relative to an addition. `spared`: nanoseconds per element that it saves beside the op's kernel of NumPy functions, where
-    that is much slower. `moves`: dims of operands and results correspond by the factors of the op's sharding
-    rule, and values do not change.
+    at most 64 bits; c: complex64; w: floats of 32 or 64, s: of at most 32; k: PRNG keys, in small programs). `exact`: results need no
+    rounding to a narrow float type. `cost`: relative to an addition. `spared`: nanoseconds per element that it saves beside the op's
+    kernel of NumPy functions, where that is much slower. `moves`: dims of operands and results correspond by the factors of the op's
+    sharding rule, and values do not change.
     """
 
     write: Callable[..., Any]
@@ -224,7 +224,7 @@ class Op:
     narrow          ``(params, wanted, part_of) -> Narrowed`` for ops with several results, some of which may be unread: the equation that
                     gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
     rewrite         ``(eqn, devices) -> Program | None``: a program that is cheaper to run on so many devices than an equation of a
-                    per-device program, and takes its place.
+                    per-device program, and takes its place. Follows from the params and the types of operands.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
                     a tangent is None where it is zero. Linear ops may give the string "linear": the tangent is the op itself.
     transpose       for ops that are linear in some operands: ``(ct, *args, **params) -> one cotangent or None per arg``; linear

@@ -72,8 +72,8 @@ def cheaper_forms(program: Program, devices: int) -> Program:
         return program
     names: dict[Var, Atom] = {}
     equations: list[Equation] = []
-    # Equations that their op keeps, by id of the params: it keeps equal equations of later layers too. The values keep the params.
-    kept: dict[Any, Equation] = {}
+    # By op, id of the params and types: equal equations of later layers share the form, and the programs in it. The values keep the params.
+    known: dict[Any, tuple[Equation, Program | None]] = {}
 
     def read(a: Atom) -> Atom:
         return a if isinstance(a, Literal) else names.get(a, a)
@@ -84,15 +84,18 @@ def cheaper_forms(program: Program, devices: int) -> Program:
         if eqn.op.rewrite is None:
             equations.append(eqn)
             continue
-        key = (eqn.op, id(eqn.params), tuple([a.aval for a in eqn.inputs]))
-        cheaper: Program | None = None if key in kept else eqn.op.rewrite(eqn, devices)
+        key = (eqn.op, id(eqn.params), eqn.source, tuple([a.aval for a in eqn.inputs]))
+        if key not in known:
+            known[key] = eqn, eqn.op.rewrite(eqn, devices)
+        cheaper = known[key][1]
         if cheaper is None:
-            kept.setdefault(key, eqn)
             equations.append(eqn)
             continue
         names.update(zip(cheaper.inputs, eqn.inputs, strict=True))
         for e in cheaper.equations:
-            equations.append(Equation(e.op, tuple(map(read, e.inputs)), e.outputs, e.params, e.source or eqn.source))
+            outputs = tuple([Var(v.aval) for v in e.outputs])
+            equations.append(Equation(e.op, tuple(map(read, e.inputs)), outputs, e.params, e.source or eqn.source))
+            names.update(zip(e.outputs, outputs, strict=True))
         names.update(zip(eqn.outputs, map(read, cheaper.outputs), strict=True))
     outputs = tuple(map(read, program.outputs))
     return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)

@@ -333,7 +333,7 @@ POPULATION_COUNT = Emit(lambda w, x: w.call("ctpop", x), "iu", cost=4)
 CLZ = Emit(lambda w, x: w.call("ctlz", x, more=", i1 false"), "iu", cost=4)
 MULHI = Emit(_high_product, "iu", cost=4)
 
-SELECT_N = Emit(_select, "biufc", exact=True)
+SELECT_N = Emit(_select, "biufck", exact=True)
 CLAMP = Emit(_clamp, exact=True)
 CONVERT = Emit(_convert, "biufc", exact=True)
 IDENTITY = Emit(lambda w, x: x, "biufc", exact=True, cost=0)

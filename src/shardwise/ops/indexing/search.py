@@ -20,8 +20,11 @@ from shardwise.ops.elementwise.binary import add_p, max_p, mul_p, sub_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.elementwise.comparison import eq_p
 from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.indexing.along_dims import take_along
 from shardwise.ops.indexing.search_loop import searched
+from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.operands import Block, check_same_dtype
+from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.transpose import dim_factors
 from shardwise.runtime.env import Env
@@ -130,6 +133,27 @@ def _no_tangent(primals: Any, tangents: Any, **params: Any) -> tuple[Array, None
     return bind(searchsorted_p, *primals, **params), None
 
 
+def _small_search(a: Any, v: Any, *, right: bool) -> Any:
+    """`_bisect` for all values at once."""
+    n, values = a.shape[0], do.reshape(v, new_sizes=(v.size,))
+    index = np.dtype(np.int32)
+    low = do.broadcast_in_dim(literal(0, index), shape=values.shape, broadcast_dimensions=())
+    high = do.broadcast_in_dim(literal(n, index), shape=values.shape, broadcast_dimensions=())
+    for _ in range(n.bit_length()):
+        middle = do.shift_right_logical(do.add(low, high), 1)
+        at = take_along(a, do.min(middle, n - 1), 0)
+        after = do.not_(_comes_before(values, at)) if right else _comes_before(at, values)
+        after = do.and_(after, do.lt(low, high))
+        low, high = do.select_n(after, low, do.add(middle, 1)), do.select_n(after, middle, high)
+    return do.convert_element_type(do.reshape(low, new_sizes=v.shape), new_dtype=_index_dtype(n), weak_type=False)
+
+
+def _comes_before(x: Any, y: Any) -> Any:
+    """``x < y`` in the order of `sort`."""
+    less = do.lt(x, y)
+    return do.or_(less, do.and_(do.eq(x, x), do.ne(y, y))) if isdtype(x.dtype, "real floating") else less
+
+
 searchsorted_p = define_op(
     "searchsorted",
     type_rule=_search_type,
@@ -137,6 +161,7 @@ searchsorted_p = define_op(
     rule=_search_rule,
     partition=_search_partition,
     jvp=_no_tangent,
+    small=as_program(_small_search),
 )
 
 

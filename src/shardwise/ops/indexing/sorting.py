@@ -95,6 +95,10 @@ sort_p = define_op(
     multiple_results=True,
     explicit=_sort_specs,
     partition=sort_partition,
+    small=SmallForm(
+        later("shardwise.ops.indexing.small_sorting", "write_sort"),
+        later("shardwise.ops.indexing.small_sorting", "sort_fits"),
+    ),
 )
 
 

@@ -34,13 +34,14 @@ from shardwise.ops.products.direct_conv import pays
 from shardwise.ops.products.im2col import NDArray, Window, convolve, cut_windows
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import multilinear_jvp
+from shardwise.ops.rules.derivative import later, multilinear_jvp
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.rules.precision import (
     CanonicalPrecision,
     PrecisionLike,
     canonicalize_precision,
 )
+from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes import rev, transpose
 from shardwise.ops.shapes.even_windows import even_windows
 from shardwise.runtime.env import Env
@@ -237,6 +238,10 @@ conv_general_dilated_p = define_op(
     transpose=conv_transpose_rule,
     makes_nan=True,
     product=True,
+    small=as_program(
+        later("shardwise.ops.products.small_conv", "small_conv"),
+        later("shardwise.ops.products.small_conv", "has_few_taps"),
+    ),
     shown=Shown(empty=("precision", "preferred_element_type"), change=_shown),
 )
 

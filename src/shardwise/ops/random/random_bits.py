@@ -55,6 +55,7 @@ from shardwise.ops.random.wide_keys import (
     wide_wrap,
     word_rule,
 )
+from shardwise.ops.rules.batching import in_front
 from shardwise.ops.rules.operands import Block, aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
@@ -97,6 +98,7 @@ random_seed_p = define_op(
     "random_seed",
     type_rule=_seed_type,
     kernel=lambda env, seeds: threefry.seed(seeds),
+    small=small_form("seed"),
     keys=MAKES,
     shown=Shown(change=lambda eqn, shown: {**shown, "impl": key_dtype.tag}),
 )
@@ -123,6 +125,7 @@ def _wrap_type(words: ShapedArray) -> ShapedArray:
 random_wrap_p = define_op(
     "random_wrap",
     small=small_form("wrap"),
+    batch=in_front("random_wrap", lambda size: {}),
     type_rule=_wrap_type,
     kernel=lambda env, words: threefry.key_from_words(words),
     rule=lambda ins, outs, params: word_rule(ins[0].shape, outs[0].shape, into_words=False),
@@ -144,6 +147,7 @@ def _unwrap_type(keys: ShapedArray) -> ShapedArray:
 random_unwrap_p = define_op(
     "random_unwrap",
     small=small_form("unwrap"),
+    batch=in_front("random_unwrap", lambda size: {}),
     type_rule=_unwrap_type,
     kernel=lambda env, keys: threefry.key_words(keys),
     rule=lambda ins, outs, params: word_rule(outs[0].shape, ins[0].shape, into_words=True),

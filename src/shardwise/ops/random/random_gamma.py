@@ -21,7 +21,9 @@ from shardwise.ops.random.counter_ciphers import is_ciphered
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
 from shardwise.ops.random.wide_draws import wide_draws
+from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind
+from shardwise.ops.rules.small_programs import as_program
 from shardwise.runtime.env import Env
 
 _WIDE = {"float32": np.dtype(np.float64)}
@@ -130,7 +132,15 @@ def _random_gamma_jvp(
 
 
 random_gamma_p = define_op(
-    "random_gamma", type_rule=_random_gamma_type, kernel=_random_gamma_kernel, jvp=_random_gamma_jvp, keys=DRAWS
+    "random_gamma",
+    type_rule=_random_gamma_type,
+    kernel=_random_gamma_kernel,
+    jvp=_random_gamma_jvp,
+    keys=DRAWS,
+    small=as_program(
+        later("shardwise.ops.random.small_gamma", "small_gamma"),
+        later("shardwise.ops.random.small_gamma", "counts_its_bits"),
+    ),
 )
 
 

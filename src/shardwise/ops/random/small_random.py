@@ -73,6 +73,21 @@ def block(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any
     return [_appended(body.code, values[0], eqn.params, _bits(width), f"uint{width}")]
 
 
+def seed(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """Keys from integers, as `threefry.seed` makes them."""
+    code = body.code
+    wide = eqn.inputs[0].aval.itemsize == 8
+
+    def write(given: list[Lane]) -> Lane:
+        (number,) = given
+        first = (
+            _high_word(code, code.convert(number, "uint64")) if wide else code.like(0, code.convert(number, "uint32"))
+        )
+        return _join_words(code, first, code.convert(number, "uint32"))
+
+    return [pointwise(code, values, write, "uint64")]
+
+
 def fold_in(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """New keys from keys and numbers."""
     rank = body.code.lead + eqn.outputs[0].aval.ndim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from operator import index
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
+    Equation,
     Halo,
     Literal,
     Op,
@@ -20,6 +22,7 @@ from shardwise.ir import (
     bind,
     define_op,
     eval_program,
+    literal,
     trace_program,
 )
 from shardwise.ir.explicit import varying_specs
@@ -36,6 +39,7 @@ from shardwise.ops.rules.bodies import define_shown
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.operands import Value, check_kind, dtype_kind
+from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.even_windows import Place, even_windows
 from shardwise.ops.shapes.pieces import pad, slice
@@ -254,6 +258,28 @@ def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[
     return parts
 
 
+_STEPS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and_", "or": "or_", "xor": "xor_"}
+_FEW_TAPS = 32  # of a window's dims together: each is a slice
+
+
+def _has_few_taps(eqn: Equation) -> bool:
+    return sum(eqn.params["window_dimensions"]) - eqn.inputs[0].aval.ndim < _FEW_TAPS
+
+
+def _small_window(reduction: str, x: Any, **params: Any) -> Any:
+    """Shifted slices combined dim by dim."""
+    edges = tuple(
+        (low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)
+    )
+    x = do.pad(x, literal(MONOIDS[reduction].identity(x.dtype), x.dtype), padding_config=edges)
+    combine = getattr(do, _STEPS[reduction])
+    steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
+    for d, step in enumerate(steps):
+        if step != (1, 1, 1):
+            x = reduce(combine, [do.slice(x, **part) for part in _taps(x.shape, d, *step)])
+    return x
+
+
 def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
     name = f"reduce_window_{reduction}"
     return define_op(
@@ -267,6 +293,7 @@ def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
         localize=_localize,
         halo=_window_halo(reduction),
         partition=even_windows(_window_places),
+        small=as_program(partial(_small_window, reduction), _has_few_taps),
         **derivative,
     )
 

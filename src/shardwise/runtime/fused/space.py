@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape it runs along; None for size 1
 
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64"),
-          "s": ("float32", "float16", "bfloat16"), "c": "complex64"}  # fmt: skip
+          "s": ("float32", "float16", "bfloat16"), "c": "complex64", "k": "key"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -139,8 +139,8 @@ class Lanes(Flow):
         return self.binary("fdiv", x, y)
 
     def fma(self, x: Lane, y: Lane, z: Lane) -> Lane:
-        """``x * y + z``, rounded once."""
-        return self.call("fma", x, y, z)
+        """``x * y + z``; of floats rounded once."""
+        return self.call("fma", x, y, z) if z.floating else self.add(self.mul(x, y), z)
 
     def neg(self, x: Lane) -> Lane:
         """Negation."""

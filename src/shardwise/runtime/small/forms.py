@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardwise.base.dtypes import is_key_dtype
 from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Spread, Var, is_update, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
@@ -77,7 +78,7 @@ def _modest(eqn: Equation, form: SmallForm | None, spread: Spread, largest: int)
             return False
         return fits(x, fold.kinds)
     assert emit is not None
-    if not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
+    if not all(fits(a.aval, emit.kinds) or ("k" in emit.kinds and is_key_dtype(a.aval.dtype)) for a in eqn.inputs):
         return False
     # Vector code would round a result of float64 to float32 before it becomes float16.
     narrow = dtype_name(eqn.outputs[0].aval) in ("float16", "bfloat16")

@@ -52,9 +52,9 @@ class _Dims(NamedTuple):
 
 
 def product_fits(eqn: Equation, spread: Spread) -> bool:
-    """Whether operands are floats of the result's type, and the product is small."""
+    """Whether operands are floats or integers of the result's type, and the product is small."""
     params, dtype = eqn.params, dtype_name(eqn.outputs[0].aval)
-    if dtype not in ("float32", "float64"):
+    if dtype not in ("float32", "float64") and eqn.outputs[0].aval.dtype.kind not in "iu":
         return False
     if any(dtype_name(a.aval) != dtype for a in eqn.inputs):
         return False

@@ -1,0 +1,48 @@
+"""Ops that small programs hold as programs of other ops.
+
+Comes in: a function that binds those ops. Goes out: a `SmallForm`. The function gives what the op's kernel gives: the same bits where these
+do not depend on the order of a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shardwise.base.caches import recent
+from shardwise.ir import Equation, ExactParams, Program, SmallForm, Spread, trace_program
+from shardwise.ir.op import Types
+
+Function = Callable[..., Any]
+
+
+def as_program(function: Function, fits: Callable[[Equation], bool] | None = None) -> SmallForm:
+    """The form of an op that small programs hold as the ops which ``function(*operands, **params)`` binds.
+
+    `fits`: for which equations the function is written, and no longer a program than it is worth.
+    """
+
+    def can(eqn: Equation, spread: Spread) -> bool:
+        from shardwise.runtime.small import writable  # start-up time: the compiler of small programs
+
+        if fits is not None and not fits(eqn):
+            return False
+        return all(writable(e, spread) for e in _program_of(function, eqn).equations)
+
+    def write(body: Any, eqn: Equation, operands: Any, wanted: Any) -> list[Any]:
+        return body.inner(_program_of(function, eqn), operands).run(wanted)
+
+    return SmallForm(write, can)
+
+
+def _program_of(function: Function, eqn: Equation) -> Program:
+    return _traced(function, tuple([a.aval for a in eqn.inputs]), ExactParams(eqn.params))
+
+
+@recent(1024)
+def _traced(function: Function, types: Types, params: ExactParams) -> Program:
+    def results(*operands: Any) -> list[Any]:
+        found = function(*operands, **params)
+        return list(found) if isinstance(found, (list, tuple)) else [found]
+
+    return trace_program(results, types)[0]

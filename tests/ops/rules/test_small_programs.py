@@ -1,0 +1,107 @@
+"""Ops that small programs hold as programs of others, in loops beside NumPy's kernels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base import config
+from shardwise.ir import trace_program
+from shardwise.passes.inline import inline_calls
+from shardwise.passes.small import runs_small
+from shardwise.runtime.env import SINGLE
+
+
+def check(f, *args, tolerance=1e-5):
+    """`f` is all of it small, and gives in a loop what it gives op by op."""
+    args = tuple(map(jnp.asarray, args))
+    program = inline_calls(trace_program(lambda *a: [f(*a)], [a.aval for a in args])[0])
+    assert all(runs_small(e, SINGLE) for e in program.equations)
+    zero = jnp.zeros((), jnp.int32)
+
+    def looped(*args):
+        def step(i, found):
+            return f(*[a + i.astype(a.dtype) if a.dtype != bool else a for a in args])
+
+        return lax.fori_loop(zero, zero + 2, step, f(*args))
+
+    found = []
+    for choice in ("auto", "off"):
+        with config.override("shardwise_fused", choice):
+            found.append(np.asarray(sw.jit(looped)(*args)))
+    assert found[0].dtype == found[1].dtype
+    if found[0].dtype.kind == "f":
+        np.testing.assert_allclose(*found, rtol=tolerance, atol=tolerance)
+    else:
+        np.testing.assert_array_equal(*found)
+
+
+CONVOLUTIONS = {
+    "line": ((1, 1, 9), (1, 1, 4), {"padding": [(3, 3)]}),
+    "cut": ((1, 2, 9), (3, 2, 2), {"padding": [(-1, 2)]}),
+    "strides": ((2, 3, 7, 6), (4, 3, 3, 2), {"window_strides": (2, 3), "padding": "SAME"}),
+    "gaps": ((1, 2, 9), (2, 2, 3), {"rhs_dilation": (2,), "padding": "VALID"}),
+    "spread": ((1, 2, 4), (2, 2, 3), {"lhs_dilation": (2,), "padding": [(2, 1)]}),
+    "feature groups": ((2, 6, 5), (4, 3, 2), {"feature_group_count": 2, "padding": "SAME"}),
+    "channels apart": ((1, 3, 5, 5), (6, 1, 2, 2), {"feature_group_count": 3, "padding": "VALID"}),
+    "batch groups": ((4, 3, 5), (6, 3, 2), {"batch_group_count": 2, "padding": "SAME"}),
+    "no places": ((3, 4), (5, 4), {"padding": []}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_convolutions(name, dtype):
+    left, right, params = CONVOLUTIONS[name]
+    params = {"window_strides": (1,) * (len(left) - 2), **params}
+    rng = np.random.default_rng(0)
+    x, k = (rng.integers(-4, 5, shape).astype(dtype) for shape in (left, right))
+    check(lambda x, k: lax.conv_general_dilated(x, k, **params), x, k)
+
+
+def test_convolutions_in_other_orders():
+    rng = np.random.default_rng(1)
+    x, k = rng.normal(size=(2, 5, 6, 3)).astype("f"), rng.normal(size=(2, 3, 3, 4)).astype("f")
+    dims = ("NHWC", "HWIO", "HNWC")
+    check(lambda x, k: lax.conv_general_dilated(x, k, (1, 2), "SAME", dimension_numbers=dims), x, k)
+
+
+WINDOWS = [
+    ((9,), (3,), (1,), "SAME", (1,), (1,)),
+    ((9,), (3,), (2,), "VALID", (2,), (2,)),
+    ((4, 7), (1, 3), (1, 2), [(0, 0), (2, 1)], (1, 1), (1, 1)),
+    ((5, 6), (2, 2), (1, 1), "SAME_LOWER", (1, 1), (1, 2)),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows(window):
+    shape, *params = window
+    values = np.array([-np.inf, -1, -0.0, 0.0, 0.5, 2, np.inf, np.nan], "f")
+    x = np.random.default_rng(2).choice(values, shape)
+    ints = np.random.default_rng(3).integers(-9, 9, shape).astype("i4")
+    for start, computation in [(0.0, lax.add), (1.0, lax.mul), (-np.inf, lax.max), (np.inf, lax.min)]:
+        check(lambda x, s=start, f=computation: lax.reduce_window(x, np.float32(s), f, *params), x)
+    for start, computation in [(-1, lax.bitwise_and), (0, lax.bitwise_or), (0, lax.bitwise_xor)]:
+        check(lambda x, s=start, f=computation: lax.reduce_window(x, np.int32(s), f, *params), ints)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_searches(dtype):
+    for n, side in itertools.product((1, 2, 7, 8), ("left", "right")):
+        a = np.sort(np.random.default_rng(n).integers(0, 5, n)).astype(dtype)
+        v = np.arange(8).reshape(2, 4).astype(dtype)
+        if dtype == "float32":
+            a[-1], v[0, 0] = np.nan, np.nan
+        check(lambda a, v, side=side: jnp.searchsorted(a, v, side=side), a, v)
+
+
+def test_gamma_samples():
+    a = np.array([0.1, 0.5, 1, 1.5, 30, 1e4, np.nan, 0, -1, np.inf], np.float32)
+    for sample in (sw.random.gamma, sw.random.loggamma):
+        check(lambda a, sample=sample: sample(sw.random.key(7), a), a, tolerance=1e-4)
