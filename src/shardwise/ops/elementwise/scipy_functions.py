@@ -13,6 +13,7 @@ from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.elementwise.parameter_slopes import hyp1f1_slope, hyp2f1_slope
+from shardwise.ops.elementwise.scipy_ir import emit_of
 from shardwise.ops.rules.derivative import Pushes, do, unknown
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
 from shardwise.runtime.env import Env
@@ -136,7 +137,12 @@ _OWN = {
 }  # fmt: skip
 OPS: dict[str, Op] = {
     name: elementwise_op(
-        f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name), makes_nan=True
+        f"scipy_{name}",
+        _OWN.get(name) or _function(name),
+        *(kinds,) * arity,
+        push=_PUSHES.get(name),
+        emit=emit_of(name, arity) if "f" in kinds else None,
+        makes_nan=True,
     )
     for name, (arity, kinds) in _TABLE.items()
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.ir import Array, Emit, Op, bind
 from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.ops.elementwise import scipy_ir
 from shardwise.ops.elementwise.parameter_slopes import zeta_slope
 from shardwise.ops.rules.derivative import Pushes, do, scalar, unknown
 from shardwise.ops.rules.operands import Block, elementwise_op, operand, operands
@@ -166,12 +167,16 @@ erf_inv_p = _define(
     _erf_inv,
     1,
     lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))),
-    ir.ERF_INV,
+    scipy_ir.ERF_INV,
     transcendental=True,
 )
-lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), transcendental=True)
+lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), scipy_ir.LGAMMA)
 digamma_p = _define(
-    "digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)), transcendental=True
+    "digamma",
+    _digamma,
+    1,
+    lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)),
+    scipy_ir.DIGAMMA,
 )
 polygamma_p = _define(
     "polygamma",
@@ -185,6 +190,7 @@ igamma_p = _define(
     _igamma,
     2,
     (lambda t, y, a, x: do.mul(t, do.igamma_grad_a(a, x)), lambda t, y, a, x: do.mul(t, _gamma_density(a, x))),
+    scipy_ir.IGAMMA,
     makes_nan=True,
 )
 igammac_p = _define(
@@ -195,6 +201,7 @@ igammac_p = _define(
         lambda t, y, a, x: do.mul(t, do.neg(do.igamma_grad_a(a, x))),
         lambda t, y, a, x: do.mul(t, do.neg(_gamma_density(a, x))),
     ),
+    scipy_ir.IGAMMAC,
     makes_nan=True,
 )
 igamma_grad_a_p = _define("igamma_grad_a", _igamma_grad_a, 2, makes_nan=True)
@@ -204,9 +211,10 @@ bessel_i0e_p = _define(
     _scipy("i0e"),
     1,
     lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))),
+    scipy_ir.I0E,
     makes_nan=True,
 )
-bessel_i1e_p = _define("bessel_i1e", _odd("i1e"), 1, _i1e_push, makes_nan=True)
+bessel_i1e_p = _define("bessel_i1e", _odd("i1e"), 1, _i1e_push, scipy_ir.I1E, makes_nan=True)
 zeta_slope_p = _define("zeta_slope", zeta_slope, 2, makes_nan=True)
 zeta_p = _define(
     "zeta",
@@ -223,6 +231,7 @@ regularized_incomplete_beta_p = _define(
     _scipy("betainc", np.float64),
     3,  # SciPy's float32 loop is wrong by hundreds of ulps
     (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density),
+    scipy_ir.BETAINC,
     makes_nan=True,
 )
 

@@ -20,6 +20,7 @@ from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, squar
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later
+from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.ops.shapes.transpose import squeeze, transpose
@@ -362,7 +363,20 @@ def _slogdet_results(shape: Ints) -> list[Result]:
     return [((), "same"), ((), "real")]
 
 
-slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, determinants.slogdet, rules=("jvp",), makes_nan=True)
+def _determinants_form(name: str) -> SmallForm:
+    module = "shardwise.ops.linalg.small_determinants"
+    return as_program(later(module, name), later(module, "are_real"))
+
+
+slogdet_p = define_matrix_op(
+    "slogdet",
+    (2,),
+    _slogdet_results,
+    determinants.slogdet,
+    rules=("jvp",),
+    makes_nan=True,
+    small=_determinants_form("slogdet"),
+)
 
 
 def _det_results(shape: Ints) -> list[Result]:
@@ -370,7 +384,16 @@ def _det_results(shape: Ints) -> list[Result]:
     return [((), "same")]
 
 
-det_p = define_matrix_op("det", (2,), _det_results, determinants.det, multiple=False, rules=("jvp",), makes_nan=True)
+det_p = define_matrix_op(
+    "det",
+    (2,),
+    _det_results,
+    determinants.det,
+    multiple=False,
+    rules=("jvp",),
+    makes_nan=True,
+    small=_determinants_form("det"),
+)
 
 
 def slogdet(x: Any) -> tuple[Array, Array]:

@@ -39,15 +39,15 @@ def _det(x: NDArray) -> NDArray:
     n = x.shape[-1]
     if 0 < n < 4:
         if x.size == n * n:
-            return np.full(x.shape[:-2], _small_det([x.reshape(n, n).tolist()], n)[0], x.dtype)
+            return np.full(x.shape[:-2], small_det([x.reshape(n, n).tolist()], n)[0], x.dtype)
         wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
         with np.errstate(all="ignore"):
-            return _small_det(wide.transpose(-2, -1, *range(x.ndim - 2))[None], n)[0].astype(x.dtype)
+            return small_det(wide.transpose(-2, -1, *range(x.ndim - 2))[None], n)[0].astype(x.dtype)
     out, spoiled = np.asarray(gufunc("det", x)), _spoiled(x)
     return out if spoiled is None else np.where(spoiled, nan_of(x.dtype), out)
 
 
-def _small_det(stack: Any, n: int) -> list[Any]:
+def small_det(stack: Any, n: int) -> list[Any]:
     """Of matrices whose elements are numbers or arrays, in double precision, of which single precision loses nothing."""
     if n == 1:
         return [m[0][0] for m in stack]

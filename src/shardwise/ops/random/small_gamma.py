@@ -16,10 +16,10 @@ from shardwise.ops.shapes.broadcast import broadcast_in_dim
 
 
 def counts_its_bits(eqn: Equation) -> bool:
-    """Whether keys are threefry's, in the order of counters whose bits do not depend on each other, for float32."""
+    """Whether keys are threefry's, in the order of counters whose bits do not depend on each other, for floats of a word or two."""
     keys, alpha = eqn.inputs
     plain = eqn.params["partitionable"] and eqn.params["generator"] == key_dtype.tag
-    return plain and alpha.aval.dtype == np.float32 and not keys.aval.vma and not alpha.aval.vma
+    return plain and alpha.aval.dtype.name in ("float32", "float64") and not keys.aval.vma and not alpha.aval.vma
 
 
 def small_gamma(keys: Any, alpha: Any, *, log_space: bool, **others: Any) -> Any:

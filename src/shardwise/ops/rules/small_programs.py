@@ -32,7 +32,7 @@ def as_program(function: Function, fits: Callable[[Equation], bool] | None = Non
     def write(body: Any, eqn: Equation, operands: Any, wanted: Any) -> list[Any]:
         return body.inner(_program_of(function, eqn), operands).run(wanted)
 
-    return SmallForm(write, can)
+    return SmallForm(write, can, mapped=True)
 
 
 def _program_of(function: Function, eqn: Equation) -> Program:

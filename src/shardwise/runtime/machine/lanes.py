@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise.runtime.machine.flow import RARE, Flow
 from shardwise.runtime.machine.lane import STORED, TYPES, Lane, complex_bits, scalar_text
+from shardwise.runtime.machine.outside import PREFIX
 
 _SHORT = {"float": "f32", "double": "f64"}
 
@@ -462,10 +463,11 @@ class Lanes(Flow):
     # -- per lane --------------------------------------------------------------------------------------------------------
 
     def each(self, function: str, *args: Lane) -> Lane:
-        """The C library's `function` of every lane, one after the other: for what has no vector form, and rare cases."""
+        """An outside `function` of every lane, one after the other: for what has no vector form, and rare cases."""
         x = args[0]
         v, t, n = self.vector(x.type), x.type, self.width
-        self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args))})")
+        more = [("i32", "0")] if function.startswith(PREFIX) else []  # SciPy's functions have a flag of Cython's
+        self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args) + [kind for kind, _ in more])})")
         name = f"each.{function}.{n}"  # one module may have vectors of several widths
         takes = ", ".join(f"{v} %x{i}" for i in range(len(args)))
         w = Lanes(n, self.wide)
@@ -473,7 +475,8 @@ class Lanes(Flow):
 
         def lane(i: str, out: list[str]) -> list[str]:
             given = [w.value(f"extractelement {v} %x{k}, i64 {i}") for k in range(len(args))]
-            y = w.value(f"call {t} @{function}({', '.join(f'{t} {one}' for one in given)})")
+            passed = [*[(t, one) for one in given], *more]
+            y = w.value(f"call {t} @{function}({', '.join(f'{kind} {one}' for kind, one in passed)})")
             return [w.value(f"insertelement {v} {out[0]}, {t} {y}, i64 {i}")]
 
         (out,) = w.loop(0, n, lane, [(v, "poison")])

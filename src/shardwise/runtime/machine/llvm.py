@@ -22,12 +22,9 @@ from shardwise.base.locks import free_lock
 from shardwise.runtime.machine import generator, kernel_store, machine_code
 from shardwise.runtime.machine.drafts import calls_that_pay, drafts
 from shardwise.runtime.machine.machine_code import Code, MachineCode
+from shardwise.runtime.machine.outside import named_in, outside_address
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
 from shardwise.runtime.machine.threads import start_thread
-
-_OUTSIDE = (  # functions of the C library that modules may call
-    "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ class _Compiler:
         """Object code brought into memory by LLVM."""
         if self._loader is None:
             self._loader = generator.Bound()
-        engine = self._loader.loaded(code, self._names, {name: _address(name) for name in _OUTSIDE})
+        engine = self._loader.loaded(code, self._names, named_in(code))
         self._engines.append(engine)
         return _Engine(engine)
 
@@ -107,15 +104,6 @@ class _Engine:
 
     def address_of(self, name: str) -> int:
         return self.engine.get_function_address(name)
-
-
-def _address(name: str) -> int:
-    for library in (None, "libm.so.6", "libm.dylib", "libm.so"):
-        try:
-            return ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value or 0
-        except (OSError, AttributeError):
-            continue
-    raise OSError(f"the C library's function {name} was not found")
 
 
 class _Host:
@@ -298,7 +286,7 @@ def _draft(host: _Host, ir: str, calls: int) -> Code | None:
             code = compiler.drafted(ir)
         kernel_store.save(origin, code)
     try:
-        made = machine_code.loaded(code, _address, calls)
+        made = machine_code.loaded(code, outside_address, calls)
     except (machine_code.Unfamiliar, OSError):
         return None
     drafts.watch(made, lambda: _improved(host, ir))
@@ -333,7 +321,7 @@ _modules: WeakValueDictionary[bytes, Code] = WeakValueDictionary()  # by the has
 
 def _loaded(host: _Host, code: bytes) -> Code:
     try:
-        return machine_code.loaded(code, _address)
+        return machine_code.loaded(code, outside_address)
     except (machine_code.Unfamiliar, OSError):
         with _lock:
             return host.compiler().loaded(code)

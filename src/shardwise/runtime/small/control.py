@@ -158,12 +158,22 @@ def _counted_loop(
     return results
 
 
+def entry_of(eqn: Equation) -> Equation:
+    """The equation of an op under `vmap` for one entry of the mapped operands."""
+    params = eqn.params
+    inputs = tuple(
+        Var(a.aval.update(shape=a.aval.shape[1:])) if m else a
+        for a, m in zip(eqn.inputs, params["mapped"], strict=True)
+    )
+    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
+    return Equation(params["op"], inputs, outputs, dict(params["inner"]), eqn.source)
+
+
 def mapped(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """An op applied to each entry along the first own dim of the operands that are mapped: a loop."""
     code, params, lead = body.code, eqn.params, body.code.lead
     which = params["mapped"]
-    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
-    inner = Equation(params["op"], eqn.inputs, outputs, dict(params["inner"]), eqn.source)
+    inner = entry_of(eqn)
     form = inner.op.small
     assert form is not None
     given = [v if not m or v.even else code.in_memory(v) for v, m in zip(values, which, strict=True)]

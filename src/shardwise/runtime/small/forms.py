@@ -141,19 +141,11 @@ def _body_fits(
 
 def mapped_fits(eqn: Equation, spread: Spread) -> bool:
     """`SmallForm.fits` of an op under `vmap`: the op's own, on one entry of the mapped operands."""
-    params = eqn.params
-    inner: Op = params["op"]
+    inner: Op = eqn.params["op"]
     if inner.small is None or not inner.small.mapped:
         return False
-    inputs = tuple(
-        Var(a.aval.update(shape=a.aval.shape[1:])) if m else a
-        for a, m in zip(eqn.inputs, params["mapped"], strict=True)
-    )
-    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
-    one = Equation(inner, inputs, outputs, dict(params["inner"]), eqn.source)
-    return writable(
-        one, replace(spread, entries=spread.entries * params["size"]), is_update(eqn)
-    )  # the whole's size is asked of `eqn`
+    one = replace(spread, entries=spread.entries * eqn.params["size"])
+    return writable(control.entry_of(eqn), one, is_update(eqn))  # the whole's size is asked of `eqn`
 
 
 def _hand_on(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Sequence[Value | None]) -> list[Value]:

@@ -1,0 +1,51 @@
+"""Special functions in machine code: the bits of the ops' kernels, at their special points too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base import config
+from shardwise.ir import bind
+from shardwise.ops.elementwise import scipy_functions, special
+from shardwise.runtime.machine.outside import PREFIX, SCIPY, outside_address
+
+NAMED = {
+    "lgamma": 1, "digamma": 1, "igamma": 2, "igammac": 2, "bessel_i0e": 1, "bessel_i1e": 1, "erf_inv": 1,
+    "regularized_incomplete_beta": 3,
+}  # fmt: skip
+OPS = [(getattr(special, f"{name}_p"), arity) for name, arity in NAMED.items()]
+OPS += [
+    (scipy_functions.OPS[name], arity) for name, arity in SCIPY.items() if name in scipy_functions.OPS and name != "psi"
+]
+POINTS = (-np.inf, -3, -2.5, -1, -0.5, -0.0, 0.0, 1e-30, 0.3, 0.9, 1, 1.5, 3.7, 50, 1e4, np.inf, np.nan)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("op", "arity"), OPS, ids=lambda x: getattr(x, "name", None))
+def test_as_numpy_computes_them(op, arity, dtype):
+    points = POINTS if arity < 3 else POINTS[::3]
+    grid = np.stack([g.reshape(-1) for g in np.meshgrid(*[points] * arity)]).astype(dtype)
+    assert op.emit is not None
+
+    def looped(*xs):
+        step = lambda i, c: jnp.where(i < 5, bind(op, *[x + i.astype(dtype) * 0 for x in xs]), c)  # noqa: E731
+        return lax.fori_loop(0, jnp.int32(2), step, jnp.zeros(len(xs[0]), dtype))
+
+    found = []
+    with sw.enable_x64(dtype == "float64"):
+        for choice in ("auto", "off"):
+            with config.override("shardwise_fused", choice):
+                found.append(np.asarray(sw.jit(looped)(*map(jnp.asarray, grid))))
+    bits = [np.where(np.isnan(x), 0, x).view(f"u{x.itemsize}") for x in found]
+    np.testing.assert_array_equal(*map(np.isnan, found))
+    np.testing.assert_array_equal(*bits)
+
+
+def test_every_function_has_an_address():
+    assert all(outside_address(PREFIX + name) for name in SCIPY)
+    with pytest.raises(OSError, match="nothing_such"):
+        outside_address("nothing_such")
