@@ -109,7 +109,8 @@ def _least(dtype: str, largest: bool) -> Any:
 
 def _extremum(largest: bool) -> Fold:
     """Accumulators: the extremum; of floats also whether there was a NaN and, unless the processor orders zeros, the signs of all,
-    joined. Short chains of dependent instructions, not a long one.
+    joined: both as integers then, since such a processor has no registers for bools. Short chains of dependent instructions, not a
+    long one.
     """
     condition, signs = ("gt", "and") if largest else ("lt", "or")
 
@@ -124,16 +125,16 @@ def _extremum(largest: bool) -> Fold:
         best = w.constant(_least(dtype, largest), dtype)
         if not best.floating:
             return (best,)
-        flawed = w.constant(False, "bool")
-        return (
-            (best, flawed)
-            if w.orders_zeros(best)
-            else (best, flawed, w.bits_of(w.like(-0.0 if largest else 0.0, best)))
-        )
+        if w.orders_zeros(best):
+            return best, w.constant(False, "bool")
+        signs = w.bits_of(w.like(-0.0 if largest else 0.0, best))
+        return best, w.like(0, signs), signs
 
     def step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
-        more = (x,) if len(into) == 1 else (x, w.isnan(x)) if len(into) == 2 else (x, w.isnan(x), w.bits_of(x))
-        return merge(w, into, more)
+        if len(into) == 1:
+            return merge(w, into, (x,))
+        flawed = w.isnan(x)
+        return merge(w, into, (x, flawed) if len(into) == 2 else (x, w.filled(flawed, into[1].dtype), w.bits_of(x)))
 
     def merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
         joined = [w.binary(how, p, q) for how, p, q in zip(("or", signs), a[1:], b[1:], strict=False)]
@@ -142,18 +143,21 @@ def _extremum(largest: bool) -> Fold:
         return better(w, b[0], a[0]), *joined
 
     def across(w: Lanes, held: Accumulators, pairs: Callable[[Accumulators], Accumulators]) -> Accumulators:
-        if len(held) == 1:
+        if len(held) != 2:
             return pairs(held)
         flawed = w.some(held[1])  # nothing joins bools of all lanes as cheaply
-        rest = pairs(held[:1]) if len(held) == 2 else pairs(held)
-        return rest[0], w.splat(flawed, "bool"), *rest[2:]
+        return *pairs(held[:1]), w.splat(flawed, "bool")
 
     def finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
         best = held[0]
+        if len(held) == 1:
+            return best
+        flawed = held[1]
         if len(held) == 3:  # if the extremum is zero, elements of the other sign are zeros, too
             zero = w.copysign(w.like(0, best), w.floats_of(held[2], best.dtype))
             best = w.select(w.compare("eq", best, zero), zero, best)
-        return w.select(held[1], w.like(float("nan"), best), best) if len(held) > 1 else best
+            flawed = w.compare("ne", flawed, w.like(0, flawed))
+        return w.select(flawed, w.like(float("nan"), best), best)
 
     return Fold(start, step, merge, finish, across=across)
 

@@ -54,15 +54,16 @@ def test_windows(monkeypatch, name):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 3), (4, 2), (5, 3)])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])
-def test_starts_out_of_bounds(dtype):
+def test_starts_out_of_bounds(dtype, sizes):
     x = RNG.normal(size=(6, 5, 4)).astype(np.float32)
     i = np.array([0, 3, 4, 100, 5, 2] if dtype[0] == "u" else [0, -1, -7, 100, 5, -128], dtype)
     with sw.enable_x64(dtype == "int64"):
-        got = sw.vmap(lambda x, i: lax.dynamic_slice(x, (i, i), (1, 1)))(x, i)
-    for row, start, one in zip(x, i.tolist(), np.asarray(got), strict=True):
-        a, b = (min(max(start + n if start < 0 else start, 0), n - 1) for n in row.shape)
-        assert one == row[a, b]
+        got = sw.vmap(lambda x, i: lax.dynamic_slice(x, (i, i), sizes))(x, i)
+    for row, start, window in zip(x, i.tolist(), np.asarray(got), strict=True):
+        a, b = (min(max(start + n if start < 0 else start, 0), n - k) for n, k in zip(row.shape, sizes, strict=True))
+        np.testing.assert_array_equal(window, row[a : a + sizes[0], b : b + sizes[1]])
 
 
 @pytest.mark.parametrize("how, ufunc", [("add", np.add), ("min", np.minimum), ("set", None)])

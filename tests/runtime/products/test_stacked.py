@@ -32,11 +32,36 @@ def test_products(dtype, m, k, n):
             np.testing.assert_allclose(out, np.matmul(a, b, dtype=np.float64), rtol=3e-5, atol=1e-5)
 
 
+SPACED = {
+    "columns": lambda x: x[:, :3, :1],
+    "squares": lambda x: x[:, 1:4, 2:5],
+    "apart": lambda x: x[:, ::3, 1::2],
+    "backwards": lambda x: x[::-1, 3::-1, 3::-1],
+    "along the last dim": lambda x: np.moveaxis(np.ascontiguousarray(np.moveaxis(x[:, :3, :3], 0, -1)), -1, 0),
+    "every second": lambda x: np.repeat(x, 2, 0)[::2, :4, :4],
+    "equal rows": lambda x: np.broadcast_to(x[:, :1, :5], (COUNT, 3, 5)),
+    "one for all": lambda x: np.broadcast_to(x[:1, 1:3, 1:6], (COUNT, 2, 5)),
+    "in two dims": lambda x: x[: COUNT // 3 * 3, :2, :4].reshape(-1, 3, 2, 4),
+}
+
+
+@pytest.mark.parametrize("name", SPACED)
+def test_parts_of_larger_matrices(name):
+    x = np.random.default_rng(0).normal(size=(COUNT, 8, 8)).astype(np.float32)
+    part = SPACED[name](x)
+    for a, b in ((part, part.swapaxes(-1, -2)), (part.swapaxes(-1, -2), part)):
+        out = np.full((*a.shape[:-1], b.shape[-1]), np.nan, np.float32)
+        assert stacked_product(a, b, out) is not None
+        matmul(a, b, out)
+        np.testing.assert_allclose(out, np.matmul(a, b, dtype=np.float64), rtol=3e-5, atol=1e-5)
+
+
 def test_what_is_left_to_others():
     x = np.ones((COUNT, 3, 3), np.float32)
-    wide = np.ones((COUNT, 6, 3), np.float32)
+    uneven = np.ones((COUNT // 3, 4, 3, 3), np.float32)[:, :3]
+    assert stacked_product(uneven, uneven, np.empty((COUNT // 3, 3, 3, 3), np.float32)) is None
     for a, b in itertools.product(
-        (x[:10], x.astype(np.complex64), wide[:, ::2], np.ones((COUNT, 3, costs.STACKED_MOST + 1), np.float32)), (x,)
+        (x[:10], x.astype(np.complex64), np.ones((COUNT, 3, costs.STACKED_MOST + 1), np.float32)), (x,)
     ):
         out = np.empty((len(a), 3, 3), a.dtype)
         if a.shape[-1] == b.shape[-2]:

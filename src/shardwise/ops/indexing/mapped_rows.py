@@ -38,8 +38,7 @@ def mapped_rows(
 ) -> Block | None:
     """The windows of `sizes` at `starts`, as `read_windows` gives them; None where there is no code, or too few elements for it.
 
-    Starts are in bounds if `wrap` is None. Else windows are of one element along these dims, starts are clamped, and negative ones count
-    from the end if `wrap`.
+    Starts are in bounds if `wrap` is None. Else they are clamped, so that windows are, and negative ones count from the end if `wrap`.
     """
     shape, paired = operand.shape, dict(pairs)
     core = shape[lead:]
@@ -64,14 +63,15 @@ def mapped_rows(
         for d in indexed
     ]
     extents, apart = tuple(core[d] for d in indexed), tuple(steps[lead + d] for d in indexed)
+    spans = tuple(sizes[d] for d in indexed)
     counted = [(a, a) for a in range(lead)] + [(lead + d, lead + paired[d]) for d in sorted(paired)]
     counted += [(lead + d, len(loops) + d) for d in range(last) if d not in paired]
     counts = tuple((at, n, steps[a]) for a, at in counted if (n := shape[a] if a < lead else places[at]) != 1)
     if counts:
         columns.append(_begins_of(counts, places, dtype))
-        extents, apart = (*extents, rows), (*apart, 1)
+        extents, apart, spans = (*extents, rows), (*apart, 1), (*spans, 1)
     table = operand.reshape(rows, rest)
-    found = taken_rows(table, columns, None, grid=PositionDims(extents, apart), wrap=bool(wrap), run=width)
+    found = taken_rows(table, columns, None, grid=PositionDims(extents, apart, spans), wrap=bool(wrap), run=width)
     window = [n for d, n in enumerate(sizes) if d not in paired]
     return None if found is None else found.reshape(*loops, *window)
 

@@ -28,10 +28,12 @@ class PositionDims:
     Attributes:
         sizes: of the dim of each number.
         steps: from one row of that dim to the next, in rows of the table.
+        spans: numbers from each one on that are in the dim, too, where it is clamped; without, none but itself.
     """
 
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
+    spans: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, shape: Sequence[int], dims: Sequence[int]) -> PositionDims:
@@ -49,6 +51,7 @@ class PositionForm:
         dense: whether the numbers of a column follow each other.
         wrap: whether negative numbers count from the end.
         clip: whether numbers out of bounds are clamped; else their rows are left out.
+        spans: as `Grid` has them.
     """
 
     dtype: str
@@ -56,6 +59,11 @@ class PositionForm:
     dense: bool
     wrap: bool
     clip: bool
+    spans: tuple[int, ...] = ()
+
+    def span(self, c: int) -> int:
+        """The numbers from one of column `c` on that are in its dim."""
+        return self.spans[c] if self.spans else 1
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -109,7 +117,9 @@ class Places:
 
     def form(self, wrap: bool, clip: bool) -> PositionForm:
         """What the text of a loop says of them."""
-        return PositionForm(self.columns[0].dtype.name, len(self.columns), self._apart == 1, wrap, clip)
+        return PositionForm(
+            self.columns[0].dtype.name, len(self.columns), self._apart == 1, wrap, clip, self.grid.spans
+        )
 
     @property
     def _apart(self) -> int:
@@ -147,7 +157,7 @@ def row_at(w: Function, i: str, form: PositionForm) -> tuple[str, str]:
     first = i if form.dense else w.integer("mul", i, "%apart")
     for c in range(form.dims):
         place = w.element(f"%position{c}", first, form.dtype)
-        at, inside = number_at(w, place, f"%size{c}", form)
+        at, inside = number_at(w, place, f"%size{c}", form, form.span(c))
         if form.dims == 1:
             return at, inside
         at = w.integer("mul", at, f"%step{c}")
@@ -156,8 +166,8 @@ def row_at(w: Function, i: str, form: PositionForm) -> tuple[str, str]:
     return row, within
 
 
-def number_at(w: Function, place: str, size: str, form: PositionForm) -> tuple[str, str]:
-    """The register of the number at an address, and an i1: whether it is within a dim of `size`."""
+def number_at(w: Function, place: str, size: str, form: PositionForm, span: int = 1) -> tuple[str, str]:
+    """The register of the number at an address, and an i1: whether it, or of clamped ones `span` from it on, is in a dim of `size`."""
     at = w.value(f"load {TYPES[form.dtype]}, ptr {place}, align 1")
     if TYPES[form.dtype] != "i64":
         at = w.value(f"{'sext' if form.dtype.startswith('int') else 'zext'} {TYPES[form.dtype]} {at} to i64")
@@ -165,7 +175,7 @@ def number_at(w: Function, place: str, size: str, form: PositionForm) -> tuple[s
         negative = w.test("slt", at, 0)
         at = w.pick(negative, w.integer("add", at, size), at)
     if form.clip:
-        at = w.least(at, w.integer("sub", size, "1"))
+        at = w.least(at, w.integer("sub", size, span))
         negative = w.test("slt", at, 0)
         return w.pick(negative, 0, at), "true"
     return at, w.test("ult", at, size)
@@ -180,7 +190,7 @@ class RowVectors:
         self._sizes, self._steps = (
             [self._spread(f"%{name}{c}") for c in range(form.dims)] for name in ("size", "step")
         )
-        self._lasts = [w.sub(size, self._one) for size in self._sizes]
+        self._lasts = [w.sub(size, w.constant(form.span(c), index)) for c, size in enumerate(self._sizes)]
         self._apart = None if form.dense else self._spread("%apart")
 
     def _spread(self, number: str) -> Lane:

@@ -46,7 +46,7 @@ def slice_window(env: Env, operand: Block, *starts: Block, slice_sizes: Ints, wr
     if not varying:
         return out
     loops = np.broadcast_shapes(*(s.shape for s in varying.values()))
-    if all(slice_sizes[d] == 1 for d in varying) and len({wrap[d] for d in varying}) == 1:
+    if len({wrap[d] for d in varying}) == 1:
         rows = mapped_rows(out, lead, varying, slice_sizes, loops, wrap=wrap[next(iter(varying))])
         if rows is not None:
             return rows

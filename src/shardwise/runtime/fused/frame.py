@@ -59,12 +59,12 @@ class Form:
         """The number of the loop along which lanes run."""
         return self.inner if self.along else self.inner + 1
 
-    def unit(self) -> Unit:
-        """The loops of a unit; their extents are the job's."""
+    def unit(self, copies: int) -> Unit:
+        """The loops of a unit; their extents are the job's. `copies`: accumulators per reduction."""
         tail = MASKED if self.sections > 1 else OVERLAP if self.ragged else WHOLE
         roles = Roles(range(self.kept), range(self.kept, self.inner), self.inner, self.lane)
         kept, around = ([f"%{name}{d}" for d in range(n)] for name, n in (("kept", self.kept), ("around", self.around)))
-        return Unit(roles, [*kept, *around, "%count"], (self.width,), tail, copies=2)
+        return Unit(roles, [*kept, *around, "%count"], (self.width,), tail, copies)
 
 
 class GroupFrame:

@@ -50,7 +50,10 @@ class GroupWriter(GroupFrame):
         super().__init__(graph, form)
         self._slower = slower
         self.values: Values = {}  # by access number or Var: known in all that follows
-        self.unit = form.unit()
+        # Where each lane has results of its own, vectors side by side wait for nothing, and more accumulators than registers would
+        # cost more than they save. Those of positions take long.
+        positions = any(e.op.fold is not None and e.op.fold.positions for e in graph.program.equations)
+        self.unit = form.unit(2 if form.along or positions else 1)
         self.done: set[Equation] = set()
 
     # -- the three functions ---------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops.nest import part_at as part_at
     from shardwise.runtime.loops.nest import regroup as regroup
     from shardwise.runtime.loops.nest import write_nest as write_nest
+    from shardwise.runtime.loops.stacks import Spaced as Spaced
     from shardwise.runtime.loops.stacks import StackLoop as StackLoop
     from shardwise.runtime.loops.tables import Table as Table
     from shardwise.runtime.loops.tables import TableForm as TableForm
@@ -65,7 +66,7 @@ __getattr__ = open_door(
     function="Function Kernel lanes_of module",
     layout="MemoryLoops Met Result Roles dense_steps dense_strides align_block memory_order merge_loops place_result streams",
     nest="Access Held Key Leaf MASKED OVERLAP Reduction Saved Values WHOLE finish_reduction merge_rows part_at regroup write_nest",
-    stacks="StackLoop",
+    stacks="Spaced StackLoop",
     ufuncs="ufunc_of_loop",
     tables="Table TableForm",
     write="STREAMED Steps Writer dtype_name",

@@ -7,7 +7,8 @@ Comes in: how many elements a matrix of each operand and result has, and a funct
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,13 @@ Elements = list[Lane]  # those of one matrix, row by row
 NDArray = np.ndarray[Any, Any]
 
 
+class Spaced(NamedTuple):
+    """An operand: bytes from one matrix to the next, and from the first element of one to each that is asked for."""
+
+    step: int
+    places: tuple[int, ...]
+
+
 class StackLoop:
     """`write(writer, *elements of each operand) -> elements of each result`, for each index of stacks.
 
@@ -29,6 +37,7 @@ class StackLoop:
         gives: elements and dtype per result.
         shared: per operand whether there is one matrix for all.
         cost: additions per element that is read or written.
+        spaced: per operand how it lies; without, matrices are dense, row by row.
     """
 
     def __init__(
@@ -39,8 +48,11 @@ class StackLoop:
         write: Callable[..., Sequence[Elements]],
         shared: Sequence[bool] = (),
         cost: float = 1.0,
+        spaced: Sequence[Spaced] = (),
     ) -> None:
         self.lanes = lanes_of(dtype)
+        width = itemsize(dtype)
+        spaced = spaced or [Spaced(n * width, tuple(range(0, n * width, width))) for n in takes]
         self._work = cost * (sum(takes) + sum(size for size, _ in gives))
         shared = shared or (False,) * len(takes)
         names = [f"x{i}" for i in range(len(takes))], [f"y{i}" for i in range(len(gives))]
@@ -50,16 +62,16 @@ class StackLoop:
             end = w.least("%count", w.integer("add", begin, "%chunk"))
             last = w.integer("sub", "%count", w.width)
             ones = {
-                i: [w.scalar(w.element(f"%x{i}", e, dtype), dtype) for e in range(size)]
-                for i, size in enumerate(takes)
+                i: [w.scalar(w.moved(f"%x{i}", 1, place), dtype) for place in own.places]
+                for i, own in enumerate(spaced)
                 if shared[i]
             }
 
             def group(first: str, _: list[str]) -> None:
                 at = w.least(first, last)  # the last register of them ends with the stack
                 read = [
-                    ones[i] if i in ones else _read(w, w.moved(f"%x{i}", at, size * itemsize(dtype)), size, dtype)
-                    for i, size in enumerate(takes)
+                    ones[i] if i in ones else _read(w, w.moved(f"%x{i}", at, own.step), own, dtype)
+                    for i, own in enumerate(spaced)
                 ]
                 for j, ((size, kind), made) in enumerate(zip(gives, write(w, *read), strict=True)):
                     _write(w, made, w.moved(f"%y{j}", at, size * itemsize(kind)), kind)
@@ -99,11 +111,23 @@ def _mask(size: int, width: int) -> str | None:
     return "<" + ", ".join(f"i1 {'true' if i < size else 'false'}" for i in range(width)) + ">"
 
 
-def _read(w: Function, place: str, size: int, dtype: str) -> Elements:
-    if size == 1:
-        return [w.load(place, dtype)]
+def _read(w: Function, place: str, spaced: Spaced, dtype: str) -> Elements:
+    """The elements of matrices from `place` on: those that lie side by side together."""
     found: dict[int, Lane] = {}
-    width, near, step = w.width, _near(w, dtype), size * itemsize(dtype)
+    size, places = itemsize(dtype), sorted({*spaced.places})
+    ends = [k for k, (a, b) in enumerate(pairwise(places), 1) if b - a != size]
+    for begin, end in pairwise([0, *ends, len(places)]):
+        first = w.moved(place, 1, places[begin])
+        found.update(zip(places[begin:end], _run(w, first, end - begin, spaced.step, dtype), strict=True))
+    return [found[p] for p in spaced.places]
+
+
+def _run(w: Function, place: str, size: int, step: int, dtype: str) -> Elements:
+    """The elements of runs of that size, `step` bytes apart."""
+    if size == 1:
+        return [w.read(place, (w.width,), (step,), dtype)]
+    found: dict[int, Lane] = {}
+    width, near = w.width, _near(w, dtype)
 
     def line(first: str, n: int) -> Lane:
         w.at(n)

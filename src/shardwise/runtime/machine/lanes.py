@@ -165,6 +165,10 @@ class Lanes(Flow):
         """Where a float is NaN."""
         return self.let(f"fcmp uno {self.vector(x.type)} {x.ref}, {x.ref}", "bool")
 
+    def filled(self, x: Lane, dtype: str) -> Lane:
+        """Bools as integers, of which all bits are set or none. Where registers hold no bools, loops carry these at less cost."""
+        return self._cast("sext", x, dtype)
+
     def select(self, mask: Lane, yes: Lane, no: Lane) -> Lane:
         """`yes` where the bool `mask` is set."""
         v = self.vector(yes.type)

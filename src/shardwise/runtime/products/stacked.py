@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.runtime import costs
-from shardwise.runtime.loops import StackLoop, WorkLoop
+from shardwise.runtime.loops import Spaced, StackLoop, WorkLoop
 from shardwise.runtime.machine import Lane, Lanes, available, thread_count
-from shardwise.runtime.products.stacked_rows import rows_loop
+from shardwise.runtime.products.stacked_rows import Stack, rows_loop
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -46,63 +47,51 @@ class RowsProduct:
 
 
 def stacked_product(a: NDArray, b: NDArray, out: NDArray) -> StackedProduct | RowsProduct | None:
-    """How to compute products of small matrices, if there are many and each lies dense in memory, turned or not; else None."""
+    """How to compute products of small matrices, if there are many, evenly spaced, and results dense, turned or not; else None."""
     (m, k), n, batch = a.shape[-2:], b.shape[-1], out.shape[:-2]
-    char, count = out.dtype.char, prod(batch)
+    char, count, size = out.dtype.char, prod(batch), out.itemsize
     if count < costs.STACKED_FEWEST or max(m, k, n) > costs.STACKED_MOST or char not in _DTYPES or not available():
         return None
-    left, right, result = (_form(x, batch) for x in (a, b, out))
-    if left is None or right is None or result is None or result[0] == _SHARED:
+    left, right, result = (_stack(x, batch) for x in (a, b, out))
+    if left is None or right is None or result is None or result.step != m * n * size:
         return None
-    (a_kind, a_turned), (b_kind, b_turned), (_, swapped) = left, right, result
-    a_shared, b_shared = a_kind == _SHARED, b_kind == _SHARED
-    if (m if swapped else n) >= costs.STACKED_ROWS and (a_turned if swapped else not b_turned):
-        if swapped:
-            loop = rows_loop(_DTYPES[char], (n, k, m), not b_turned, (b_shared, a_shared))
-        else:
-            loop = rows_loop(_DTYPES[char], (m, k, n), a_turned, (a_shared, b_shared))
+    if (n == 1 or result.across == size) and (m == 1 or result.down == n * size):
+        swapped = False
+    elif (m == 1 or result.down == size) and (n == 1 or result.across == m * size):
+        swapped = True
+    else:
+        return None
+    if (m if swapped else n) >= costs.STACKED_ROWS and (left.down if swapped else right.across) == size:
+        sizes, sides = ((n, k, m), (right.turned, left.turned)) if swapped else ((m, k, n), (left, right))
+        loop = rows_loop(_DTYPES[char], sizes, *sides)
         return RowsProduct(count, loop, swapped, thread_count() if count * m * k * n >= costs.PRODUCT_SHARED else 1)
     if max(m, k, n) > costs.STACKED_LARGEST:
         return None
-    return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), (left, right, result)))
+    return StackedProduct(count, _loop(_DTYPES[char], (m, k, n), left, right, swapped))
 
 
-_STACKED, _SHARED = range(2)
-_Form = tuple[int, bool]  # whether each matrix of the batch has its own, and whether it lies transposed
-
-
-def _form(x: NDArray, batch: Ints) -> _Form | None:
-    """How matrices lie in memory; None unless they are dense, one after the other or one for all."""
-    (rows, columns), (down, across), size = x.shape[-2:], x.strides[-2:], x.itemsize
-    if (columns == 1 or across == size) and (rows == 1 or down == columns * size):
-        turned = False
-    elif (rows == 1 or down == size) and (columns == 1 or across == rows * size):
-        turned = True
-    else:
-        return None
-    if prod(x.shape[:-2]) == 1:
-        return _SHARED, turned
-    step = rows * columns * size
-    for n, own, wanted in zip(reversed(x.shape[:-2]), reversed(x.strides[:-2]), reversed(batch), strict=False):
-        if n != wanted or (n != 1 and own != step):
-            return None
-        step *= n
-    return None if x.ndim - 2 < len(batch) and prod(batch[: len(batch) - x.ndim + 2]) != 1 else (_STACKED, turned)
+def _stack(x: NDArray, batch: Ints) -> Stack | None:
+    """How matrices lie in memory; None unless they are evenly spaced, in the order of the batch, or one for all."""
+    loops, (down, across) = x.shape[:-2], x.strides[-2:]
+    if (1,) * (len(batch) - len(loops)) + loops != batch:
+        return Stack(0, down, across) if prod(loops) == 1 else None
+    real = [(n, s) for n, s in zip(loops, x.strides, strict=False) if n != 1]
+    even = all(s == n * t for (_, s), (n, t) in pairwise(real))
+    return Stack(real[-1][1] if real else 0, down, across) if even else None
 
 
 @recent(64)
-def _loop(dtype: str, sizes: tuple[int, int, int], forms: tuple[_Form, _Form, _Form]) -> StackLoop:
+def _loop(dtype: str, sizes: tuple[int, int, int], left: Stack, right: Stack, turned: bool) -> StackLoop:
+    """`turned`: results lie column by column."""
     m, k, n = sizes
-    (_, a_turned), (_, b_turned), (_, out_turned) = forms
 
     def write(w: Lanes, a: list[Lane], b: list[Lane]) -> list[list[Lane]]:
-        left = [[a[p * m + i if a_turned else i * k + p] for p in range(k)] for i in range(m)]
-        right = [[b[j * k + p if b_turned else p * n + j] for p in range(k)] for j in range(n)]
-        cells = [(i, j) for j in range(n) for i in range(m)] if out_turned else np.ndindex(m, n)
-        return [[inner(w, left[i], right[j]) for i, j in cells]]
+        rows, columns = [a[i * k : (i + 1) * k] for i in range(m)], [b[j::n] for j in range(n)]
+        cells = [(i, j) for j in range(n) for i in range(m)] if turned else np.ndindex(m, n)
+        return [[inner(w, rows[i], columns[j]) for i, j in cells]]
 
-    shared = tuple(kind == _SHARED for kind, _ in forms[:2])
-    return StackLoop(dtype, (m * k, k * n), ((m * n, dtype),), write, shared)
+    spaced = Spaced(left.step, left.places(m, k)), Spaced(right.step, right.places(k, n))
+    return StackLoop(dtype, (m * k, k * n), ((m * n, dtype),), write, [s.step == 0 for s in spaced], spaced=spaced)
 
 
 def inner(w: Lanes, x: list[Lane], y: list[Lane]) -> Lane:

@@ -55,7 +55,7 @@ class BodyWriter:
         self.wanted: dict[Var, Value] = dict(places or {})
         self.rooms: dict[Atom, Value] = {}  # windows in which updates are computed
         # Values that are read otherwise than element by element.
-        self.whole = {a for e in program.equations if not _by_element(e) for a in e.inputs} | {*program.outputs}
+        self.whole = {a for e in program.equations if not self.by_element(e) for a in e.inputs} | {*program.outputs}
 
     def run(self, wanted: Sequence[Value | None] = ()) -> list[Value]:
         """The outputs' values; those for which memory is given are there."""
@@ -94,6 +94,11 @@ class BodyWriter:
         self.code.hold(into)
         self.code.release(value)
         return into
+
+    @staticmethod
+    def by_element(eqn: Equation) -> bool:
+        """Whether an equation computes element by element."""
+        return eqn.op.emit is not None and form_of(eqn.op) is None
 
     def is_stable(self, atom: Atom) -> bool:
         """Whether the value is there before the loop around."""
@@ -299,11 +304,6 @@ class BodyWriter:
         value = self.values.pop(var, None)
         if value is not None:
             self.code.release(value)
-
-
-def _by_element(eqn: Equation) -> bool:
-    """Whether an equation computes element by element."""
-    return eqn.op.emit is not None and form_of(eqn.op) is None
 
 
 def _one(code: Code, value: Value) -> Lane:

@@ -25,6 +25,7 @@ from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
 from shardwise.runtime.small.loops import dense, store
 from shardwise.runtime.small.positions import as_index
+from shardwise.runtime.small.rounds import vector_by_vector
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import BodyWriter
@@ -103,9 +104,14 @@ def region(body: BodyWriter, eqn: Equation, values: list[Value], wanted: list[Va
     if isinstance(held, Branches):
         return _branches(body, held, eqn, values, wanted)
     assert held is not None
-    if held.length is None:
-        return _loop_until(body, held, values, wanted)
-    return _counted_loop(body, held, held.length, values, wanted)
+    lone = vector_by_vector(body, held, values, wanted, _loop)
+    return _loop(body, held, values, wanted) if lone is None else lone
+
+
+def _loop(body: BodyWriter, loop: Loop, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    if loop.length is None:
+        return _loop_until(body, loop, values, wanted)
+    return _counted_loop(body, loop, loop.length, values, wanted)
 
 
 def _counted_loop(

@@ -54,6 +54,7 @@ class Group:
         results: by the keys of computed values the memory where they go; it is no operand's.
         axes: the loops that are reduced.
         gathered: the reductions.
+        registers: of a vector, where rows have as many elements; of values that wait for each other more than one are computed at a time.
     """
 
     shape: Shape
@@ -62,6 +63,7 @@ class Group:
     results: Mapping[Key, Value]
     axes: Sequence[int] = ()
     gathered: Sequence[GroupReduction] = ()
+    registers: int = 1
 
 
 def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into: Sequence[Value]) -> None:
@@ -84,7 +86,12 @@ def write_group(code: Code, group: Group) -> None:
     lanes = lanes_of(*dtypes, *(g.reduction.dtype for g in group.gathered))
     loops = _loops(group, memory)
     unit = _unit(loops, lanes, [value.itemsize for value in streamed], bool(group.gathered))
-    roles, width = unit.roles, math.prod(unit.tile)
+    roles, row = unit.roles, loops.extents[unit.roles.lane]
+    line = _LINE // min(value.itemsize for value in streamed) if streamed else 0
+    in_lines = not group.gathered and len(unit.tile) == 1 and row >= 2 * line and _crossed(loops, roles, streamed)
+    if unit.tile == (lanes,) and not (group.gathered or in_lines):
+        unit = replace(unit, tile=(lanes << min(row // lanes, group.registers).bit_length() - 1,))
+    width = math.prod(unit.tile)
     known = {
         key: code.lane_of(replace(value, shape=(1,)), (width,)) for key, value in operands.items() if key not in reads
     }
@@ -113,10 +120,9 @@ def write_group(code: Code, group: Group) -> None:
         else:
             code.row(count, lambda at: write_unit(moved(places, at), loops.extents[roles.inner]), width)
 
-    begin, row = [one.place for one in stored], loops.extents[roles.lane]
+    begin = [one.place for one in stored]
     outer = [[own[d] for d in roles.kept] for own in (loops.extents, *loops.strides)]
-    line = _LINE // min(value.itemsize for value in streamed) if streamed else 0
-    if group.gathered or len(unit.tile) > 1 or row < 2 * line or not _crossed(loops, roles, streamed):
+    if not in_lines:
         code.nest(outer[0], begin, outer[1:], lambda places: write_strips(places, row))
     else:  # as many columns as a line of the cache holds, all the way down
         code.row(
