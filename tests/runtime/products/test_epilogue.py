@@ -29,17 +29,17 @@ RNG = np.random.default_rng(0)
 
 @contextlib.contextmanager
 def panels_from_little_on(size=1 << 14):
-    """Steps are used for small results too, with panels of so many bytes; gives the list of layouts that were made."""
+    """Steps are used for small results too, with panels of so many bytes; gives the list of specializations that were made."""
     made = []
     jax.clear_caches()  # what other tests compiled would be taken
-    layout = epilogue._Maker.layout
+    specialization = epilogue._Maker.specialization
 
     def noted(self):
-        made.append(layout(self))
+        made.append(specialization(self))
         return made[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(epilogue._Maker, "layout", noted)
+        patch.setattr(epilogue._Maker, "specialization", noted)
         for name in ("PANELS_FROM", "WIDE_PRODUCTS_FROM"):
             patch.setattr(costs, name, 0)
         for name in ("PANELS_DEEPEST", "PANELS_DEEPEST_FOLLOWED", "PANELS_HIGHEST"):
