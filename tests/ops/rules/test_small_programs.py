@@ -9,7 +9,9 @@ import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base import config
-from shardwise.ir import trace_program
+from shardwise.ir import ExactParams, trace_program
+from shardwise.ops.random.small_gamma import small_gamma
+from shardwise.ops.rules import small_programs
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.small import runs_small
 from shardwise.runtime.env import SINGLE
@@ -124,3 +126,11 @@ def test_determinants(n):
     stack = np.concatenate([x, singular, np.where(x > 0.5, np.nan, x)])
     check(jnp.linalg.det, stack)
     check(lambda x: jnp.stack(jnp.linalg.slogdet(x)), stack)
+
+
+def test_programs_know_no_mesh_in_context():
+    mesh = sw.make_mesh((2,), ("x",), axis_types=(sw.sharding.AxisType.Explicit,))
+    types = sw.random.key(0).aval, jnp.full(7, 1.5).aval  # of a size that no other test has
+    with sw.set_mesh(mesh):
+        program = small_programs._traced(small_gamma, types, ExactParams({"log_space": False}))
+    assert all(v.aval.mesh is None for e in program.equations for v in (*e.inputs, *e.outputs))

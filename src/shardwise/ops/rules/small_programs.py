@@ -12,6 +12,7 @@ from typing import Any
 from shardwise.base.caches import recent
 from shardwise.ir import Equation, ExactParams, Program, SmallForm, Spread, trace_program
 from shardwise.ir.op import Types
+from shardwise.sharding import AbstractMesh, use_abstract_mesh
 
 Function = Callable[..., Any]
 
@@ -45,4 +46,7 @@ def _traced(function: Function, types: Types, params: ExactParams) -> Program:
         found = function(*operands, **params)
         return list(found) if isinstance(found, (list, tuple)) else [found]
 
-    return trace_program(results, types)[0]
+    with use_abstract_mesh(
+        AbstractMesh((), ())
+    ):  # a device's values are typed without meshes, whatever mesh is in context
+        return trace_program(results, types)[0]
