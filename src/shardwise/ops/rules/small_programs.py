@@ -46,7 +46,6 @@ def _traced(function: Function, types: Types, params: ExactParams) -> Program:
         found = function(*operands, **params)
         return list(found) if isinstance(found, (list, tuple)) else [found]
 
-    with use_abstract_mesh(
-        AbstractMesh((), ())
-    ):  # a device's values are typed without meshes, whatever mesh is in context
+    # A device's values are typed without meshes, whatever mesh is in context.
+    with use_abstract_mesh(AbstractMesh((), ())):
         return trace_program(results, types)[0]
