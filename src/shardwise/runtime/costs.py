@@ -138,6 +138,9 @@ FUSED_STRIPS: Final = 4
 # and not 0.29, sums 0.14 and 0.22, softmax 0.8 and 1.7; of rows of 16 sums take as long either way. Positions take longer to merge.
 FUSED_SHORT: Final = 2
 FUSED_SHORT_POSITIONS: Final = 8
+# Registers of a vector that has several short rows, where rows do not fill registers: 2**19 pixels of 3 colours, less a mean and over a
+# deviation per colour, take 0.25 ms so, and 0.8 by vectors as short as rows; tanh of rows of 5 times a factor per row 0.17 and 0.67 (AVX2).
+FUSED_ROWS: Final = 8
 # Cost, in additions, from which a value is kept for the next pass rather than computed again: it is written and read, too.
 FUSED_SAVED: Final = 8
 # Cost, in additions, of an element that is read at a position.

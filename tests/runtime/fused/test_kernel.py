@@ -401,6 +401,25 @@ def test_rows_shorter_than_two_vectors(columns, dtype):
     assert None not in run._specializations.values()
 
 
+@pytest.mark.parametrize("columns", [2, 3, 5, 7, 12])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "bool", "complex64"])
+def test_short_rows_side_by_side_in_vectors(columns, dtype):
+    """Rows meet a factor per row and one per column, as colours do."""
+    rows, kind = 16387, numpy_dtype(dtype)
+    numbers = [np.random.default_rng(k).integers(0, 5, (rows, columns)).astype(kind) for k in range(3)]
+    x, per_row, per_column = numbers[0], numbers[1][:, :1], numbers[2][0]
+
+    def f(x, w, b):
+        return (x & w) | b if dtype == "bool" else x * w - b, x != b
+
+    blocks = x, np.broadcast_to(per_row, x.shape), np.broadcast_to(per_column, x.shape)
+    run = fused.GroupKernel(Env(), program_of(f, *blocks))
+    for got, want in zip(run(*blocks), run.plain(*blocks), strict=True):
+        np.testing.assert_array_equal(got, want)
+    (special,) = run._specializations.values()
+    assert special is not None
+
+
 def test_results_keep_memory_order():
     x = np.ones((4, 64, 96), np.float32).transpose(1, 0, 2)
     run = fused.GroupKernel(Env(), program_of(lambda x: [lax.mul(x, 2.0)], x))

@@ -23,6 +23,7 @@ HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece"
 
 # How lanes meet an operand or a result.
 CONTIGUOUS, REPEATED, STRIDED = "contiguous", "repeated", "strided"
+ALIKE, COLUMN = "alike", "column"  # of vectors with several rows: all rows have the same elements, or each row has one
 PAST_CACHE = "past the cache"  # a contiguous result that nobody reads soon
 
 
@@ -33,7 +34,8 @@ class Form:
     `along`: lanes run along the innermost loop of a unit of work, else along a kept one. `kept` and `around` count the loops
     around a unit, and those of a unit around its innermost one. `access`: per input as read, then per output, how lanes meet it.
     `ragged`: lanes do not divide the row (or `count`). `split`: pieces are cut from the innermost loop ("inner") or from those
-    around it ("outer"). `joins`: per value whose pieces lie apart the loop along which they do: the kept ones count first, then those
+    around it ("outer"). `row`: the elements of a row where vectors have several rows, which follow each other along the innermost loop;
+    else 0. `joins`: per value whose pieces lie apart the loop along which they do: the kept ones count first, then those
     `around`, then the innermost one, `sections` of which have pieces of their own. `tables`: of the operands that are read at positions.
     """
 
@@ -44,6 +46,7 @@ class Form:
     access: tuple[str, ...]
     ragged: bool
     split: str = "inner"
+    row: int = 0
     wide: bool = False
     joins: tuple[int, ...] = ()
     sections: int = 1
@@ -59,12 +62,17 @@ class Form:
         """The number of the loop along which lanes run."""
         return self.inner if self.along else self.inner + 1
 
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The shape of a vector."""
+        return (self.width // self.row, self.row) if self.row else (self.width,)
+
     def unit(self, copies: int) -> Unit:
         """The loops of a unit; their extents are the job's. `copies`: accumulators per reduction."""
         tail = MASKED if self.sections > 1 else OVERLAP if self.ragged else WHOLE
         roles = Roles(range(self.kept), range(self.kept, self.inner), self.inner, self.lane)
         kept, around = ([f"%{name}{d}" for d in range(n)] for name, n in (("kept", self.kept), ("around", self.around)))
-        return Unit(roles, [*kept, *around, "%count"], (self.width,), tail, copies)
+        return Unit(roles, [*kept, *around, "%count"], self.tile, tail, copies)
 
 
 class GroupFrame:
@@ -115,8 +123,15 @@ class GroupFrame:
         """Operand or result k from where the unit begins."""
         form, dtype, kind = self.form, dtype_name(self.atoms[k].aval), self.form.access[k]
         steps: list[int | str] = [f"%step{k}.{d}" for d in range(form.inner + 1)]
-        along = itemsize(dtype) if kind in (CONTIGUOUS, PAST_CACHE) else 0 if kind == REPEATED else self._lane_step(k)
-        steps[form.lane :] = [along]
+        size = itemsize(dtype)
+        apart = 0 if kind in (REPEATED, ALIKE) else self._lane_step(k) if kind in (STRIDED, COLUMN) else size
+        if form.row:
+            steps[form.lane :] = [
+                form.row * size if kind == CONTIGUOUS else apart,
+                size if kind in (CONTIGUOUS, ALIKE) else 0,
+            ]
+        else:
+            steps[form.lane :] = [apart]
         return Stored(self.here[k], dtype, steps, STREAMED if kind == PAST_CACHE else "")
 
     def _lane_step(self, k: int) -> str:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
-from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
+from shardwise.runtime.fused.frame import ALIKE, COLUMN, CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
 from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph, cost_of
 from shardwise.runtime.fused.writer import GroupWriter
@@ -31,7 +31,8 @@ _ALIGNED = 8  # vectors from which it pays to begin another section for them
 class Arrangement:
     """The loops of a group by role: vectors run along `lane`; a unit of work consists of `inner` and the loops `around` it.
 
-    `sizes` are the bytes of an element of each access and result, `access` says how vectors meet them.
+    `sizes` are the bytes of an element of each access and result, `access` says how vectors meet them. `row`: the elements of a row
+    where vectors have several rows, along which there is no loop; else 0.
     """
 
     graph: Graph
@@ -41,6 +42,7 @@ class Arrangement:
     width: int
     roles: Roles
     access: list[str]
+    row: int = 0
 
     @staticmethod
     def of(graph: Graph, met: Met) -> Arrangement | None:
@@ -50,6 +52,10 @@ class Arrangement:
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
         loops = MemoryLoops.of(met)
+        if whole and (rows := _rows_in_vectors(graph, loops, sizes, width)) is not None:
+            access, within = rows
+            row, lane = loops.extents[-1], len(within.extents) - 1
+            return Arrangement(graph, met, within, sizes, math.lcm(row, width), within.roles(lane), access, row)
         across = _across_short_rows(graph, loops, width) if whole else None
         if across is None:
             width = _shortened(loops, sizes, width, 2 if whole else 4)
@@ -91,7 +97,12 @@ class Arrangement:
     @property
     def length(self) -> int:
         """Elements of a unit along its loops."""
-        return self._many([*self.roles.around, self.roles.inner])
+        return self._many([*self.roles.around, self.roles.inner]) * (self.row or 1)
+
+    @property
+    def _step(self) -> int:
+        """Elements of a vector along the loop of its lanes."""
+        return self.width // (self.row or 1)
 
     @property
     def _lanes(self) -> int:
@@ -138,7 +149,7 @@ class Arrangement:
 
         No pass reads such an operand after the result is written, and no vector goes back over elements that were done.
         """
-        if self.loops.extents[self.roles.lane] % self.width:
+        if self.loops.extents[self.roles.lane] % self._step:
             return ()
         met, graph, found = self.met, self.graph, list[tuple[int, int]]()
         for j, (result, var) in enumerate(zip(met.results, graph.outputs, strict=True)):
@@ -177,7 +188,7 @@ class Arrangement:
             if split and graph.passes > 1:
                 graph = forgetful()
         pieces = -(-(count if cut == "inner" else rounds) // piece)
-        ragged = roles.along and count % width != 0
+        ragged = roles.along and count % self._step != 0
         begins, cuts = _begins(graph, loops), _cuts(graph, loops, roles.inner)
         cuts = _aligned(cuts, count, width) if roles.along else cuts
         order = [*roles.kept, *roles.around, roles.inner]
@@ -189,6 +200,7 @@ class Arrangement:
             tuple(self.access),
             ragged,
             cut,
+            self.row,
             wide=llvm.target().wide,
             tables=tuple(form for _, form, _ in self.met.tables),
             joins=tuple(order.index(loop) for loop, _ in begins),
@@ -236,7 +248,7 @@ class Arrangement:
 
     def _cut_row(self, count: int) -> tuple[bool, str, int]:
         """Long rows of elementwise groups are cut into pieces of whole cache lines."""
-        pieces = max(1, count // costs.FUSED_CHUNK)
+        pieces = max(1, count * (self.row or 1) // costs.FUSED_CHUNK)
         piece = -(-count // pieces // _LINE) * _LINE if pieces > 1 else count
         return pieces > 1, "inner", piece
 
@@ -329,6 +341,32 @@ def _across_short_rows(graph: Graph, loops: MemoryLoops, width: int) -> int | No
         return None
     longest = max(range(len(loops.extents)), key=lambda d: (loops.extents[d], d))
     return longest if loops.extents[longest] >= width else None
+
+
+def _rows_in_vectors(
+    graph: Graph, loops: MemoryLoops, sizes: Sequence[int], width: int
+) -> tuple[list[str], MemoryLoops] | None:
+    """How vectors of several rows meet operands and results, and the loops around rows; None where rows fill registers, or elements do not
+    lie side by side as they do in results. So colours meet a factor per pixel, or one per colour.
+    """
+    extents, row = loops.extents, loops.extents[-1]
+    if len(extents) < 2 or graph.joins or any(access.at for access in graph.accesses):
+        return None
+    filling = math.lcm(row, width)
+    if row % width == 0 or filling > costs.FUSED_ROWS * width or extents[-2] * row < filling:
+        return None
+    access = list[str]()
+    for own, size in zip(loops.strides, sizes, strict=True):
+        apart, near = own[-2:]
+        if near == size and apart in (0, row * size):
+            access.append(CONTIGUOUS if apart else ALIKE)
+        elif near == 0:
+            access.append(COLUMN if apart else REPEATED)
+        else:
+            return None
+    if any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
+        return None
+    return access, MemoryLoops(extents[:-1], loops.reduced[:-1], [own[:-1] for own in loops.strides])
 
 
 def _shortened(loops: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:
