@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.runtime import costs
+from shardwise.runtime.address import address
 from shardwise.runtime.hollow import hollow, is_hollow
-from shardwise.runtime.machine import run_in_parts, thread_count
+from shardwise.runtime.machine import available, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 Ndarray = np.ndarray[Any, Any]
@@ -38,8 +41,26 @@ def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     return out
 
 
+def reshaped(x: Ndarray, shape: tuple[int, ...]) -> Ndarray:
+    """``x.reshape(shape)``, of large arrays copied as `row_major` does where it has to be."""
+    if x.nbytes < costs.POOLED_FROM or x.flags.c_contiguous or _is_view(x.shape, x.strides, shape):
+        return x.reshape(shape)
+    return row_major(x).reshape(shape)
+
+
+@recent(256)
+def _is_view(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    """Whether elements in steps like these can be seen in a new shape: where a dim goes on evenly in the next one, they are one."""
+    from shardwise.runtime.loops import merge_loops  # start-up time: the writer of loops
+
+    even, _ = merge_loops(shape, [strides])
+    return {*itertools.accumulate(even, operator.mul)} <= {1, *itertools.accumulate(new, operator.mul)}
+
+
 def fill(out: Ndarray, source: Ndarray) -> None:
     """Copy `source` into `out`, of the same shape and C-contiguous, casting as `astype` does."""
+    if _copied_by_rows(out, source):
+        return
     if source.flags.c_contiguous:
         out, source = out.reshape(-1), source.reshape(-1)
     rows = len(out) if out.ndim else 0
@@ -48,6 +69,29 @@ def fill(out: Ndarray, source: Ndarray) -> None:
         return
     step = max(1, costs.COPY_PART * rows // out.nbytes)
     run_in_parts(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
+
+
+_Copies = tuple[
+    tuple[int, ...], tuple[int, ...], tuple[int, ...], int
+]  # shape, the strides of both, bytes of an element
+_asked_for = Bounded[_Copies, int](LAYOUTS)
+
+
+def _copied_by_rows(out: Ndarray, source: Ndarray) -> bool:
+    """Whether a loop of ours has copied `source` into `out`, whose dims are in the order of its memory."""
+    if out.nbytes < costs.COPY_ROWS_FROM or source.dtype != out.dtype or not available():
+        return False
+    key = out.shape, out.strides, source.strides, out.itemsize
+    asked = _asked_for.get(key, 0)
+    if asked < costs.COPY_PATIENCE:
+        _asked_for[key] = asked + 1
+        return False
+    from shardwise.runtime.loops import copy_call  # start-up time: the writer of loops
+
+    call = copy_call(*key)
+    if call is not None:
+        call(address(out), address(source))
+    return call is not None
 
 
 Run = tuple[int, int | None]  # how many rows, and the first of them in the source; None: zeros
@@ -89,14 +133,18 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     if size < costs.POOLED_FROM or x.dtype.hasobject:
         return x.take(positions, axis, mode="clip")  # clips nothing, but is faster
     out = pool.empty((*x.shape[:axis], flat.size, *x.shape[axis + 1 :]), x.dtype)
-    if size < costs.COPY_SHARED or prod(x.shape[:axis]) != 1:
+    if size < costs.COPY_SHARED:
         x.take(flat, axis, out=out, mode="clip")
-    else:
+    elif (before := prod(x.shape[:axis])) == 1:
         source, target = x.reshape(x.shape[axis:]), out.reshape(out.shape[axis:])
         step = max(1, costs.COPY_PART * flat.size // size)
         run_in_parts(
             lambda run: source.take(flat[run], 0, out=target[run], mode="clip"), flat.size, step, thread_count()
         )
+    else:
+        source, target = x.reshape(before, *x.shape[axis:]), out.reshape(before, *out.shape[axis:])
+        step = max(1, costs.COPY_PART * before // size)
+        run_in_parts(lambda run: source[run].take(flat, 1, out=target[run], mode="clip"), before, step, thread_count())
     return out.reshape(shape)
 
 
@@ -116,6 +164,8 @@ def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = 
     for x in xs:
         part = out[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
         start += x.shape[axis]
+        if x.size and _copied_by_rows(part.transpose(order), x.transpose(order)):
+            continue
         cut = next((d for d in order if part.shape[d] > 1), order[0])
         before = (slice(None),) * cut
 

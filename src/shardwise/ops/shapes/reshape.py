@@ -19,6 +19,7 @@ from shardwise.ops.rules.dims import int_tuple, shape_tuple
 from shardwise.ops.rules.operands import Block, operand
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.transpose import transpose
+from shardwise.runtime.copies import reshaped
 from shardwise.runtime.env import Env
 from shardwise.sharding import AbstractMesh, NamedSharding
 from shardwise.sharding.reshape_rule import reshape_rule
@@ -39,7 +40,7 @@ def _reshape_type(x: ShapedArray, *, new_sizes: Shape, out_sharding: NamedShardi
 
 
 def _reshape_kernel(env: Env, x: Block, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> Block:
-    return x.reshape(x.shape[: env.lead] + new_sizes)
+    return reshaped(x, x.shape[: env.lead] + new_sizes)
 
 
 def _reshape_rule(in_types: Types, out_types: Types, params: Params) -> Rule:

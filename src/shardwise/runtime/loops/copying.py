@@ -1,0 +1,98 @@
+"""Copies of blocks whose rows are short, repeated or lie across. NumPy takes as long to begin a row as for some twenty elements of it."""
+
+from __future__ import annotations
+
+import math
+
+from shardwise.base.caches import recent
+from shardwise.runtime import costs
+from shardwise.runtime.loops.build import Pass, Stored, Unit, build_nest
+from shardwise.runtime.loops.call import Call, WorkLoop
+from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.loops.layout import MemoryLoops, Roles, Shape, merge_loops
+from shardwise.runtime.loops.nest import OVERLAP, write_nest
+from shardwise.runtime.machine import thread_count
+
+_RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}  # types that move as they are
+
+
+@recent(512)
+def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | None:
+    """The call that copies elements of so many bytes, on the addresses of both blocks, from their strides; None where NumPy does as well.
+
+    Dims have the order that they have in the memory of the copy.
+    """
+    if size not in _RAW:
+        return None
+    extents, (there, here) = merge_loops(shape, [into, source])
+    if there[-1] != size or (here[-1] == size and extents[-1] * size >= costs.COPY_ROW):
+        return None
+    lanes = lanes_of(_RAW[size])
+    loops = MemoryLoops(extents, [False] * len(extents), [there, here]).tiled([size, size], lanes)
+    extents, (there, here) = loops.extents, loops.strides
+    many = _rows_together(loops, size, lanes)
+    row = extents[-1]
+    if many > 1:
+        tile: Shape = (many, row)
+    else:  # a short row at once
+        tile = (row if row <= 2 * lanes else min(4 * lanes, 1 << row.bit_length() - 1),)
+    kept = len(extents) - len(tile)
+    near = here[-1] if here[-1] in (0, size) or many > 1 else None
+    apart = (0 if here[-2] == 0 else None if near == 0 else here[-2],) if many > 1 else ()
+    known = row if row * size <= costs.COPY_ROW else 0
+    loop = _copying(_RAW[size], size, kept, tile, known, (*apart, near))
+    each = math.prod(extents[1:]) * size
+    piece = -(-costs.COPY_PIECE // each)
+    if not kept:
+        piece = -(-piece // tile[0]) * tile[0]
+    units = -(-extents[0] // piece)
+    threads = thread_count() if extents[0] * each >= costs.COPY_SHARED else 1
+    numbers = piece, *extents[: kept + 1], *there[: kept + 1], *here[: kept + 1]
+    return loop.call(units, numbers, min(units, threads), costs.DRAFT_MOVED * math.prod(extents))
+
+
+def _rows_together(loops: MemoryLoops, size: int, lanes: int) -> int:
+    """Rows of a vector: as many as fill registers, where rows are short and the copy's follow each other."""
+    if len(loops.extents) < 2:
+        return 1
+    row, (there, here) = loops.extents[-1], loops.strides
+    many = math.lcm(row, lanes) // row
+    fits = many * row <= costs.FUSED_ROWS * lanes and loops.extents[-2] >= many and there[-2] == row * size
+    return many if fits and (here[-1] != size or here[-2] == 0) and row < 2 * lanes else 1
+
+
+@recent(128)
+def _copying(dtype: str, size: int, kept: int, tile: Shape, row: int, within: tuple[int | None, ...]) -> WorkLoop:
+    """Unit: a piece of the outermost loop. `row`: elements of a row, if the text has them. `within`: the source's steps along the dims of a
+    vector; None: a number of the call.
+    """
+    counts, there, here = ([f"{name}{d}" for d in range(kept + 1)] for name in ("count", "into", "from"))
+    count = str(row) if row and len(tile) == 1 else f"%{counts[-1]}"
+    dense = [size * math.prod(tile[d + 1 :]) for d in range(len(tile))]
+    source = [f"%{here[-1]}" if step is None else step for step in within]
+    unit = Unit(Roles((), (), 0, 0), [count], tile, OVERLAP)
+
+    def rows(w: Function, places: list[str], ends: tuple[str, str]) -> None:
+        computed = Pass(
+            reads={0: Stored(places[1], dtype, source)},
+            writes={1: (0, Stored(places[0], dtype, dense))},
+            leaf=lambda _: None,
+            known={},
+        )
+        write_nest(w, build_nest(unit, computed), ends)
+
+    def body(w: Function, number: str) -> None:
+        low = w.integer("mul", number, "%piece")
+        high = w.least(w.integer("add", low, "%piece"), "%count0")
+        if not kept:
+            rows(w, ["%into", "%source"], (low, high))
+            return
+        steps = [[f"%{name}" for name in names[1:kept]] for names in (there, here)]
+
+        def outer(i: str, _: list[str]) -> None:
+            places = [w.moved("%into", i, "%into0"), w.moved("%source", i, "%from0")]
+            w.nest([f"%{name}" for name in counts[1:kept]], places, steps, lambda found: rows(w, found, ("0", count)))
+
+        w.loop(low, high, outer)
+
+    return WorkLoop(("piece", *counts, *there, *here), ("into", "source"), math.prod(tile), body)
