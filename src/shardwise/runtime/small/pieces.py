@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.dtypes import physical
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import free_lock
@@ -24,7 +25,7 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.small.code import Unwritable
+from shardwise.runtime.small.code import Shape, Unwritable
 from shardwise.runtime.small.kernel import TOOLS, compiled
 from shardwise.runtime.small.leads import out_leads
 from shardwise.runtime.small.parts import CHECK, table
@@ -53,6 +54,7 @@ class _Kernel:
         self._env, self._pieces, self._types = env, pieces, out_types
         self._starts = list(itertools.accumulate(pieces.sizes, initial=0))
         self._made: dict[int, Callable[..., object]] = {}
+        self._layouts = Bounded[tuple[Shape, ...], tuple[list[tuple[Shape, Any]], list[Shape]]](LAYOUTS)
         self._lock = free_lock()
 
     def _function(self, size: int) -> Callable[..., object]:
@@ -66,13 +68,21 @@ class _Kernel:
                     self._made[size] = _by_kernels(program, self._env)
             return self._made[size]
 
+    def _laid_out(self, leads: tuple[Shape, ...]) -> tuple[list[tuple[Shape, Any]], list[Shape]]:
+        """The shapes and dtypes of the results for operands with these leading extents, and the places of all parts."""
+        found = self._layouts.get(leads)
+        if found is None:
+            lead, pieces = self._env.lead, self._pieces
+            outs = out_leads(pieces.programs[pieces.sizes[0]], leads, self._env)
+            shapes = [((*ext, *t.shape), physical(t.dtype)) for ext, t in zip(outs, self._types, strict=True)]
+            whole = np.broadcast_shapes((1,) * lead, *leads)
+            places: list[Shape] = list(itertools.product(*map(range, (*whole, len(pieces.sizes)))))
+            found = self._layouts[leads] = shapes, places
+        return found
+
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
-        lead, pieces = self._env.lead, self._pieces
-        leads = [b.shape[:lead] for b in blocks]
-        outs = out_leads(pieces.programs[pieces.sizes[0]], leads, self._env)
-        results = [pool.empty((*ext, *t.shape), physical(t.dtype)) for ext, t in zip(outs, self._types, strict=True)]
-        whole = np.broadcast_shapes((1,) * lead, *leads)
-        places: list[tuple[int, ...]] = list(itertools.product(*map(range, (*whole, len(pieces.sizes)))))
+        shapes, places = self._laid_out(tuple([b.shape[: self._env.lead] for b in blocks]))
+        results = [pool.empty(shape, dtype) for shape, dtype in shapes]
         caller, stopped = threading.get_ident(), False
         look = CHECK(lambda: stopped)
         own, others = table([*TOOLS]), table((*TOOLS[:2], ctypes.cast(look, ctypes.c_void_p).value))
