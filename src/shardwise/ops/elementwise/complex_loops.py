@@ -39,10 +39,6 @@ def _sqrt(w: Lanes, x: Parts) -> Parts:
     return w.select(right, t, u), w.copysign(w.select(right, u, t), side)
 
 
-def _divided(w: Lanes, x: Parts, y: Parts) -> Parts:
-    return ir.divided_parts(w, *x, *y)
-
-
 def _ufunc(name: str, write: Callable[..., Parts], count: int) -> Callable[[], np.ufunc | None]:
     """`write`, of parts in float64, as a ufunc of complex64, made when it is first called for; None where nothing can be compiled."""
 
@@ -53,7 +49,8 @@ def _ufunc(name: str, write: Callable[..., Parts], count: int) -> Callable[[], n
     return lru_cache(maxsize=1)(lambda: ufunc_of_loop(name, emit, count, "complex64"))
 
 
-_exp_loop, _sqrt_loop, _div_loop = _ufunc("exp", _exp, 1), _ufunc("sqrt", _sqrt, 1), _ufunc("divide", _divided, 2)
+_exp_loop, _sqrt_loop = _ufunc("exp", _exp, 1), _ufunc("sqrt", _sqrt, 1)
+_div_loop = lru_cache(maxsize=1)(lambda: ufunc_of_loop("divide", ir.complex_quotient, 2, "complex64"))
 
 
 def _computed(made: Callable[[], np.ufunc | None], special: Callable[..., Block], blocks: tuple[Block, ...]) -> Block:

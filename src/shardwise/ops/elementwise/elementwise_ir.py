@@ -37,7 +37,7 @@ def _rsqrt(w: Lanes, x: Lane) -> Lane:
 def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
     """Repeated squaring with the NumPy kernel's roundings: one per product, also for narrow floats."""
     if y < 0:
-        return (_complex_quotient if x.dtype == "complex64" else Lanes.div)(w, w.like(1, x), _power(w, x, y=-y))
+        return (complex_quotient if x.dtype == "complex64" else Lanes.div)(w, w.like(1, x), _power(w, x, y=-y))
     result: Lane | None = None
     while y:
         if y & 1:
@@ -133,17 +133,32 @@ def divided_parts(w: Lanes, a: Lane, b: Lane, c: Lane, d: Lane) -> tuple[Lane, L
     return w.mul(w.add(near, w.mul(far, ratio)), scale), w.mul(w.sub(after, before), scale)
 
 
-def _complex_quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
-    """Of complex values in float64; quotients over zero, and those that are lost as NaN, as `complex_points.divide` has them."""
-    parts = (*w.parts_of(x), *w.parts_of(y))
-    real, imag = usual = divided_parts(w, *(w.convert(v, "float64") for v in parts))
-    lost = w.binary("and", w.isnan(real), w.isnan(imag))
+def complex_quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """Of complex values, x times conj(y) over the square of y's modulus, in float64, where squares neither overflow nor vanish. Quotients
+    over zero, of infinite values and over them are those of `complex_points.divide`.
+
+    All terms take the sign of the divisor's larger part first: zeros get their signs as by the ratio of the parts.
+    """
+    parts = a, b, c, d = (*w.parts_of(x), *w.parts_of(y))
+    larger = w.bits_of(w.select(w.compare("ge", w.abs(c), w.abs(d)), c, d))
+    sign = w.binary("and", larger, w.like(-(2**31), larger))
+
+    def turned(v: Lane) -> Lane:
+        return w.floats_of(w.binary("xor", w.bits_of(v), sign), "float32")
+
+    a, b, c, d = (w.convert(v, "float64") for v in (a, b, turned(c), turned(d)))
+    scale = w.div(w.like(1, a), w.fma(c, c, w.mul(d, d)))
+    real, imag = w.fma(a, c, w.mul(b, d)), w.fma(b, c, w.neg(w.mul(a, d)))
+    usual = [turned(w.convert(w.mul(v, scale), "float32")) for v in (real, imag)]
+    lost = w.binary("and", w.isnan(usual[0]), w.isnan(usual[1]))
 
     def found() -> list[str]:
-        return [out.ref for out in _lost_quotient(w, parts, lost, usual)]
+        made = divided_parts(w, *(w.convert(v, "float64") for v in parts))
+        narrow = [w.convert(v, "float32") for v in _lost_quotient(w, parts, lost, made)]
+        return [w.select(lost, new, old).ref for new, old in zip(narrow, usual, strict=True)]
 
-    refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
-    return w.complex_of(*[w.convert(Lane(ref, "float64"), "float32") for ref in refs])
+    refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector("float")] * 2, RARE)
+    return w.complex_of(*[Lane(ref, "float32") for ref in refs])
 
 
 def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
@@ -180,7 +195,7 @@ def _divided(w: Lanes, x: Lane, y: Lane) -> tuple[Lane, Lane, Lane]:
 
 def _quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
     if x.dtype == "complex64":
-        return _complex_quotient(w, x, y)
+        return complex_quotient(w, x, y)
     if x.floating:
         return w.div(x, y)
     safe, zero, minus = _divided(w, x, y)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from shardwise.runtime.machine import libm
+from shardwise.runtime.machine.flow import RARE
 from shardwise.runtime.machine.lane import Lane
 from shardwise.runtime.machine.lanes import Lanes
 from shardwise.runtime.machine.libm_angles import in_double
@@ -146,10 +147,22 @@ def cbrt(w: Lanes, x: Lane) -> Lane:
 
 
 def remainder(w: Lanes, x: Lane, y: Lane) -> Lane:
-    """The exact remainder of a division, with the sign of x: the C library's, also for float32."""
-    if x.type == "double":
-        return w.each("fmod", x, y)
-    return w.convert(w.each("fmod", in_double(w, x), in_double(w, y)), "float32")
+    """The exact remainder of a division, with the sign of x.
+
+    A quotient that is short enough may be one too large by rounding, no more, and the remainder by it is exact. Long ones are left to the C
+    library, as are divisions by zero and of or by infinity.
+    """
+    wide, by = (x, y) if x.type == "double" else (in_double(w, x), in_double(w, y))
+    quotient = w.call("trunc", w.div(wide, by))
+    left = w.fma(w.neg(quotient), by, wide)
+    below = w.compare("lt", w.mul(w.copysign(w.like(1, left), wide), left), w.like(0, left))
+    usual = w.copysign(w.add(left, w.select(below, w.copysign(by, wide), w.like(0, left))), wide)
+    short = w.compare("lt", w.abs(quotient), w.like(2.0**52 if x.type == "double" else 2.0**29, wide))
+    sure = w.binary("and", short, w.compare("lt", w.abs(by), w.like(math.inf, by)))
+    rare = w.binary("xor", sure, w.constant(True, "bool"))
+    found = w.branch(w.some(rare), lambda: [w.each("fmod", wide, by).ref], [usual.ref], [w.vector("double")], RARE)
+    out = Lane(found[0], "float64")
+    return out if x.type == "double" else w.convert(out, "float32")
 
 
 def erfc(w: Lanes, x: Lane) -> Lane:

@@ -6,6 +6,8 @@ import math
 
 from shardwise.ir import ALONE, Branches, Loop, Program, Spread, is_update, region_of
 
+_COMPLEX = 4  # additions of real numbers for what takes one: a product has six operations, a sum two, and parts lie side by side
+
 
 def small_cost(program: Program, spread: Spread = ALONE) -> float:
     """About how many additions one run takes on such devices; loops without a known length count as one round."""
@@ -24,6 +26,8 @@ def small_cost(program: Program, spread: Spread = ALONE) -> float:
             total += math.sqrt(spread.elements(eqn.inputs[0].aval) * spread.elements(eqn.inputs[1].aval) * size)
         else:
             each = eqn.op.emit.cost if eqn.op.emit is not None else 1
+            if any(v.aval.dtype.kind == "c" for v in eqn.outputs):
+                each *= _COMPLEX
             total += (
                 1 + each * max(size, *(spread.elements(a.aval) for a in eqn.inputs))
                 if eqn.op.fold is not None
