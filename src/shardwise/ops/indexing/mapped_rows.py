@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,40 +40,89 @@ def mapped_rows(
 
     Starts are in bounds if `wrap` is None. Else they are clamped, so that windows are, and negative ones count from the end if `wrap`.
     """
-    shape, paired = operand.shape, dict(pairs)
-    core = shape[lead:]
-    indexed = [d for d in starts if sizes[d] != core[d]]
+    if not operand.flags.c_contiguous:
+        return None
+    dims = tuple((d, start.dtype) for d, start in starts.items())
+    found = _read(operand.shape, lead, dims, tuple(sizes), tuple(index_shape), tuple(pairs), wrap is None)
+    if found is None:
+        return None
+    columns = [
+        np.broadcast_to(starts[d].reshape(starts[d].shape + found.ones), found.places)
+        .astype(found.dtype, copy=False)
+        .reshape(-1)
+        for d in found.indexed
+    ]
+    if found.counts:
+        columns.append(_begins_of(found.counts, found.places, found.dtype))
+    table = operand.reshape(found.table)
+    rows = taken_rows(table, columns, None, grid=found.grid, wrap=bool(wrap), run=found.run)
+    return None if rows is None else rows.reshape(found.result)
+
+
+class _Read(NamedTuple):
+    """How windows are read as rows of a table.
+
+    Attributes:
+        indexed: the dims that have starts.
+        ones: dims that starts get at their end, to broadcast to `places`.
+        places: the shape of the positions.
+        dtype: the type of their numbers.
+        counts: of what `_begins` adds.
+        grid: the dims that numbers count in.
+        table: the shape of the table.
+        run: rows that are read at each position.
+        result: the shape of what is read.
+    """
+
+    indexed: Ints
+    ones: Ints
+    places: Ints
+    dtype: np.dtype[Any]
+    counts: tuple[Ints, ...]
+    grid: PositionDims
+    table: Ints
+    run: int
+    result: Ints
+
+
+@recent(256)
+def _read(
+    shape: Ints,
+    lead: int,
+    starts: tuple[tuple[int, np.dtype[Any]], ...],
+    sizes: Ints,
+    index_shape: Ints,
+    pairs: tuple[tuple[int, int], ...],
+    within: bool,
+) -> _Read | None:
+    """How windows are read from a dense operand of that shape, with starts of these types for some dims, which may be `within` bounds."""
+    core, paired = shape[lead:], dict(pairs)
+    indexed = tuple(d for d, _ in starts if sizes[d] != core[d])
     last = max([*indexed, *paired], default=-1)
     fixed = [d for d in range(len(core)) if d not in paired and d not in indexed]
-    if last < 0 or not operand.flags.c_contiguous or any(sizes[d] != core[d] for d in fixed) or not all(sizes):
+    if last < 0 or any(sizes[d] != core[d] for d in fixed) or not all(sizes):
         return None
     width = sizes[last] if last in indexed else 1
     inner = tuple(1 if d in paired else sizes[d] for d in range(last))  # dims of a window that are rows of their own
     loops = np.broadcast_shapes(shape[:lead], index_shape[:lead]) + index_shape[lead:]
     places, rest = loops + inner, prod(core[last + 1 :])
     rows = prod(shape[: lead + last + 1])
-    dtype = np.result_type(np.int32, *(() if wrap is None else (starts[d].dtype for d in indexed)))
-    if wrap is None and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
+    dtype = np.result_type(np.int32, *(() if within else (kind for d, kind in starts if d in indexed)))
+    if within and width == prod(inner) == 1 < rest:  # NumPy takes whole rows as fast
         return None
     if prod(places) * width * rest < FEWEST or dtype not in _POSITIONS or rows >= 1 << 31:
         return None
     steps = tuple(prod(shape[a + 1 : lead + last + 1]) for a in range(lead + last + 1))
-    columns = [
-        np.broadcast_to(starts[d].reshape(starts[d].shape + (1,) * last), places).astype(dtype, copy=False).reshape(-1)
-        for d in indexed
-    ]
     extents, apart = tuple(core[d] for d in indexed), tuple(steps[lead + d] for d in indexed)
     spans = tuple(sizes[d] for d in indexed)
     counted = [(a, a) for a in range(lead)] + [(lead + d, lead + paired[d]) for d in sorted(paired)]
     counted += [(lead + d, len(loops) + d) for d in range(last) if d not in paired]
     counts = tuple((at, n, steps[a]) for a, at in counted if (n := shape[a] if a < lead else places[at]) != 1)
     if counts:
-        columns.append(_begins_of(counts, places, dtype))
         extents, apart, spans = (*extents, rows), (*apart, 1), (*spans, 1)
-    table = operand.reshape(rows, rest)
-    found = taken_rows(table, columns, None, grid=PositionDims(extents, apart, spans), wrap=bool(wrap), run=width)
     window = [n for d, n in enumerate(sizes) if d not in paired]
-    return None if found is None else found.reshape(*loops, *window)
+    grid = PositionDims(extents, apart, spans)
+    return _Read(indexed, (1,) * last, places, dtype, counts, grid, (rows, rest), width, (*loops, *window))
 
 
 def combined_mapped_rows(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.dtypes import name_of
 from shardwise.ops.linalg import lane_algorithms as algorithms
 from shardwise.ops.linalg.lane_algorithms import as_elements, as_matrix
 from shardwise.runtime import costs
@@ -26,7 +27,7 @@ Outs = tuple[NDArray, ...]
 
 def _stack(x: NDArray, most: int) -> NDArray | None:
     """`x` as one dense stack, if there are enough matrices and they are small."""
-    if x.dtype.name not in ("float32", "float64") or prod(x.shape[:-2]) < costs.STACKED_FEWEST:
+    if name_of(x.dtype) not in ("float32", "float64") or prod(x.shape[:-2]) < costs.STACKED_FEWEST:
         return None
     if max(x.shape[-2:]) > most or min(x.shape[-2:]) == 0 or not available():
         return None
@@ -62,9 +63,10 @@ def det(x: NDArray, general: Callable[[NDArray], NDArray]) -> NDArray | None:
     if stack is None:
         return None
     n = stack.shape[-1]
-    (out,) = _run(_det_loop(n, x.dtype.name), (stack,), [((), x.dtype)], len(stack))
-    odd = _not_finite(out) if n > 3 else np.zeros(1, bool)  # the definition holds for all matrices
-    return _mended([out], odd, lambda places: (general(stack[places]),), x.shape[:-2])[0]
+    (out,) = _run(_det_loop(n, name_of(x.dtype)), (stack,), [((), x.dtype)], len(stack))
+    if n <= 3:  # the definition holds for all matrices
+        return out.reshape(x.shape[:-2])
+    return _mended([out], _not_finite(out), lambda places: (general(stack[places]),), x.shape[:-2])[0]
 
 
 @recent(32)
@@ -80,7 +82,7 @@ def slogdet(x: NDArray, general: Callable[[NDArray], Outs]) -> Outs | None:
     stack = _stack(x, costs.STACKED_LARGEST)
     if stack is None:
         return None
-    outs = _run(_slogdet_loop(stack.shape[-1], x.dtype.name), (stack,), [((), x.dtype)] * 2, len(stack))
+    outs = _run(_slogdet_loop(stack.shape[-1], name_of(x.dtype)), (stack,), [((), x.dtype)] * 2, len(stack))
     return _mended(outs, _not_finite(outs[1]), lambda places: general(stack[places]), x.shape[:-2])
 
 
@@ -102,7 +104,7 @@ def lu(x: NDArray, general: Callable[[NDArray], Outs]) -> Outs | None:
         return None
     m, n = stack.shape[-2:]
     cores = [((m, n), x.dtype), ((min(m, n),), np.int32), ((m,), np.int32)]
-    outs = _run(_lu_loop(m, n, x.dtype.name), (stack,), cores, len(stack))
+    outs = _run(_lu_loop(m, n, name_of(x.dtype)), (stack,), cores, len(stack))
     return _mended(outs, _not_finite(outs[0]), lambda places: general(stack[places]), x.shape[:-2])
 
 
@@ -122,7 +124,7 @@ def solve(a: NDArray, b: NDArray, transposed: bool, general: Callable[[NDArray, 
         return None
     stack, right = given
     n, k = right.shape[-2:]
-    loop = _solve_loop(n, k, a.dtype.name, len(right) == 1, transposed)
+    loop = _solve_loop(n, k, name_of(a.dtype), len(right) == 1, transposed)
     outs = _run(loop, given, [((n, k), a.dtype)], len(stack))
     every = np.broadcast_to(right, (len(stack), n, k))
     return _mended(outs, _not_finite(outs[0]), lambda at: (general(stack[at], every[at]),), a.shape[:-2])[0]
@@ -134,7 +136,7 @@ def triangular_solve(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray
     if given is None:
         return None
     n, k = b.shape[-2:]
-    loop = _substitution_loop(n, k, a.dtype.name, len(given[1]) == 1, lower, unit)
+    loop = _substitution_loop(n, k, name_of(a.dtype), len(given[1]) == 1, lower, unit)
     (out,) = _run(loop, given, [((n, k), a.dtype)], len(given[0]))
     return out.reshape(*a.shape[:-2], n, k)
 
@@ -175,7 +177,7 @@ def cholesky(x: NDArray) -> NDArray | None:
     if stack is None:
         return None
     n = stack.shape[-1]
-    (out,) = _run(_cholesky_loop(n, x.dtype.name), (stack,), [((n, n), x.dtype)], len(stack))
+    (out,) = _run(_cholesky_loop(n, name_of(x.dtype)), (stack,), [((n, n), x.dtype)], len(stack))
     return out.reshape(x.shape)
 
 
@@ -198,7 +200,7 @@ def qr(x: NDArray, full: bool, general: Callable[[NDArray], Outs]) -> Outs | Non
     m, n = stack.shape[-2:]
     columns = m if full else min(m, n)
     cores = [((m, columns), x.dtype), ((columns, n), x.dtype), ((), np.int32)]
-    q, r, odd = _run(_qr_loop(m, n, columns, x.dtype.name), (stack,), cores, len(stack))
+    q, r, odd = _run(_qr_loop(m, n, columns, name_of(x.dtype)), (stack,), cores, len(stack))
     return _mended([q, r], odd != 0, lambda places: general(stack[places]), x.shape[:-2])
 
 
@@ -222,7 +224,7 @@ def eigh(x: NDArray, lower: bool, general: Callable[[NDArray], Outs]) -> Outs | 
     if stack is None or stack.shape[-1] != 2:
         return None
     cores = [((2, 2), x.dtype), ((2,), x.dtype), ((), np.int32)]
-    vectors, values, odd = _run(_eigh_loop(lower, x.dtype.name), (stack,), cores, len(stack))
+    vectors, values, odd = _run(_eigh_loop(lower, name_of(x.dtype)), (stack,), cores, len(stack))
     return _mended([vectors, values], odd != 0, lambda places: general(stack[places]), x.shape[:-2])
 
 

@@ -103,6 +103,7 @@ class WorkLoop:
         self._function = w
         self._kernel: Kernel | None = None
         self._arrays = len(arrays)
+        self._calls = Bounded[tuple[int, ...], Call](LAYOUTS)
 
     def _compiled(self, slower: float) -> Kernel:
         self._kernel = self._function.compiled(slower)
@@ -124,9 +125,11 @@ class WorkLoop:
         slower: float = math.inf,
     ) -> None:
         """Run it for the units below `units`; by as many threads as a call may use where `threads` is None."""
-        threads = min(units, thread_count() if threads is None else threads)
-        kernel = self._kernel or self._compiled(slower)
-        Call(kernel, (units, *numbers), len(arrays), threads)(*[address(a) for a in arrays])
+        key = (thread_count() if threads is None else threads, units, *numbers)
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = self.call(units, numbers, key[0], slower)
+        call(*[address(a) for a in arrays])
 
 
 @dataclass(frozen=True, slots=True)
