@@ -27,6 +27,10 @@ Block = np.ndarray[Any, Any]
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
 _SHARED = 1 << 16  # elements; from here on a second thread is faster
 _COLUMNS = 64  # least number of columns per thread
+_AHEAD, _LINES = (
+    4,
+    4,
+)  # rows ahead of which so many cache lines are asked for: of more the processor sees that they follow each other
 _CHUNK = 1 << 14  # elements that a thread reads per chunk
 _FEW = 4  # positions per class of rows; where there are fewer, threads divide the columns, too
 _RUNS = 4  # parts, each with a table of its own, into which threads divide many rows with few columns
@@ -478,11 +482,17 @@ def _taking(dtype: str, form: PositionForm, known: int, run: int) -> WorkLoop:
 
         def row(i: str, _: list[str]) -> None:
             at, inside = row_at(w, i, form)
-            row = w.integer("udiv", whole, run) if run > 1 else whole
-            here = w.element("%table", w.integer("mul", at, row), dtype)
+            size = w.integer("udiv", whole, run) if run > 1 else whole
+            here = w.element("%table", w.integer("mul", at, size), dtype)
             if not form.clip:
                 here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
             there = w.element("%out", w.integer("mul", i, whole), dtype)
+            if not known:
+                later, _ = row_at(w, w.least(w.integer("add", i, _AHEAD), w.integer("sub", end, 1)), form)
+                for line in range(_LINES):
+                    w.prefetch(
+                        w.moved(w.element("%table", w.integer("mul", later, size), dtype), line, 64), writes=False
+                    )
 
             def move(j: str, mask: str | None) -> None:
                 w.store(w.load(w.element(here, j, dtype), dtype, mask), w.element(there, j, dtype), mask)
