@@ -488,7 +488,7 @@ def _taking(dtype: str, form: PositionForm, known: int, run: int) -> WorkLoop:
                 here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
             there = w.element("%out", w.integer("mul", i, whole), dtype)
             if not known:
-                later, _ = row_at(w, w.least(w.integer("add", i, _AHEAD), w.integer("sub", end, 1)), form)
+                later = row_at(w, w.least(w.integer("add", i, _AHEAD), w.integer("sub", end, 1)), form)[0]
                 for line in range(_LINES):
                     w.prefetch(
                         w.moved(w.element("%table", w.integer("mul", later, size), dtype), line, 64), writes=False
