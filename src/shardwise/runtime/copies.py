@@ -6,7 +6,7 @@ import itertools
 import operator
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from shardwise.runtime.address import address
 from shardwise.runtime.hollow import hollow, is_hollow
 from shardwise.runtime.machine import available, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
+
+if TYPE_CHECKING:
+    from shardwise.runtime.loops import Call
 
 Ndarray = np.ndarray[Any, Any]
 
@@ -59,10 +62,10 @@ def _is_view(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, .
 
 def fill(out: Ndarray, source: Ndarray) -> None:
     """Copy `source` into `out`, of the same shape and C-contiguous, casting as `astype` does."""
-    if _copied_by_rows(out, source):
-        return
     if source.flags.c_contiguous:
         out, source = out.reshape(-1), source.reshape(-1)
+    elif any(source.strides) and _copied_by_rows(out, source):
+        return
     rows = len(out) if out.ndim else 0
     if out.nbytes < costs.COPY_SHARED or rows < 2:
         np.copyto(out, source, casting="unsafe")
@@ -74,24 +77,27 @@ def fill(out: Ndarray, source: Ndarray) -> None:
 _Copies = tuple[
     tuple[int, ...], tuple[int, ...], tuple[int, ...], int
 ]  # shape, the strides of both, bytes of an element
-_asked_for = Bounded[_Copies, int](LAYOUTS)
+_copies: Bounded[_Copies, int | Call | None] = Bounded(
+    LAYOUTS
+)  # how many there were, then the call; None: NumPy does as well
 
 
 def _copied_by_rows(out: Ndarray, source: Ndarray) -> bool:
     """Whether a loop of ours has copied `source` into `out`, whose dims are in the order of its memory."""
-    if out.nbytes < costs.COPY_ROWS_FROM or source.dtype != out.dtype or not available():
+    if out.nbytes < costs.COPY_ROWS_FROM or source.dtype != out.dtype:
         return False
     key = out.shape, out.strides, source.strides, out.itemsize
-    asked = _asked_for.get(key, 0)
-    if asked < costs.COPY_PATIENCE:
-        _asked_for[key] = asked + 1
-        return False
-    from shardwise.runtime.loops import copy_call  # start-up time: the writer of loops
+    found = _copies.get(key, 0)
+    if isinstance(found, int):
+        if found < costs.COPY_PATIENCE:
+            _copies[key] = found + 1
+            return False
+        from shardwise.runtime.loops import copy_call  # start-up time: the writer of loops
 
-    call = copy_call(*key)
-    if call is not None:
-        call(address(out), address(source))
-    return call is not None
+        found = _copies[key] = copy_call(*key) if available() else None
+    if found is not None:
+        found(address(out), address(source))
+    return found is not None
 
 
 Run = tuple[int, int | None]  # how many rows, and the first of them in the source; None: zeros

@@ -25,7 +25,7 @@ def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | Non
     if size not in _RAW:
         return None
     extents, (there, here) = merge_loops(shape, [into, source])
-    if there[-1] != size or (here[-1] == size and extents[-1] * size >= costs.COPY_ROW):
+    if there[-1] != size or (here[-1] in (0, size) and extents[-1] * size >= costs.COPY_ROW):
         return None
     lanes = lanes_of(_RAW[size])
     loops = MemoryLoops(extents, [False] * len(extents), [there, here]).tiled([size, size], lanes)
