@@ -24,7 +24,8 @@ from shardwise.planner.machine import Machine
 from shardwise.planner.result import Interval, Line, Schedule, Task
 from shardwise.planner.roles import memory_kind_of
 from shardwise.planner.steps import without_steps
-from shardwise.planner.work import Group, Pass
+from shardwise.planner.passes import lookups_of
+from shardwise.planner.work import NO_LOOKUPS, Group, Pass
 
 COMPUTE = "compute"
 HOST = "host"  # the stream of copies between a device's memory and the host's
@@ -179,7 +180,8 @@ class _Clock:
         passes = group.passes
         if not passes:
             touched = touched_bytes(group.equations, group.reads, group.writes)
-            passes = (Pass(group.equations, touched, 0),)
+            places = lookups_of(group.equations) if self.machine.chip.element else NO_LOOKUPS
+            passes = (Pass(group.equations, touched, 0, places),)
         took = [self._pass(p, near, group.copies) for p in passes]
         overhead = (len(took) - 1) * self.machine.chip.overhead  # a kernel is called once
         task = _task(
@@ -198,7 +200,7 @@ class _Clock:
         chip = self.machine.chip
         others, own = part.equations, 0.0
         if chip.steps:
-            others, own = without_steps(part.equations, chip.steps)
+            others, own = without_steps(part.equations, chip.steps, chip.turns)
         work = work_of(others)
         inside = math.fsum(n for v, n in part.touched.items() if v in near)
         far = math.fsum(part.touched.values()) - inside
@@ -282,6 +284,9 @@ class _Clock:
             self.bodies[id(group.body)] = group.body, body, before
         else:
             _, body, before = known
+        if group.filled:
+            chip = self.machine.chip
+            before += group.filled / (chip.hbm_bandwidth * reach_of(chip).memory) + chip.overhead
         trips = 1 if group.trips is None else group.trips
         seconds = before + trips * body.seconds
         flops, moved, sent = (

@@ -54,11 +54,19 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
     touched: dict[Var, int] = {}
     for var, nbytes in touched_bytes(equations, reads, writes).items():
         _add(touched, root_of(names.get(var, var), roots), nbytes)
-    return Pass(tuple(equations), touched, 0, _lookups(eqn))
+    return Pass(tuple(equations), touched, 0, lookups_of((eqn,)))
+
+
+def lookups_of(equations: Sequence[Equation]) -> Lookups:
+    """The places that a kernel goes to that gathers or scatters."""
+    found = [places for eqn in equations if any(places := _lookups(eqn))]
+    if len(found) < 2:
+        return found[0] if found else NO_LOOKUPS
+    windows, elements, spans, updates, combined = zip(*found, strict=True)
+    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined))
 
 
 def _lookups(eqn: Equation) -> Lookups:
-    """The places that a kernel goes to that gathers or scatters."""
     if eqn.op.at_positions:
         count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
         return _counted(count, eqn.outputs[0].aval.size, eqn.inputs[0].aval.nbytes, False)
@@ -69,7 +77,8 @@ def _lookups(eqn: Equation) -> Lookups:
         return NO_LOOKUPS
     count = math.prod(types[found.first].shape[:-1])
     moved = types[-1].size if op.updates else eqn.outputs[0].aval.size
-    return _counted(count, moved, types[0].nbytes, op.updates)
+    places = _counted(count, moved, types[0].nbytes, op.updates)
+    return places._replace(combined=moved) if op.updates and places.windows else places
 
 
 def _counted(count: int, moved: int, span: int, updates: bool) -> Lookups:
@@ -102,9 +111,7 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
             read.add(operand)
         held = {v for saved in graph.saved[:p] for v in saved}
         cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
-        lookups = [_lookups(e) for e in graph.needed[p] if e.op.at_positions]
-        span = max((k.span for k in lookups), default=0)
-        places = Lookups(sum(k.windows for k in lookups), sum(k.elements for k in lookups), span)
+        places = lookups_of([e for e in graph.needed[p] if e.op.at_positions])
         found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached, places))
     return tuple(found)
 

@@ -166,11 +166,21 @@ def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], targe
         return ()
     if role is Role.PRODUCT:
         return () if target.prologues else found
+    if role is Role.OTHER and _is_lookup(eqn):
+        return [v for v in found if v is not found[0]] if len(found) > 1 else ()
     if role is Role.UPDATE:
         indexed = None if eqn.op.indexed is None else eqn.op.indexed(eqn.params, tuple(a.aval for a in eqn.inputs))
         if indexed is not None and not indexed.vectors:  # one window: what is written there is computed on the way
             return found[:1]
     return found
+
+
+def _is_lookup(eqn: Equation) -> bool:
+    """Whether an equation looks up no more elements than there are, each of which can be computed then."""
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    if op.indexed is None or op.updates or len(eqn.outputs) != 1 or eqn.outputs[0].aval.size > eqn.inputs[0].aval.size:
+        return False
+    return op.indexed(params, tuple([a.aval for a in eqn.inputs])) is not None
 
 
 def takes_prologues(eqn: Equation, target: Target) -> bool:
