@@ -84,17 +84,19 @@ def measured(name: str, executable: Any) -> dict[str, Any]:
         once = time.perf_counter() - begin
         count = max(1, min(500, int(SECONDS / once)))
         rounds: list[float] = []
+        host: list[float] = []
         for _ in range(ROUNDS):
             begin = time.perf_counter()
             for _ in range(count):
                 out = executable(*args)
+            host.append((time.perf_counter() - begin) / count)
             jax.block_until_ready(out)
             rounds.append((time.perf_counter() - begin) / count)
         del out
         said = executable.memory_analysis()
         memory = {k: getattr(said, f"{k}_size_in_bytes") for k in ("argument", "output", "alias", "temp")}
         memory["peak"] = getattr(said, "peak_memory_in_bytes", 0)
-        facts: dict[str, Any] = {"seconds": min(rounds), "once": once, "rounds": rounds, "memory": memory}
+        facts: dict[str, Any] = {"seconds": min(rounds), "once": once, "host": min(host), "rounds": rounds, "memory": memory}
         try:
             facts["kernels"] = kernels(executable, args)
         except Exception as error:

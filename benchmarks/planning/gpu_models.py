@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from planning.gpu_kernels import BF16, F32, Made, Operand, attention, convolution, floats, whole
 
 MODELS: dict[str, Callable[[], Made]] = {}

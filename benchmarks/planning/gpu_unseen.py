@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from planning.gpu_kernels import BF16, F16, F32, KERNELS, M, Made, Operand, attention, convolution, floats, whole
 from planning.gpu_models import MODELS, cross_entropy, normed, perceptron, through, trained
 

@@ -21,10 +21,10 @@ from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_
 from shardwise.planner.flops import touched_bytes, work_of
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
+from shardwise.planner.passes import lookups_of
 from shardwise.planner.result import Interval, Line, Schedule, Task
 from shardwise.planner.roles import memory_kind_of
 from shardwise.planner.steps import without_steps
-from shardwise.planner.passes import lookups_of
 from shardwise.planner.work import NO_LOOKUPS, Group, Pass
 
 COMPUTE = "compute"
