@@ -25,6 +25,16 @@ class Operand(NamedTuple):
     positive: bool = False
 
 
+def is_operand(leaf: Any) -> bool:
+    """Whether a leaf of a program's arguments says what to make."""
+    return isinstance(leaf, Operand)
+
+
+def struct(o: Operand) -> jax.ShapeDtypeStruct:
+    """Its type."""
+    return jax.ShapeDtypeStruct(o.shape, o.dtype)
+
+
 KERNELS: dict[str, Callable[[], Made]] = {}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -162,10 +163,12 @@ def decoding_with_1B_for_one():
 
 
 def perceptron(widths: list[int]) -> list[tuple[Operand, Operand]]:
-    return [(floats(a, b), floats(b)) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    """Weights and biases of layers between these widths."""
+    return [(floats(a, b), floats(b)) for a, b in pairwise(widths)]
 
 
 def through(params: Any, x: Any, act: Callable[[Any], Any] = jax.nn.relu) -> Any:
+    """What a perceptron makes of rows."""
     for w, b in params[:-1]:
         x = act(x @ w + b)
     return x @ params[-1][0] + params[-1][1]
@@ -283,7 +286,7 @@ def LSTM_training():
 def state_space_layer():
     def f(x: Any, a: Any, b: Any) -> Any:
         decay = jax.nn.sigmoid(a) * jnp.ones_like(x)
-        _, h = lax.associative_scan(lambda l, r: (l[0] * r[0], r[0] * l[1] + r[1]), (decay, x * b), axis=1)
+        _, h = lax.associative_scan(lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (decay, x * b), axis=1)
         return h
 
     return f, (floats(8, 4096, 1024), floats(1024), floats(1024))

@@ -28,12 +28,12 @@ class Steps(NamedTuple):
 
     Attributes:
         algorithm: its name; "" where there is none.
-        count: how many steps it takes, many of which can run at once.
+        number: how many steps it takes, many of which can run at once.
         turns: how many of them wait for each other: the columns of a factorization.
     """
 
     algorithm: str
-    count: float
+    number: float
     turns: float = 1.0
 
 

@@ -68,11 +68,11 @@ class _Seen:
         elif role is Role.PRODUCT and eqn.op.algorithm is None:
             matrices = _are_matrices(eqn, [self._order(a) for a in inputs])
             inputs = tuple([a if fits else self._copied(a) for a, fits in zip(inputs, matrices, strict=True)])
-        elif role is Role.UPDATE and self._roots.get(inputs[0], inputs[0]) in self._kept:
+        elif _pads_unevenly(eqn) if role is Role.PRODUCT else self._keeps(eqn, role):
             inputs = (self._copied(inputs[0]), *inputs[1:])
         entries = {v: Var(v.aval) for v in eqn.outputs if v in self._stacked}
         if inputs != eqn.inputs or entries:
-            self._made.update(entries)
+            self._made.update(entries.items())
             outputs = tuple([entries.get(v, v) for v in eqn.outputs])
             eqn = Equation(eqn.op, inputs, outputs, eqn.params, eqn.source)
         self.equations.append(eqn)
@@ -116,6 +116,10 @@ class _Seen:
         elif is_turned(order):
             self._orders[out] = order
 
+    def _keeps(self, eqn: Equation, role: Role) -> bool:
+        """Whether an update must not write over its operand."""
+        return role is Role.UPDATE and self._roots.get(eqn.inputs[0], eqn.inputs[0]) in self._kept
+
     def _order(self, atom: Atom) -> Order | None:
         if atom in self._scattered:
             return None
@@ -134,6 +138,11 @@ def _copy(operand: Var, result: Atom) -> Equation:
     assert isinstance(result, Var)
     params = {"new_dtype": operand.aval.dtype, "weak_type": operand.aval.weak_type}
     return Equation(convert_element_type_p, (operand,), (result,), params)
+
+
+def _pads_unevenly(eqn: Equation) -> bool:
+    """Whether a convolution wants other pads before a dim than behind it, which libraries do not have: its operand is padded first."""
+    return any(before != behind for before, behind in eqn.params.get("padding", ()))
 
 
 def is_reduction(eqn: Equation) -> bool:

@@ -119,12 +119,16 @@ def kernel_seconds(
 
 
 def _lookup_seconds(lookups: Lookups, chip: Chip) -> float:
-    """Seconds for the places of gathers and scatters; they grow as a power of the value's size once the caches do not hold it."""
+    """Seconds for the places of gathers and scatters: more for those that no cache holds. A CPU has several caches: there they grow as a
+    power of the value's size.
+    """
     window, element = (chip.update, chip.updated_element) if lookups.updates else (chip.lookup, chip.element)
     seconds = lookups.windows * window + lookups.elements * element
-    if chip.far_lookups > 1 and lookups.span > FAR_FROM:
+    if chip.far_lookups > 1 and chip.platform != "cpu":
+        seconds *= 1 + (chip.far_lookups - 1) * max(0.0, 1 - chip.vmem_bytes / max(lookups.span, 1))
+    elif chip.far_lookups > 1 and lookups.span > FAR_FROM:
         seconds *= chip.far_lookups ** (math.log(min(lookups.span, FAR) / FAR_FROM) / math.log(FAR / FAR_FROM))
-    return seconds + lookups.combined * chip.combined
+    return max(seconds + lookups.combined * chip.combined, lookups.repeats * chip.contended)
 
 
 def product_seconds(product: Product, chip: Chip) -> float:

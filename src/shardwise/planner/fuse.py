@@ -14,7 +14,7 @@ from shardwise.planner.combine import with_combined_reductions
 from shardwise.planner.copies import with_copies
 from shardwise.planner.executed import executed_groups
 from shardwise.planner.gathers import with_gathers_again
-from shardwise.planner.memory import Frame, frames_of, program_frame, temporaries_of
+from shardwise.planner.memory import Frame, carried_again, frames_of, program_frame, temporaries_of
 from shardwise.planner.order import breadth_first, ordered
 from shardwise.planner.outer_products import with_outer_products
 from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
@@ -39,7 +39,7 @@ _KINDS = {
 
 
 Arranged = dict[
-    tuple[int, tuple[Var, ...]], tuple[tuple[Group, ...], tuple[Group, ...], int]
+    tuple[int, tuple[Var, ...]], tuple[tuple[Group, ...], tuple[Group, ...], int, int]
 ]  # by identity of the groups
 Fused = dict[tuple[Program, tuple[Var, ...], tuple[Var, ...]], tuple[Group, ...]]
 
@@ -83,10 +83,14 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arr
             if any(key not in known for key in keys):
                 for key, body, inner in zip(keys, bodies, frames_of(group, target, frame.values.host), strict=True):
                     in_order = _arranged(body, inner, target, known)
-                    known[key] = body, in_order, temporaries_of(inner, in_order, target)
+                    region = region_of(group.equations[-1])
+                    loop = region if target.copies and isinstance(region, Loop) else None
+                    carried = carried_again(inner, loop, in_order) if loop else 0
+                    known[key] = body, in_order, temporaries_of(inner, in_order, target), carried
             bodies = tuple(known[key][1] for key in keys)
-            scratch = max(known[key][2] for key in keys)
-            group = replace(group, body=heaviest(bodies), branches=bodies if group.branches else (), scratch=scratch)
+            scratch, carried = max(known[key][2] for key in keys), max(known[key][3] for key in keys)
+            branches = bodies if group.branches else ()
+            group = replace(group, body=heaviest(bodies), branches=branches, scratch=scratch, carried=carried)
         done.append(group)
     done = list(with_combined_reductions(done, target))
     if target.order == "breadth":

@@ -33,6 +33,7 @@ class Chip:
             elements or one; 0 where it goes to many at once.
         update, updated_element: those of a scatter.
         combined: seconds for each element of the windows of a scatter that is combined with what is there.
+        contended: seconds from one update of a place to the next.
         far_lookups: how much longer they take in a value that no cache holds.
         lookups_overhead: seconds until a gather or scatter begins, as `overhead`; 0: that.
         steps: seconds of a step of ops with algorithms of their own, by algorithm (`planner.steps`).
@@ -59,6 +60,7 @@ class Chip:
     update: float = 0.0
     updated_element: float = 0.0
     combined: float = 0.0
+    contended: float = 0.0
     far_lookups: float = 1.0
     lookups_overhead: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -13,6 +13,7 @@ from shardwise.ops.products.dot_sharding import free_dims
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.precision import DotAlgorithm, DotAlgorithmPreset
 from shardwise.planner.target import Target
+from shardwise.runtime.products import DotDims
 from shardwise.sharding import AbstractMesh, use_abstract_mesh
 
 
@@ -49,7 +50,8 @@ def _multiplied(eqn: Equation) -> Program | None:
     if "dimension_numbers" not in eqn.params:
         return None
     params, (lhs, rhs), out = eqn.params, [a.aval for a in eqn.inputs], eqn.outputs[0].aval
-    ((summed, _), (lhs_batch, rhs_batch)) = dims = params["dimension_numbers"]
+    dims: DotDims = params["dimension_numbers"]
+    (summed, _), (lhs_batch, rhs_batch) = dims
     if prod([lhs.shape[d] for d in summed]) != 1 or params.get("sum_axes"):
         return None
     if isinstance(params["precision"], (DotAlgorithm, DotAlgorithmPreset)):

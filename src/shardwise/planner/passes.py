@@ -15,7 +15,7 @@ from shardwise.ir import Atom, Equation, Program, Var, unwrapped
 from shardwise.ops.indexing.columns import as_joined
 from shardwise.planner.flops import touched_bytes
 from shardwise.planner.views import root_of
-from shardwise.planner.work import NO_LOOKUPS, Lookups, Pass
+from shardwise.planner.work import NO_LOOKUPS, Group, Lookups, Pass
 from shardwise.runtime import costs
 from shardwise.runtime.fused import Graph, IterationSpace, fused
 
@@ -36,6 +36,12 @@ def passes_of(eqn: Equation, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:
     if not eqn.op.local:
         return (_single(inner.equations, eqn, inner, roots),)
     return tuple(_outside(p, eqn, inner, roots) for e in inner.equations for p in passes_of(e, {}))
+
+
+def whole_pass(group: Group, *, lookups: bool) -> Pass:
+    """A group of a compiler's, which goes over memory once. `lookups`: with the places that it looks up."""
+    touched = touched_bytes(group.equations, group.reads, group.writes)
+    return Pass(group.equations, touched, 0, lookups_of(group.equations) if lookups else NO_LOOKUPS)
 
 
 def graph_of(eqn: Equation) -> Graph:
@@ -62,8 +68,8 @@ def lookups_of(equations: Sequence[Equation]) -> Lookups:
     found = [places for eqn in equations if any(places := _lookups(eqn))]
     if len(found) < 2:
         return found[0] if found else NO_LOOKUPS
-    windows, elements, spans, updates, combined = zip(*found, strict=True)
-    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined))
+    windows, elements, spans, updates, combined, repeats = zip(*found, strict=True)
+    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined), sum(repeats))
 
 
 def _lookups(eqn: Equation) -> Lookups:
@@ -78,7 +84,9 @@ def _lookups(eqn: Equation) -> Lookups:
     count = math.prod(types[found.first].shape[:-1])
     moved = types[-1].size if op.updates else eqn.outputs[0].aval.size
     places = _counted(count, moved, types[0].nbytes, op.updates)
-    return places._replace(combined=moved) if op.updates and places.windows else places
+    if not op.updates:
+        return places
+    return places._replace(combined=moved if places.windows else 0, repeats=moved / max(types[0].size, 1))
 
 
 def _counted(count: int, moved: int, span: int, updates: bool) -> Lookups:

@@ -23,7 +23,7 @@ def without_steps(
     others = [eqn for eqn, steps in zip(equations, taken, strict=True) if steps.algorithm not in figures]
     waits = turns or {}
     return others, math.fsum(
-        s.count * figures.get(s.algorithm, 0.0) + s.turns * waits.get(s.algorithm, 0.0) for s in taken
+        s.number * figures.get(s.algorithm, 0.0) + s.turns * waits.get(s.algorithm, 0.0) for s in taken
     )
 
 
@@ -33,7 +33,7 @@ def steps_of(eqn: Equation) -> Steps:
     ins, outs = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
     if op.algorithm is not None:
         steps = op.algorithm(*_of_one(ins, outs, mapped), params)
-        return steps._replace(count=steps.count * math.prod(outs[0].shape[: len(mapped)]))
+        return steps._replace(number=steps.number * math.prod(outs[0].shape[: len(mapped)]))
     divides = op.divisor is not None
     if op.emit is not None and any(t.dtype.kind == "c" for t in ins) and (divides or "c" not in op.emit.kinds):
         return Steps("complex_division" if divides else "complex_function", float(sum(t.size for t in outs)))

@@ -21,7 +21,8 @@ class Target:
     Attributes:
         name: 'tpu', 'gpu', 'cpu-xla' or 'here' (our own engine).
         tile: bytes of a row of a tile, and rows of 4 bytes: the last two dims of temporaries are padded to it; None: never.
-        prologues: whether a product reads operands that are computed while it runs.
+        prologues: whether a product reads operands that are computed while it runs; "narrow": those that are made of values of at most half
+            their bytes.
         fold_prologues: whether a reduction does; 'rows': one that reduces the last dim.
         scatters: whether a sum of which each device needs a part is a reduce-scatter; else each gets it as a whole, and takes its part.
         epilogues: whether a product's result goes through elementwise ops before it is stored.
@@ -51,7 +52,7 @@ class Target:
 
     name: str
     tile: tuple[int, int] | None = None
-    prologues: bool = True
+    prologues: bool | Literal["narrow"] = True
     fold_prologues: bool | Literal["rows"] = True
     scatters: bool = True
     epilogues: bool = True
@@ -92,7 +93,7 @@ TPU = Target(
 # its kernels hold and the workspaces were read from programs that JAX 0.11.2 compiled for an H100 (`benchmarks/planning/gpu_measure.py`).
 GPU = Target(
     "gpu",
-    prologues=False,
+    prologues="narrow",
     cost_limit=32.0,
     asynchronous=True,
     copies=True,
