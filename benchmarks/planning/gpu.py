@@ -41,14 +41,16 @@ def page() -> str:
     return f"""## One GPU
 
 {len(rows)} programs (`planning/gpu_kernels.py`, `gpu_models.py`, `gpu_unseen.py`) were compiled and timed by JAX {record["jax"]} on one
-{record["device"]} (driver {record["driver"]}, {record["date"]}); here they are planned for `{record["machine"]}`, on a machine without a GPU. Seconds
-are those of a call while others wait in the device's queue; where giving the device its calls takes longer than the calls themselves, the
-sum of its kernels' seconds. Bytes are arguments, results and temporaries as XLA's compiler for GPUs says them (`memory_analysis`).
+{record["device"]} (driver {record["driver"]}, {record["date"]}); here they are planned for `{record["machine"]}`, on a machine without
+a GPU. Seconds are those of a call while others wait in the device's queue; where giving the device its calls takes longer than the calls
+themselves, the sum of its kernels' seconds. Bytes are arguments, results and temporaries as XLA's compiler for GPUs says them
+(`memory_analysis`).
 
 The {len(known)} of the first run were in sight when the rules of that compiler and the figures of the chip were written down. Then the
 plans of {len(new)} others were kept, and these were run for the first time: the second row of the table. What they showed has been mended
-since (loops that copy their carries, updates that meet at one place, uneven pads, lookups by cache): the third row is no test of the model. After that the plans of {len(others)} of all these, those that compile fast, were kept for
-`{other["machine"]}`, whose figures are those of `{record["machine"]}` but for its memory's, and run on a card of that kind: the last row.
+since (loops that copy their carries, updates that meet at one place, uneven pads, lookups by cache): the third row is no test of the
+model. After that the plans of {len(others)} of all these, those that compile fast, were kept for `{other["machine"]}`, whose figures are
+those of `{record["machine"]}` but for its memory's, and run on a card of that kind: the last row.
 
 | | programs | seconds: median error | within 20 % | bytes: median error | within 5 % |
 |---|---|---|---|---|---|
