@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops import Call
 
 Ndarray = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
 
 
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
@@ -44,7 +45,7 @@ def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     return out
 
 
-def reshaped(x: Ndarray, shape: tuple[int, ...]) -> Ndarray:
+def reshaped(x: Ndarray, shape: Shape) -> Ndarray:
     """``x.reshape(shape)``, of large arrays copied as `row_major` does where it has to be."""
     if x.nbytes < costs.POOLED_FROM or x.flags.c_contiguous or _is_view(x.shape, x.strides, shape):
         return x.reshape(shape)
@@ -52,7 +53,7 @@ def reshaped(x: Ndarray, shape: tuple[int, ...]) -> Ndarray:
 
 
 @recent(256)
-def _is_view(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> bool:
+def _is_view(shape: Shape, strides: Shape, new: Shape) -> bool:
     """Whether elements in steps like these can be seen in a new shape: where a dim goes on evenly in the next one, they are one."""
     from shardwise.runtime.loops import merge_loops  # start-up time: the writer of loops
 
@@ -74,12 +75,9 @@ def fill(out: Ndarray, source: Ndarray) -> None:
     run_in_parts(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
 
 
-_Copies = tuple[
-    tuple[int, ...], tuple[int, ...], tuple[int, ...], int
-]  # shape, the strides of both, bytes of an element
-_copies: Bounded[_Copies, int | Call | None] = Bounded(
-    LAYOUTS
-)  # how many there were, then the call; None: NumPy does as well
+# By shape, the strides of both blocks and the bytes of an element: the bytes that NumPy has copied so far, then our call, or None where NumPy
+# does as well.
+_copies: Bounded[tuple[Shape, Shape, Shape, int], int | Call | None] = Bounded(LAYOUTS)
 
 
 def _copied_by_rows(out: Ndarray, source: Ndarray) -> bool:
@@ -89,8 +87,8 @@ def _copied_by_rows(out: Ndarray, source: Ndarray) -> bool:
     key = out.shape, out.strides, source.strides, out.itemsize
     found = _copies.get(key, 0)
     if isinstance(found, int):
-        if found < costs.COPY_PATIENCE:
-            _copies[key] = found + 1
+        if found < costs.COPY_CODE_FROM:
+            _copies[key] = found + out.nbytes
             return False
         from shardwise.runtime.loops import copy_call  # start-up time: the writer of loops
 

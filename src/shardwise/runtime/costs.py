@@ -257,8 +257,9 @@ COPY_PART: Final = 1 << 20
 # 1 MB in rows of 3 elements takes 0.09 ms so, and 0.64 by NumPy, in rows of 16 0.05 and 0.14, in rows of 48 as long (AVX2).
 COPY_ROW: Final = 1 << 8
 COPY_ROWS_FROM: Final = 1 << 15
-# Copies of blocks that lie so, by NumPy, before code is made for them, which takes 5 ms: many are never made again.
-COPY_PATIENCE: Final = 2
+# Bytes that NumPy copies between blocks that lie so before code is made for it, which saves half a millisecond a megabyte, but takes 5 to
+# 30 ms to make.
+COPY_CODE_FROM: Final = 1 << 24
 COPY_PIECE: Final = 1 << 16
 # Bytes of a result from which loops write past the cache: who reads it next finds little of it there.
 STREAMED_FROM: Final = 1 << 25
