@@ -7,6 +7,7 @@ import pytest
 
 from shardwise.runtime.loops.call import Call
 from shardwise.runtime.loops.function import Function
+from shardwise.runtime.machine import libm
 from shardwise.runtime.machine.llvm import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="no compiler")
@@ -24,3 +25,15 @@ def test_squares_are_transposed_bit_by_bit(dtype: str, width: int):
     out = np.empty_like(square)
     Call(w.compiled(), (), 2, 1)(square.ctypes.data, out.ctypes.data)
     assert out.tobytes() == square.T.tobytes()
+
+
+@pytest.mark.parametrize("width", [16, 32, 48, 80])
+def test_vectors_of_any_number_of_registers_are_written_for_wide_ones(width: int):
+    """Such as short rows side by side fill: 48 lanes are three registers of AVX-512."""
+    import llvmlite.binding as binding
+
+    w = Function(width, (), ("source", "out"), wide=True)
+    x = w.load("%source", "float32")
+    w.store(w.maximum(libm.exp(w, x), x), "%out")
+    binding.parse_assembly(w.text()).verify()
+    assert w.text().count("avx512.mask.scalef.ps.512(") == width // 16 + 1  # and the declaration

@@ -324,11 +324,16 @@ class Lanes(Flow):
         while len(parts) > 1:
             v = f"<{lanes} x {x.type}>"
             places = ", ".join(f"i32 {i}" for i in range(2 * lanes))
+            parts += ["poison"] * (len(parts) % 2)
             parts = [
                 self.let(f"shufflevector {v} {a}, {v} {b}, <{2 * lanes} x i32> <{places}>", x.dtype).ref
                 for a, b in zip(parts[::2], parts[1::2], strict=True)
             ]
             lanes *= 2
+        if lanes > self.width:
+            places = ", ".join(f"i32 {i}" for i in range(self.width))
+            v = f"<{lanes} x {x.type}>"
+            return self.let(f"shufflevector {v} {parts[0]}, {v} poison, <{self.width} x i32> <{places}>", x.dtype)
         return Lane(parts[0], x.dtype)
 
     def _part(self, x: Lane, k: int, lanes: int) -> str:
