@@ -6,7 +6,7 @@ import math
 
 from shardwise.ir import ALONE, Branches, Loop, Program, Spread, is_update, region_of
 
-_COMPLEX = 4  # additions of real numbers for what takes one: a product has six operations, a sum two, and parts lie side by side
+_COMPLEX = 2  # parts of a complex value
 
 
 def small_cost(program: Program, spread: Spread = ALONE) -> float:
