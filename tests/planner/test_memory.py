@@ -53,6 +53,16 @@ def test_a_kernel_writes_over_an_operand_that_dies():
     assert memory(f, target=CPU_XLA).temporaries == N
 
 
+def test_a_product_writes_over_no_view_of_its_operand():
+    f = lambda x: [lax.dot(lax.dot(lax.transpose(lax.tanh(x), (1, 0)), x), x)]  # noqa: E731
+    assert memory(f, target=CPU_XLA).temporaries == N
+
+
+def test_branches_write_their_results_where_those_of_the_conditional_lie():
+    f = lambda p, x: [lax.cond(p, lambda x: lax.tanh(lax.dot(x, x)), lambda x: lax.dot(lax.exp(x), x), x)]  # noqa: E731
+    assert N <= memory(f, array(dtype="bool"), X, target=CPU_XLA).temporaries < 1.01 * N
+
+
 def squares(count):
     def f(x):
         y = x

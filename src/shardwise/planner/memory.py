@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import field
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Branches, Loop, ShapedArray, Var, region_of
+from shardwise.ir import Atom, Branches, Loop, Program, ShapedArray, Var, region_of
 from shardwise.planner.buffers import (
     HostMemory,
     Memory,
@@ -133,7 +133,14 @@ def frames_of(group: Group, target: Target, host: AbstractSet[Atom]) -> tuple[Fr
     if isinstance(region, Loop):
         return (loop_frame(region, target, fetched_rows(group.equations[-1], host)),)
     assert isinstance(region, Branches)
-    return tuple(Frame(values_of(p, target), set(p.inputs)) for p in region.programs)
+    return tuple(branch_frame(p, target) for p in region.programs)
+
+
+def branch_frame(program: Program, target: Target) -> Frame:
+    """The frame of a branch: its results lie where those of the conditional do."""
+    frame = Frame(values_of(program, target), set(program.inputs))
+    frame.homes = {out: None for out in frame.values.outputs if isinstance(out, Var) and out not in frame.fixed}
+    return frame
 
 
 def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var | None, ...]:
@@ -306,9 +313,8 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
     if group.kind == "loop":
         return _is_carried(group, operand, result)
     if group.kind in ("collective", "other") or operand in group.moved:
-        return False
-    if group.kind == "product":
-        return not any(e.op.product and operand in e.inputs for e in group.equations)
+        eqn = group.equations[-1]
+        return eqn.op.arranges and (operand, result) in zip(eqn.inputs, eqn.outputs, strict=False)
     return True
 
 

@@ -99,7 +99,8 @@ class Group:
         trips: how often the body runs, None if that is not known.
         overlaps: whether a collective may run beside computations (asynchronous).
         rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
-        moved: those of `reads` whose elements it reads at other places than it writes: it cannot write its result over them.
+        moved: those of `reads` whose elements it reads at other places than it writes, as a product does: it cannot write its result over
+            them.
         scratch: bytes that it needs while it runs, besides what it reads and writes: a loop for one trip, a ring for its parts.
         fetched: those of `reads` that it takes from the host's memory.
         passes: in the order of a kernel of our own; () where equations, reads and writes say what it does.
