@@ -63,6 +63,13 @@ def test_branches_write_their_results_where_those_of_the_conditional_lie():
     assert N <= memory(f, array(dtype="bool"), X, target=CPU_XLA).temporaries < 1.01 * N
 
 
+def test_what_is_updated_lies_in_one_place():
+    def f(x, rows):
+        return [lax.dot(lax.dynamic_update_slice(lax.full_like(x, 0.0), lax.dot(rows, x), (0, 0)), x)]
+
+    assert memory(f, X, array(128, 256), target=CPU_XLA).temporaries == N
+
+
 def squares(count):
     def f(x):
         y = x

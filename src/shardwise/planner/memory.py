@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import field
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Branches, Loop, Program, ShapedArray, Var, region_of
+from shardwise.ir import Atom, Branches, Loop, Program, ShapedArray, Var, is_update, region_of
 from shardwise.planner.buffers import (
     HostMemory,
     Memory,
@@ -199,7 +199,12 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
             source = _overwritten(group, var, g, last, open_spans, taken)
             if source is not None:
                 taken.add(source)
-                open_spans.pop(source).last = g - 1
+                before_it = open_spans.pop(source)
+                if _is_one(group, var):
+                    before_it.last, before_it.var, before_it.kind = span.last, var, kind
+                    open_spans[var] = before_it
+                    continue
+                before_it.last = g - 1
             spans.append(span)
             open_spans[var] = span
         scratch = group.scratch + (_fetched_bytes(group, frame) if host else 0)
@@ -316,6 +321,12 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
         eqn = group.equations[-1]
         return eqn.op.arranges and (operand, result) in zip(eqn.inputs, eqn.outputs, strict=False)
     return True
+
+
+def _is_one(group: Group, result: Var) -> bool:
+    """Whether a result is the buffer of the operand that it is written over: that of a loop is, and one of which a part is replaced."""
+    eqn = group.equations[-1]
+    return group.kind == "loop" or (group.kind == "move" and result in eqn.outputs and is_update(eqn))
 
 
 def _is_carried(group: Group, operand: Var, result: Var) -> bool:
