@@ -20,7 +20,7 @@ from shardwise.planner.rings import find_rings, with_ring
 from shardwise.planner.roles import Role, cost_of, memory_kind_of
 from shardwise.planner.sink import with_moves_in_loops
 from shardwise.planner.target import Target
-from shardwise.planner.values import Values, fetched_rows, rows_of, takes_prologues, values_of
+from shardwise.planner.values import Values, fetched_rows, loop_of, rows_of, takes_prologues, values_of
 from shardwise.planner.widen import with_wide_products
 from shardwise.planner.work import DeviceProgram, Group, heaviest
 
@@ -142,7 +142,9 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
         kind = "move"
     made_here = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
-    writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, role, values))
+    writes = tuple(
+        v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, eqn, role, values)
+    )
     moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
     moved = moved.union(*[_leaves(values, chosen, j) for j in (i, *products) if values.roles[j] is Role.PRODUCT])
     group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=_whole_sum(eqn, role, target))
@@ -154,9 +156,9 @@ def _leaves(values: Values, chosen: Chosen, i: int) -> set[Var]:
     return {leaf for v in values.reads[i] for leaf in ((v,) if v in chosen.stored else chosen.leaves.get(v, (v,)))}
 
 
-def _is_written(var: Var, role: Role, values: Values) -> bool:
-    """Whether a result is stored: those of loops that nothing needs are not."""
-    return role is not Role.LOOP or var in values.needed
+def _is_written(var: Var, eqn: Equation, role: Role, values: Values) -> bool:
+    """Whether a result is stored: of loops the carries, and the stacks that somebody needs."""
+    return role is not Role.LOOP or var in values.needed or var in eqn.outputs[: loop_of(eqn).num_carry]
 
 
 def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
