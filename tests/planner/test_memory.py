@@ -75,7 +75,7 @@ def test_a_carry_lies_in_memory_though_nobody_reads_what_it_was_last():
         step = lambda c: (c[0] + 1, lax.add(c[1], c[2]), lax.sub(lax.cos(c[1]), c[2]))  # noqa: E731
         return [lax.while_loop(lambda c: c[0] < 9, step, (0, x, x))[1]]
 
-    assert memory(f, target=CPU_XLA).temporaries == pytest.approx(N, rel=1e-4)
+    assert N <= memory(f, target=CPU_XLA).temporaries <= N + 64  # the counter, too
 
 
 def squares(count):
