@@ -26,7 +26,10 @@ virtual devices. It says nothing of a TPU's compiler, whose figures are not publ
 UNKNOWN = """
 What the model does not know: layouts that a compiler chooses for single values, and the copies between them; buffers that XLA's
 assignment keeps apart though they could share memory; which operands of several loops XLA for CPUs converts before them. Most of what it
-misses on CPUs are second copies of bfloat16 values in float32, which TPUs do not make.
+misses on CPUs are second copies of bfloat16 values in float32, which TPUs do not make. Other compilers do not share either what that for
+CPUs does with random bits (loops over rounds, whose counters lie in memory), convolutions and attention (operands transposed for its
+kernels), reductions (which take in no long chains of what makes their operands) and the parts of a roll (put together before they are
+added).
 """
 
 

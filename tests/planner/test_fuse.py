@@ -49,6 +49,33 @@ def test_results_over_the_same_elements_come_from_one_kernel():
     assert len(one.writes) == 2
 
 
+@pytest.mark.parametrize("target", [TPU, CPU_XLA], ids=lambda t: t.name)
+def test_what_only_its_own_kernel_reads_is_never_in_memory(target):
+    def f(x, y):
+        z = x
+        for _ in range(12):
+            z = lax.tanh(z)  # too much to be computed twice
+        return [lax.mul(z, lax.add(z, y))]
+
+    (one,) = kernels(f, X, X, target=target)
+    assert [v.aval for v in one.writes] == [X]
+
+
+def test_a_row_that_is_read_elsewhere_in_a_kernel_is():
+    def f(x):
+        z = x
+        for _ in range(12):
+            z = lax.tanh(z)
+        return [lax.mul(z, lax.rev(z, (0,)))]
+
+    assert sum(len(g.writes) for g in kernels(f)) == 2
+
+
+def test_a_stopped_gradient_is_no_kernel():
+    found = kernels(lambda x: [lax.sub(x, lax.stop_gradient(lax.reduce_max(x, axes=(0, 1))))])
+    assert [names(g) for g in found] == [["reduce_max"], ["sub"]]
+
+
 def test_constants_and_positions_are_never_in_memory():
     def f(x):
         position = lax.broadcasted_iota(np.dtype("float32"), (256, 256), 0)

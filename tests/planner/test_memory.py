@@ -53,6 +53,31 @@ def test_a_kernel_writes_over_an_operand_that_dies():
     assert memory(f, target=CPU_XLA).temporaries == N
 
 
+def test_a_product_writes_over_no_view_of_its_operand():
+    f = lambda x: [lax.dot(lax.dot(lax.transpose(lax.tanh(x), (1, 0)), x), x)]  # noqa: E731
+    assert memory(f, target=CPU_XLA).temporaries == N
+
+
+def test_branches_write_their_results_where_those_of_the_conditional_lie():
+    f = lambda p, x: [lax.cond(p, lambda x: lax.tanh(lax.dot(x, x)), lambda x: lax.dot(lax.exp(x), x), x)]  # noqa: E731
+    assert N <= memory(f, array(dtype="bool"), X, target=CPU_XLA).temporaries < 1.01 * N
+
+
+def test_what_is_updated_lies_in_one_place():
+    def f(x, rows):
+        return [lax.dot(lax.dynamic_update_slice(lax.full_like(x, 0.0), lax.dot(rows, x), (0, 0)), x)]
+
+    assert memory(f, X, array(128, 256), target=CPU_XLA).temporaries == N
+
+
+def test_a_carry_lies_in_memory_though_nobody_reads_what_it_was_last():
+    def f(x):
+        step = lambda c: (c[0] + 1, lax.add(c[1], c[2]), lax.sub(lax.cos(c[1]), c[2]))  # noqa: E731
+        return [lax.while_loop(lambda c: c[0] < 9, step, (0, x, x))[1]]
+
+    assert N <= memory(f, target=CPU_XLA).temporaries <= N + 64  # the counter, too
+
+
 def squares(count):
     def f(x):
         y = x

@@ -219,6 +219,7 @@ class Op:
                     op whose params take what users give; found out otherwise.
     updates         the result is operand 0 with something written into it; the kernel may write there where nobody else sees it.
     writes_over     ``(params) -> positions`` of the operands of which it replaces elements, for an op that holds updates.
+    arranges        its results are its operands, one by one, with elements moved along a dim: a compiler may do so where they lie.
     hold            ``(params, in_types) -> f | None`` for such an op: ``f(going, *operands)`` is the result where the bool scalar `going`
                     is true, else operand 0, and reads and writes no more of it than the op does.
     extracts        small programs take elements out of operand 0: "copies" of their own, or a "window" that is copied where it is small.
@@ -301,6 +302,7 @@ class Op:
     numeric: bool = False
     updates: bool = False
     writes_over: Callable[[Params], tuple[int, ...]] | None = None
+    arranges: bool = False
     hold: Callable[..., Any] | None = None
     extracts: str | None = None
     view: bool = False

@@ -20,8 +20,9 @@ from shardwise.planner.outer_products import with_outer_products
 from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
 from shardwise.planner.roles import Role, cost_of, memory_kind_of, reduces_rows
+from shardwise.planner.sink import with_moves_in_loops
 from shardwise.planner.target import Target
-from shardwise.planner.values import Values, fetched_rows, rows_of, takes_prologues, values_of
+from shardwise.planner.values import Values, fetched_rows, loop_of, rows_of, takes_prologues, values_of
 from shardwise.planner.widen import with_wide_products
 from shardwise.planner.work import DeviceProgram, Group, heaviest
 
@@ -65,7 +66,7 @@ def _rewritten(
     program: Program, target: Target, rows: tuple[Var, ...] = (), stacked: int = 0, kept: frozenset[Var] = frozenset()
 ) -> Program:
     """The program as the target computes it; `rows`, `stacked` and `kept` as for `with_copies`."""
-    multiplied = with_outer_products(with_gathers_again(program, target), target)
+    multiplied = with_outer_products(with_gathers_again(with_moves_in_loops(program, target), target), target)
     copied = with_copies(multiplied, target, rows, stacked, kept)
     return with_wide_products(copied, target)
 
@@ -129,7 +130,7 @@ def _fused(values: Values, target: Target, known: Fused, fetched: tuple[Var, ...
         if away and role not in (Role.LOOP, Role.BRANCHES) and memory_kind_of(eqn) is None:
             group = replace(group, fetched=frozenset(v for v in group.reads if v in away))
         found.append(with_ring(group, target))
-    return _with_several_results(found, values.fenced, target)
+    return _with_several_results(found, values, target)
 
 
 def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tuple[int, ...], known: Fused) -> Group:
@@ -153,8 +154,11 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
         kind = "move"
     made_here = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
-    writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, role, values))
+    writes = tuple(
+        v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, eqn, role, values)
+    )
     moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
+    moved = moved.union(*[_leaves(values, chosen, j) for j in (i, *products) if values.roles[j] is Role.PRODUCT])
     scratch = _whole_sum(eqn, role, target)
     if target.workspace and (role is Role.PRODUCT or products):
         scratch += min(target.workspace, target.product_bytes * eqn.outputs[0].aval.size)
@@ -162,9 +166,14 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     return _with_body(group, eqn, target, values.host, known) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
-def _is_written(var: Var, role: Role, values: Values) -> bool:
-    """Whether a result is stored: those of loops that nothing needs are not."""
-    return role is not Role.LOOP or var in values.needed
+def _leaves(values: Values, chosen: Chosen, i: int) -> set[Var]:
+    """The stored values that equation `i` reads, itself or in its cone."""
+    return {leaf for v in values.reads[i] for leaf in ((v,) if v in chosen.stored else chosen.leaves.get(v, (v,)))}
+
+
+def _is_written(var: Var, eqn: Equation, role: Role, values: Values) -> bool:
+    """Whether a result is stored: of loops the carries, and the stacks that somebody needs."""
+    return role is not Role.LOOP or var in values.needed or var in eqn.outputs[: loop_of(eqn).num_carry]
 
 
 def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
@@ -241,16 +250,23 @@ def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _with_several_results(found: list[Group], fenced: set[Var], target: Target) -> tuple[Group, ...]:
-    """Neighbouring fused kernels over as many elements that share operands, or read each other's results, as one."""
+def _with_several_results(found: list[Group], values: Values, target: Target) -> tuple[Group, ...]:
+    """Neighbouring fused kernels over as many elements that share operands, or read each other's results, as one.
+
+    What only such a kernel reads stays in its registers, unless it reads elements of it at other places than it computes them, or
+    reduces rows: those it has been seen to keep in memory (attention on an H100).
+    """
     done: list[Group] = []
+    joined: set[int] = set()
+    in_memory = {v for v in values.outputs if isinstance(v, Var)}
     for group in found:
         last = done[-1] if done else None
-        if last is not None and _are_one(last, group, fenced, target):
+        if last is not None and _are_one(last, group, values.fenced, target):
             equations = tuple(dict.fromkeys((*last.equations, *group.equations)))
             written = set(last.writes)
             reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written)))
             moved = last.moved | (group.moved - written)
+            in_memory |= group.moved & written
             writes = (*last.writes, *group.writes)
             done[-1] = replace(
                 last,
@@ -260,8 +276,13 @@ def _with_several_results(found: list[Group], fenced: set[Var], target: Target) 
                 moved=moved,
                 fetched=last.fetched | group.fetched,
             )
+            joined.add(len(done) - 1)
         else:
             done.append(group)
+    if joined:
+        in_memory.update(*[[v for v in group.reads if isinstance(v, Var)] for group in done])
+    for g in [g for g in joined if all(e.op.fold is None for e in done[g].equations)]:
+        done[g] = replace(done[g], writes=tuple(v for v in done[g].writes if v in in_memory))
     return tuple(done)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import field
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import Atom, Branches, Loop, ShapedArray, Var, region_of
+from shardwise.ir import Atom, Branches, Loop, Program, ShapedArray, Var, is_update, region_of
 from shardwise.planner.buffers import (
     HostMemory,
     Memory,
@@ -148,7 +148,14 @@ def frames_of(group: Group, target: Target, host: AbstractSet[Atom]) -> tuple[Fr
     if isinstance(region, Loop):
         return (loop_frame(region, target, fetched_rows(group.equations[-1], host)),)
     assert isinstance(region, Branches)
-    return tuple(Frame(values_of(p, target), set(p.inputs)) for p in region.programs)
+    return tuple(branch_frame(p, target) for p in region.programs)
+
+
+def branch_frame(program: Program, target: Target) -> Frame:
+    """The frame of a branch: its results lie where those of the conditional do."""
+    frame = Frame(values_of(program, target), set(program.inputs))
+    frame.homes = {out: None for out in frame.values.outputs if isinstance(out, Var) and out not in frame.fixed}
+    return frame
 
 
 def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var | None, ...]:
@@ -207,7 +214,12 @@ def _found_spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[
             source = _overwritten(group, var, g, last, open_spans, taken)
             if source is not None:
                 taken.add(source)
-                open_spans.pop(source).last = g - 1
+                before_it = open_spans.pop(source)
+                if _is_one(group, var):
+                    before_it.last, before_it.var, before_it.kind = span.last, var, kind
+                    open_spans[var] = before_it
+                    continue
+                before_it.last = g - 1
             spans.append(span)
             open_spans[var] = span
         scratch = group.scratch + (_fetched_bytes(group, frame) if host else 0)
@@ -321,10 +333,15 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
     if group.kind == "loop":
         return _is_carried(group, operand, result)
     if group.kind in ("collective", "other") or operand in group.moved:
-        return False
-    if group.kind == "product":
-        return not any(e.op.product and operand in e.inputs for e in group.equations)
+        eqn = group.equations[-1]
+        return eqn.op.arranges and (operand, result) in zip(eqn.inputs, eqn.outputs, strict=False)
     return True
+
+
+def _is_one(group: Group, result: Var) -> bool:
+    """Whether a result is the buffer of the operand that it is written over: that of a loop is, and one of which a part is replaced."""
+    eqn = group.equations[-1]
+    return group.kind == "loop" or (group.kind == "move" and result in eqn.outputs and is_update(eqn))
 
 
 def _is_carried(group: Group, operand: Var, result: Var) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from shardwise.ir import Atom
+from shardwise.planner.roles import Role, role_of
 from shardwise.planner.work import Group
 
 Needs = Callable[[Sequence[Group]], int]
@@ -50,12 +51,17 @@ def postponed(groups: Sequence[Group]) -> tuple[Group, ...]:
         readers = [first[v] for v in group.writes if v in first]
         if len(readers) != len(group.writes) or not readers or group.kind == "loop":
             continue
-        written = sum([v.aval.nbytes for v in group.writes])
+        written = 0 if _offloads(group) else sum([v.aval.nbytes for v in group.writes])
         freed = sum([v.aval.nbytes for v in group.reads if last.get(v) == g])
         if written > freed:
             at = min([key[r] for r in readers])
             key[g] = (at[0], at[1] - 1)
     return tuple([groups[g] for g in sorted(position, key=key.__getitem__)])  # groups with one key keep their order
+
+
+def _offloads(group: Group) -> bool:
+    """Whether a group writes to the host's memory alone."""
+    return group.kind == "move" and role_of(group.equations[-1]) is Role.OFFLOAD
 
 
 def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
@@ -97,7 +103,7 @@ def freeing_first(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Of the groups whose operands are there, always the one that frees most bytes less those that it writes."""
     waits, readers = dependences(groups)
     left = {v: len(r) for v, r in readers.items()}
-    gain = [-sum([v.aval.nbytes for v in group.writes if v in readers]) for group in groups]
+    gain = [0 if _offloads(g) else -sum([v.aval.nbytes for v in g.writes if v in readers]) for g in groups]
     for v, count in left.items():
         if count == 1:
             (only,) = readers[v]

@@ -77,7 +77,8 @@ def choose_stored(values: Values, target: Target) -> Chosen:
 def moved_operands(values: Values, chosen: Chosen, i: int) -> frozenset[Var]:
     """The stored values whose elements equation `i` reads, itself or in its cone, at other places than it writes."""
     eqn = values.program.equations[i]
-    elsewhere = eqn.op.boxes is not None and eqn.op.emit is None
+    op = eqn.op
+    elsewhere = op.emit is None and op.fold is None and (op.boxes is not None or op.rule is not None)
     found: set[Var] = set()
     roots, turned, moved = values.roots, values.turned, chosen.moved
     for atom in eqn.inputs:

@@ -11,6 +11,7 @@ from shardwise.base.caches import recent
 from shardwise.ir import Branches, Equation, Op, region_of, unwrapped
 from shardwise.ir.op import Params
 from shardwise.ops.elementwise.elementwise_ir import IDENTITY
+from shardwise.sharding.rule import Kind
 
 
 class Role(Enum):
@@ -92,7 +93,7 @@ def _role_of_collective(op: Op, params: Params, eqn: Equation) -> Role:
 def _role_of_move(op: Op, params: Params, eqn: Equation) -> Role:
     out = eqn.outputs[0].aval
     if op.view and eqn.inputs and eqn.inputs[0].aval.size == out.size:
-        return Role.VIEW
+        return Role.LIGHT if _is_mirrored(eqn) else Role.VIEW
     if op.emit is not None or op.view or op.boxes is not None or op.rule is None:
         return Role.LIGHT
     if all(a.aval.ndim == 0 for a in eqn.inputs):  # an iota, the counters of random bits
@@ -101,6 +102,12 @@ def _role_of_move(op: Op, params: Params, eqn: Equation) -> Role:
     if indexed is not None and not indexed.vectors:  # one window: its elements stand in a row
         return Role.LIGHT
     return Role.OTHER
+
+
+def _is_mirrored(eqn: Equation) -> bool:
+    """Whether a view runs backwards along a dim, as no layout of a compiler does."""
+    rule = eqn.op.sharding_rule(tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs]), eqn.params)
+    return Kind.PERMUTE in rule.kinds
 
 
 def reduces_rows(eqn: Equation) -> bool:

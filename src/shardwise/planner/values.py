@@ -15,6 +15,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
 from shardwise.planner.roles import Role, reduces_rows, role_of, role_of_op
 from shardwise.planner.target import Target
+from shardwise.planner.turned import Order, is_turned, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Values:
     fenced: set[Var]
     needed: set[Atom]
     host: set[Var]
-    turned: set[Var]
+    turned: AbstractSet[Atom]
     pieces: dict[int, Var]
 
     def root(self, atom: Atom) -> Atom:
@@ -76,7 +77,7 @@ def values_of(
     stored: set[Var] = set(fetched)
     fenced: set[Var] = set()
     host: set[Var] = set(hosted)
-    turned: set[Var] = set()
+    turned: dict[Atom, Order] = {}
     pieces: dict[int, Var] = {}
 
     def root(atom: Atom) -> Atom:
@@ -84,8 +85,11 @@ def values_of(
 
     roles = _roles_of(program)
     needed: set[Atom] = set(program.outputs).union(*[e.inputs for e in program.equations])
+    given = {a for e, r in zip(program.equations, roles, strict=True) if r is Role.LOOP for a in e.inputs}
     for i, eqn in enumerate(program.equations):
         role = roles[i]
+        if role is Role.VIEW and not _is_seen(eqn, given, turned):
+            role = roles[i] = Role.LIGHT
         if len(eqn.inputs) == 1:
             one = roots.get(eqn.inputs[0], eqn.inputs[0])
             found = (one,) if isinstance(one, Var) else ()
@@ -103,9 +107,8 @@ def values_of(
             continue
         if role is Role.VIEW or role is Role.BARRIER:
             roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
-            moves = eqn.op.view and eqn.op.emit is None and eqn.op.collective is None
-            turned.update(v for v, a in zip(eqn.outputs, eqn.inputs, strict=False) if moves or a in turned)
             if role is Role.BARRIER:
+                turned.update((v, turned[a]) for v, a in zip(eqn.outputs, eqn.inputs, strict=False) if a in turned)
                 stored.update(found)
                 fenced.update(found)
             continue
@@ -141,9 +144,27 @@ def values_of(
         fenced,
         needed,
         host,
-        turned,
+        frozenset(turned),
         pieces,
     )
+
+
+def _is_seen(eqn: Equation, given: AbstractSet[Atom], turned: dict[Atom, Order]) -> bool:
+    """Whether a view takes no memory: strides show it, and no loop is `given` it, which takes its operands as arrays lie.
+
+    Of those that lie in another order than their root `turned` gets the order.
+    """
+    moves = eqn.op.view and eqn.op.emit is None and eqn.op.collective is None
+    if not moves and eqn.inputs[0] not in turned:
+        return True
+    order = order_of(eqn, turned)
+    if order is None:
+        return False
+    if is_turned(order):
+        if eqn.outputs[0] in given:
+            return False
+        turned[eqn.outputs[0]] = order
+    return True
 
 
 def _roles_of(program: Program) -> list[Role]:
@@ -213,7 +234,7 @@ def _piece_of(eqn: Equation) -> Var | None:
     if op.collective is None or "sizes" not in params or mapped or len(eqn.outputs) != 1:
         return None
     out = eqn.outputs[0].aval
-    if any(a.aval.size > out.size for a in eqn.inputs) or all(2 * a.aval.size < out.size for a in eqn.inputs):
+    if all(2 * a.aval.size < out.size for a in eqn.inputs):
         return None
     sizes = dict(zip(params["axes"], params["sizes"], strict=False))
     sent = op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, sizes)

@@ -103,7 +103,8 @@ class Group:
         trips: how often the body runs, None if that is not known.
         overlaps: whether a collective may run beside computations (asynchronous).
         rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
-        moved: those of `reads` whose elements it reads at other places than it writes: it cannot write its result over them.
+        moved: those of `reads` whose elements it reads at other places than it writes, as a product does: it cannot write its result over
+            them.
         filled: bytes of stacks that a loop fills before it begins.
         carried: bytes that a loop copies in each trip to where its carries lie.
         scratch: bytes that it needs while it runs, besides what it reads and writes: a loop for one trip, a ring for its parts.

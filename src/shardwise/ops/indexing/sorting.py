@@ -108,6 +108,7 @@ sort_p = define_op(
     explicit=_sort_specs,
     partition=sort_partition,
     algorithm=_sort_algorithm,
+    arranges=True,
     small=SmallForm(
         later("shardwise.ops.indexing.small_sorting", "write_sort"),
         later("shardwise.ops.indexing.small_sorting", "sort_fits"),
