@@ -71,3 +71,18 @@ def test_the_infinite_term_is_all_of_an_infinite_sum(name):
     function, jnp = eval(name, scope), scope["jnp"]
     of_pair = lambda x: jnp.ravel(function(*x) if name in CASES else function(x))[-1]  # noqa: E731
     np.testing.assert_array_equal(scope["jax"].grad(of_pair)(np.array([1.0, INF], np.float32)), [0, 1])
+
+
+def test_second_derivatives_at_limits():
+    """A slope that is zero or infinite has a slope, not a NaN, where JAX has one."""
+    points, answers = np.array([0.0, -0.0, 1.0, -8.0, INF, -INF, NAN], np.float32), []
+    for of in ("jax", "shardwise"):
+        jax = (scope := library(of))["jax"]
+        functions = [eval(name, scope) for name in ("jnp.cbrt", "jnp.sqrt", "lax.rsqrt", "jnp.log", "jnp.reciprocal")]
+        answers.append(
+            jax.jit(lambda x, jax=jax, functions=functions: [jax.vmap(jax.grad(jax.grad(f)))(x) for f in functions])(
+                points
+            )
+        )
+    for ours, theirs in zip(*reversed(answers), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-6)

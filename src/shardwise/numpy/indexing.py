@@ -204,7 +204,8 @@ def cut(x: Array, items: Items) -> Array:
     if not changed:
         return x
     if isinstance(x, ArrayImpl) and is_eager():
-        x = _whole_in(x, changed)
+        if x.sharding.num_devices > 1:
+            x = _whole_in(x, changed)
         if steps == [1] * x.ndim and x.sharding.num_devices == 1 and not is_watched(x):
             # Starts are values here, not part of the op: op by op, all of them share one compiled slice.
             sizes = [b - a for a, b in zip(starts, limits, strict=True)]

@@ -9,3 +9,7 @@ with jax.set_mesh(mesh):
         jax.vmap(lambda r: r * 2)(a), jax.grad(lambda a: (a**2).sum())(a), lax.squeeze(a, (0,)), jnp.where(a > 0, a, 0), w.max(1),
         jax.jit(lambda a: jnp.log(2 + jnp.cos(a)).T)(a),
     ]
+
+# One device holds all of a split dim: eager indexing cuts it, and its type stays split.
+one = jax.device_put(data((6, 4)), NamedSharding(mesh_of((1, 1), ("x", "y"), "Explicit"), P("x", "y")))
+result += [one[3], one[3, 1], one[1:3], one[::2], one[:, 0], one[-1], one[..., None, 1], jnp.where(one > 0, one, one[0])]

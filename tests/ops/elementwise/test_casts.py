@@ -29,6 +29,24 @@ def test_casts_are_those_of_the_oracle(source):
         np.testing.assert_array_equal(got.astype(np.complex128), np.asarray(want).astype(np.complex128), f"to {dtype}")
 
 
+# ml_dtypes has no conversion between some of these.
+NARROW = "int2 uint2 int4 uint4 float4_e2m1fn float8_e4m3fn float8_e5m2 float8_e8m0fnu".split()
+
+
+def test_casts_between_narrow_types_are_those_of_the_oracle():
+    jax = pytest.importorskip("jax")
+    x = np.array([0, 1, 2, 3, -1, -0.5, 7, 8], np.float32)
+    sources = [
+        x.astype(np.int32).astype(d) if d.name.lstrip("u").startswith("int") else x.astype(d)
+        for d in map(jax.numpy.dtype, NARROW)
+    ]
+    wants = jax.jit(lambda vs: [[v.astype(d).astype("float32") for d in NARROW] for v in vs])(sources)
+    for source, row in zip(sources, wants, strict=True):
+        for dtype, want in zip(NARROW, row, strict=True):
+            got = run(casts.convert_element_type_p, source, new_dtype=jax.numpy.dtype(dtype), weak_type=False)
+            np.testing.assert_array_equal(got.astype(np.float32), want, f"{source.dtype} to {dtype}")
+
+
 def test_wide_casts():
     x = np.array([1e30, -1e30, np.nan, 2.0**63, 2.0**64, 1.5e19, -5.0, 7.9])
     top, low = 2**64 - 1, -(2**63)

@@ -162,7 +162,7 @@ rsqrt_p = _transcendental(
     "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, rounds_alike=True, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
 )
 cbrt_p = _transcendental(
-    "cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y)))
+    "cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.mul(1 / 3, do.integer_pow(y, y=-2)))
 )
 # Of few elements it rounds as NumPy's exponential makes it, which is what a document that we run shows; in loops by up to an ulp otherwise.
 logistic_p = _transcendental(

@@ -20,6 +20,7 @@ from shardwise.ir import (
     infer_types,
     tracing,
 )
+from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Op
 from shardwise.ir.references import written_with_tangent
 from shardwise.ops.devices.layout import reshard_op
@@ -184,6 +185,11 @@ def instantiate(tangent: Any, aval: ShapedArray) -> Any:
 def apart(aval: ShapedArray, other: ShapedArray) -> bool:
     """Whether both types name the axes that split their values, and differ in it."""
     return aval.mesh is not None and other.mesh is not None and other.spec != aval.spec
+
+
+def summed_unasked(aval: ShapedArray, ct: ShapedArray) -> bool:
+    """Whether a cotangent of type `ct` differs between devices on which the value is the same, so that it would be summed."""
+    return not ct.vma <= aval.vma and varying_checked()
 
 
 def conformed(x: Any, aval: ShapedArray) -> Any:

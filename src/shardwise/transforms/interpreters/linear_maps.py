@@ -23,6 +23,7 @@ from shardwise.transforms.interpreters.jvp import (
     conformed,
     cotangent_zeros,
     is_differentiable,
+    summed_unasked,
     tangent_type,
     zeros,
 )
@@ -302,6 +303,12 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
         raise ValueError(
             f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {aval.str_short()}; "
             "reshard it first."
+        )
+    if summed_unasked(aval, value.aval):
+        raise ValueError(
+            f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, which varies over "
+            f"mesh axes over which the corresponding result {aval.str_short()} does not. Sum it with lax.psum first, or make the "
+            "result vary with lax.pcast(..., to='varying')."
         )
     return value
 

@@ -17,7 +17,7 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import Partial, PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, trace_program
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.interpreters.jvp import apart, cotangent_zeros
+from shardwise.transforms.interpreters.jvp import apart, cotangent_zeros, summed_unasked
 from shardwise.transforms.interpreters.linearize import pull_back
 
 
@@ -36,7 +36,8 @@ class _Transposed:
             raise TypeError(f"cotangent tree does not match function output, expected {self.out_tree} but got {tree}")
         cts = [as_array(as_value(c)) for c in leaves]
         for ct, want in zip(cts, self.program.out_types, strict=True):
-            if (ct.shape, ct.dtype) != (want.shape, want.dtype) or apart(want, ct.aval):
+            other = (ct.shape, ct.dtype) != (want.shape, want.dtype) or apart(want, ct.aval)
+            if other or summed_unasked(want, ct.aval):
                 raise TypeError(
                     f"cotangent type does not match function output, expected {want.str_short()} but got "
                     f"{ct.aval.str_short()}"

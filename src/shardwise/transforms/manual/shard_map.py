@@ -129,7 +129,7 @@ class ShardMap:
     mesh: Mesh | AbstractMesh | None
     in_specs: Any
     out_specs: Any
-    manual: frozenset[str] | None  # None: all axes of the mesh that are not yet manual
+    manual: frozenset[str] | None  # None: all axes of the mesh
     check: bool
     era: str | None = field(default=None, kw_only=True)  # the dialect whose rules hold; None: the current one
     own_derivatives: bool = field(default=False, kw_only=True)  # derivatives in the body are per device
@@ -146,11 +146,15 @@ class ShardMap:
         """The rules of the dialect whose name made this."""
         return config.dialect_of(self.era).shard_map
 
+    def newly_manual(self, mesh: Mesh | AbstractMesh) -> frozenset[str]:
+        """The axes over which the body sees blocks: those that a `shard_map` around it has made manual stay as they are."""
+        axes = frozenset(mesh.axis_names) if self.manual is None else self.manual
+        return axes - frozenset(get_abstract_mesh().manual_axes)
+
     @user_facing
     def __call__(self, *args: Any) -> Any:
         mesh = self.resolve_mesh()
-        outer_manual = frozenset(get_abstract_mesh().manual_axes)
-        manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
+        manual = self.newly_manual(mesh)
         leaves, in_tree = tree_flatten(args)
         if any(isinstance(x, ReferenceView) for x in leaves):
             body = wraps(self.fun)(lambda *given: self.fun(*closed_views(given)))
@@ -183,7 +187,7 @@ class ShardMap:
         standing = Standing(references)
         arrays = tree_unflatten(in_tree, [x.held() if is_reference(x) else x for x in leaves])
         mesh = self.resolve_mesh()
-        manual = self.manual if self.manual is not None else frozenset(mesh.axis_names)
+        manual = self.newly_manual(mesh)
         if isinstance(self.in_specs, Infer):
             specs = [typed_spec(as_array(x).aval, manual) for x in tree_flatten(arrays)[0]]
         else:
