@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from shardwise.runtime.machine.threads import run_in_parts as run_in_parts
     from shardwise.runtime.machine.threads import start_thread as start_thread
     from shardwise.runtime.machine.threads import thread_count as thread_count
+    from shardwise.runtime.machine.ufunc_calls import call_loop as call_loop
+    from shardwise.runtime.machine.ufunc_calls import each_by_ufunc as each_by_ufunc
 
 __getattr__ = open_door(
     __name__,
@@ -39,4 +41,5 @@ __getattr__ = open_door(
     processor="gathers_pay processor_flags processor_kind processor_level",
     standby="address_of standby_threads",
     threads="helpers run_in_parts start_thread thread_count",
+    ufunc_calls="call_loop each_by_ufunc",
 )

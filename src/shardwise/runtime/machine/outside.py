@@ -1,4 +1,5 @@
-"""Functions that machine code calls: of the C library by name, and SciPy's of doubles as ``scipy.special.<name>``.
+"""Functions that machine code calls: of the C library by name, SciPy's of doubles as ``scipy.special.<name>``, and inner loops of ufuncs
+as ``ufunc.<module>.<name>.<types>``, which `loop_symbol` names.
 
 In: a name. Out: an address.
 """
@@ -6,6 +7,9 @@ In: a name. Out: an address.
 from __future__ import annotations
 
 import ctypes
+import importlib
+import re
+from functools import cache
 from typing import Any
 
 C_LIBRARY = (  # functions of the C library that modules may call
@@ -16,12 +20,18 @@ SCIPY = {  # and SciPy's, with the number of their operands
     "gammaln": 1, "i0e": 1, "i1e": 1, "log_ndtr": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1, "spence": 1,
 }  # fmt: skip
 PREFIX = "scipy.special."
+_LOOP, _DATA = "ufunc.", "ufunc_data."
+# Where a ufunc keeps its numbers of operands and results; the addresses of its loops, of what these take along, their number and types.
+_COUNTS, _LOOPS, _TAKEN, _NUMBER = (object.__basicsize__ + at for at in (0, 16, 24, 32))
 
 
 def outside_address(name: str) -> int:
     """The address of a function. OSError if there is none."""
     if name.startswith(PREFIX):
         return _scipy_address(name.removeprefix(PREFIX))
+    if name.startswith((_LOOP, _DATA)):
+        path, _, types = name.partition(".")[2].rpartition(".")
+        return _loop_of(path, types)[name.startswith(_DATA)]
     for library in (None, "libm.so.6", "libm.dylib", "libm.so"):
         try:
             return ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value or 0
@@ -33,7 +43,36 @@ def outside_address(name: str) -> int:
 def named_in(code: bytes) -> dict[str, int]:
     """The addresses of the functions that object code may call."""
     called = [name for name in map(PREFIX.__add__, SCIPY) if name.encode() in code]
-    return {name: outside_address(name) for name in (*C_LIBRARY, *called)}
+    loops = {found.decode() for found in re.findall(rb"ufunc(?:_data)?\.[\w.]+", code)}
+    return {name: outside_address(name) for name in (*C_LIBRARY, *called, *sorted(loops))}
+
+
+def loop_symbol(ufunc: str, types: str) -> tuple[str, str]:
+    """The names of a ufunc's loop for operands and results of these types, and of what it takes along: ``null`` where that is nothing.
+
+    `ufunc` is its path, as ``numpy.log``; types are NumPy's letters, as ``F->F``. OSError if there is no such loop.
+    """
+    name = f"{ufunc}.{types.replace('->', '_')}"
+    taken = _loop_of(ufunc, types.replace("->", "_"))[1]
+    return f"{_LOOP}{name}", f"{_DATA}{name}" if taken else "null"
+
+
+@cache
+def _loop_of(path: str, types: str) -> tuple[int, int]:
+    """The addresses of the loop and of what it takes along."""
+    module, _, name = path.rpartition(".")
+    ufunc: Any = getattr(importlib.import_module(module), name)
+    at, wanted = id(ufunc), types.replace("_", "->")
+    counts = tuple((ctypes.c_int * 3).from_address(at + _COUNTS))
+    number = ctypes.c_int.from_address(at + _NUMBER).value
+    if counts != (ufunc.nin, ufunc.nout, ufunc.nargs) or number != ufunc.ntypes or wanted not in ufunc.types:
+        raise OSError(f"the ufunc {path} has no loop {wanted}")
+    k = ufunc.types.index(wanted)
+    loop, taken = (
+        (ctypes.c_void_p * number).from_address(ctypes.c_void_p.from_address(at + table).value or 0)
+        for table in (_LOOPS, _TAKEN)
+    )
+    return loop[k] or 0, taken[k] or 0
 
 
 def _scipy_address(name: str) -> int:
