@@ -85,6 +85,7 @@ def square(w: Lanes, x: Lane) -> Lane:
 
 
 def conjugate(w: Lanes, x: Lane) -> Lane:
+    """Complex values with imaginary parts of the other sign; of floats, complex values."""
     if x.dtype != "complex64":
         return w.convert(x, "complex64")
     real, imag = w.parts_of(x)
@@ -210,8 +211,8 @@ def _cut_along(part: int, function: Write, where: Where) -> Write:
 
 
 def _some_infinite(w: Lanes, first: Lane, second: Lane) -> Lane:
-    infinite = (w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in (first, second))
-    return w.binary("or", *infinite)
+    real, imag = (w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in (first, second))
+    return w.binary("or", real, imag)
 
 
 def _beyond_one(part: int) -> Where:

@@ -49,8 +49,6 @@ def writable(eqn: Equation, spread: Spread, in_place: bool = False, largest: int
         return False
     if any(dtype_name(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
         return False
-    if op.small is not None and op.boxes is None and any(a.aval.dtype.kind == "c" for a in (*eqn.inputs, *eqn.outputs)):
-        return False  # which computes with real numbers, other than ops that only move elements
     if not (in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)):
         return False
     return form is None or form.fits is None or form.fits(eqn, spread)

@@ -45,7 +45,7 @@ def running_fits(eqn: Equation, spread: Spread) -> bool:
     along_rows = eqn.params["axis"] == x.ndim - 1 and x.ndim > 1
     if along_rows and spread.elements(x) > costs.SMALL_RUNNING:
         return False
-    return fits(x, "iuw") and not any(eqn.params.get("sum_axes", ()))
+    return fits(x, "iuwc") and not any(eqn.params.get("sum_axes", ()))
 
 
 def running(
@@ -78,7 +78,7 @@ def running(
     def begun(lanes: list[Lane]) -> Lane:
         return code.emit(op, [code.like(begin, lanes[0]), lanes[0]], {}, x.dtype)
 
-    if begin is None or "float" not in x.dtype:
+    if begin is None or x.dtype not in ("float32", "float64", "complex64"):
         store(code, first, there)
     else:
         pointwise(code, [first], begun, x.dtype, there)
