@@ -68,11 +68,9 @@ def _loop_of(path: str, types: str) -> tuple[int, int]:
     if counts != (ufunc.nin, ufunc.nout, ufunc.nargs) or number != ufunc.ntypes or wanted not in ufunc.types:
         raise OSError(f"the ufunc {path} has no loop {wanted}")
     k = ufunc.types.index(wanted)
-    loop, taken = (
-        (ctypes.c_void_p * number).from_address(ctypes.c_void_p.from_address(at + table).value or 0)
-        for table in (_LOOPS, _TAKEN)
-    )
-    return loop[k] or 0, taken[k] or 0
+    tables = (ctypes.c_void_p.from_address(at + table).value for table in (_LOOPS, _TAKEN))
+    loop, taken = ((ctypes.c_void_p * number).from_address(table)[k] or 0 if table else 0 for table in tables)
+    return loop, taken
 
 
 def _scipy_address(name: str) -> int:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.triangular import systems_fit as systems_fit
     from shardwise.runtime.small.triangular import triangular_solve as triangular_solve
     from shardwise.runtime.small.triangular import turned as turned
+    from shardwise.runtime.small.ufunc_loops import by_gufunc as by_gufunc
     from shardwise.runtime.small.windows import gather as gather
     from shardwise.runtime.small.windows import scatter as scatter
     from shardwise.runtime.small.windows import windows_fit as windows_fit
@@ -71,5 +72,6 @@ __getattr__ = open_door(
     positions="axes_joined dynamic_slice dynamic_update part_fits starts_fit updated_window window_part",
     product="axes_contracted matrix_product product_fits",
     triangular="Substitution systems_fit triangular_solve turned",
+    ufunc_loops="by_gufunc",
     windows="gather scatter windows_fit",
 )
