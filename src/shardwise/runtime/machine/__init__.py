@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from shardwise.runtime.machine.lane import itemsize as itemsize
     from shardwise.runtime.machine.lane import scalar_text as scalar_text
     from shardwise.runtime.machine.lanes import Lanes as Lanes
+    from shardwise.runtime.machine.library_calls import call_lapack as call_lapack
+    from shardwise.runtime.machine.library_calls import call_loop as call_loop
+    from shardwise.runtime.machine.library_calls import each_by_ufunc as each_by_ufunc
     from shardwise.runtime.machine.llvm import available as available
     from shardwise.runtime.machine.llvm import target as target
     from shardwise.runtime.machine.processor import gathers_pay as gathers_pay
@@ -29,17 +32,15 @@ if TYPE_CHECKING:
     from shardwise.runtime.machine.threads import run_in_parts as run_in_parts
     from shardwise.runtime.machine.threads import start_thread as start_thread
     from shardwise.runtime.machine.threads import thread_count as thread_count
-    from shardwise.runtime.machine.ufunc_calls import call_loop as call_loop
-    from shardwise.runtime.machine.ufunc_calls import each_by_ufunc as each_by_ufunc
 
 __getattr__ = open_door(
     __name__,
     flow="Flow RARE is_known",
     lane="Lane STORED TYPES itemsize scalar_text",
     lanes="Lanes",
+    library_calls="call_lapack call_loop each_by_ufunc",
     llvm="available target",
     processor="gathers_pay processor_flags processor_kind processor_level",
     standby="address_of standby_threads",
     threads="helpers run_in_parts start_thread thread_count",
-    ufunc_calls="call_loop each_by_ufunc",
 )

@@ -10,14 +10,15 @@ import math
 from collections.abc import Sequence
 
 from shardwise.runtime.machine import call_loop
-from shardwise.runtime.small.code import Code, Value
+from shardwise.runtime.small.code import Code, Unwritable, Value
 
 
 def by_gufunc(
     code: Code, ufunc: str, types: str, sizes: Sequence[int], values: Sequence[Value], ranks: Sequence[int]
 ) -> None:
     """Call a gufunc's loop for operands and then results, all in memory, of which each has its last `ranks` dims for the loop; `sizes`
-    are those of these dims, each once, in the order of the ufunc's signature. A value without other dims is the same for all.
+    are those of these dims, each once, in the order of the ufunc's signature. A value without other dims is the same for all. Unwritable
+    if NumPy has no such loop.
     """
     loops = max((v.shape[: len(v.shape) - rank] for v, rank in zip(values, ranks, strict=True)), key=math.prod)
     inner = max(range(len(loops)), key=lambda d: loops[d], default=None)
@@ -29,7 +30,10 @@ def by_gufunc(
     table = code.buffer((len(values),), "int64").place
 
     def one(places: list[str]) -> None:
-        call_loop(code, ufunc, types, places, [count, *sizes], numbers, table)
+        try:
+            call_loop(code, ufunc, types, places, [count, *sizes], numbers, table)
+        except OSError as error:  # other versions of NumPy have others
+            raise Unwritable(str(error)) from None
 
     code.nest([loops[d] for d in around], [v.place for v in values], [tuple(s[d] for d in around) for s in steps], one)
 

@@ -1,6 +1,7 @@
-"""Calls of the inner loops of NumPy's and SciPy's ufuncs: a small program or a fused loop then has the bits of the kernels that call them.
+"""Calls of the inner loops of NumPy's and SciPy's ufuncs, and of SciPy's LAPACK: a small program or a fused loop then has the bits of the
+kernels that call them.
 
-A loop is ``loop(addresses of operands and results, extents, steps in bytes, what it takes along)``. It needs no GIL.
+A loop is ``loop(addresses of operands and results, extents, steps in bytes, what it takes along)``. Nothing here needs the GIL.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from shardwise.runtime.machine.flow import Flow
 from shardwise.runtime.machine.lane import STORED, TYPES, Lane, itemsize
 from shardwise.runtime.machine.lanes import Lanes
-from shardwise.runtime.machine.outside import loop_symbol
+from shardwise.runtime.machine.outside import LAPACK, loop_symbol
 
 _NAMES = {"f": "float32", "d": "float64", "F": "complex64"}
 
@@ -36,6 +37,21 @@ def _numbers(w: Flow, numbers: Sequence[int]) -> str:
     text = ", ".join(f"i64 {n}" for n in numbers)
     w.declare(name, f"{name} = private unnamed_addr constant [{len(numbers)} x i64] [{text}], align 8")
     return name
+
+
+def call_lapack(w: Flow, routine: str, arguments: Sequence[int | bytes | str]) -> None:
+    """Call a routine, whose arguments are all addresses: of numbers and letters that are known, or of memory."""
+    name = f"{LAPACK}{routine}"
+    w.declare(name, f"declare void @{name}({', '.join(['ptr'] * len(arguments))})")
+    given = ", ".join(f"ptr {x if isinstance(x, str) else _known(w, x)}" for x in arguments)
+    w.line(f"call void @{name}({given})")
+
+
+def _known(w: Flow, x: int | bytes) -> str:
+    """The address of a number, or of a letter."""
+    kind, number = ("i8", x[0]) if isinstance(x, bytes) else ("i32", x)
+    name = f"@known.{kind}.{number}"
+    return w.declare(name, f"{name} = private unnamed_addr constant {kind} {number}, align 4")
 
 
 def each_by_ufunc(w: Lanes, ufunc: str, types: str, *args: Lane) -> list[Lane]:
