@@ -31,7 +31,9 @@ lax.tanh(z) lax.cos(z) lax.tan(z) lax.sinh(z) lax.cosh(z) lax.asin(z) lax.acos(z
 lax.exp2(z) lax.log1p(z) lax.rsqrt(z) lax.sign(z) lax.pow(z,z) lax.integer_pow(z,3) lax.div(z,z)
 jnp.sinc(x) jnp.log2(x) jnp.log10(x) jnp.exp2(x) jnp.heaviside(a,b) nn.mish(x) nn.elu(x) nn.selu(x)
 nn.log_sigmoid(x) nn.tanh(x) special.expit(x) special.ndtr(x) special.log_ndtr(x) special.entr(x) special.erf(x) special.gammaln(x)
-special.xlog1py(a,b) special.rel_entr(a,b) special.i0e(x)
+special.xlog1py(a,b) special.rel_entr(a,b) special.i0e(x) lax.zeta(a,b) lax.polygamma(a,b)
+special.gamma(z) special.loggamma(z) special.wofz(z) special.erfcx(z) special.hyp1f1(p,q,r)
+special.sici(x)[0] special.sici(x)[1] special.fresnel(x)[0]
 """.split()
 
 
