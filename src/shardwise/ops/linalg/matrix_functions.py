@@ -136,6 +136,7 @@ expm_frechet_p = define_matrix_op(
     multiple=False,
     rules=("jvp", "transpose"),
     derivatives="spectral_derivative",
+    small=as_steps("expm_frechet", "is_real"),
 )
 
 

@@ -85,6 +85,16 @@ def expm(x: Any, *, max_squarings: int) -> Any:
     return _where(valid, done, math.nan)
 
 
+def expm_frechet(x: Any, direction: Any, *, max_squarings: int) -> Any:
+    """The derivative of `expm` in a direction: the upper right block of the exponential of [[x, direction], [0, x]]."""
+    n, d = x.shape[-1], x.ndim
+    zero = _filled(x, 0)
+    rows = [do.concatenate(*blocks, dimension=d - 1) for blocks in ((x, direction), (zero, x))]
+    both = expm(do.concatenate(*rows, dimension=d - 2), max_squarings=max_squarings)
+    first, end = (*(0,) * (d - 1), n), (*both.shape[:-2], n, 2 * n)
+    return do.slice(both, start_indices=first, limit_indices=end, strides=None)
+
+
 def _parts(x: Any, coefficients: Sequence[int]) -> tuple[Any, Any]:
     """The odd and the even part of the polynomial with these coefficients, the lowest power's first."""
     row, column = (broadcasted_iota(np.int32, x.shape, x.ndim - k) for k in (2, 1))
