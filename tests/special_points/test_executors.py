@@ -33,6 +33,9 @@ jnp.sinc(x) jnp.log2(x) jnp.log10(x) jnp.exp2(x) jnp.heaviside(a,b) nn.mish(x) n
 nn.log_sigmoid(x) nn.tanh(x) special.expit(x) special.ndtr(x) special.log_ndtr(x) special.entr(x) special.erf(x) special.gammaln(x)
 special.xlog1py(a,b) special.rel_entr(a,b) special.i0e(x) lax.zeta(a,b) lax.polygamma(a,b)
 special.gamma(z) special.loggamma(z) special.wofz(z) special.erfcx(z) special.hyp1f1(p,q,r)
+jnp.gcd(i,j) jnp.power(i,j) lax.reduce_precision(x,5,10) lax.reduce_precision(x,8,7)
+lax.reduce_precision(x,4,3) lax.reduce_precision(x,11,0)
+lax.max(z,lax.conj(z)) lax.min(z,lax.conj(z))
 special.sici(x)[0] special.sici(x)[1] special.fresnel(x)[0]
 """.split()
 

@@ -144,13 +144,8 @@ Where = Callable[[Lanes, Lane, Lane], Lane]  # of the parts of an operand
 
 
 def by_ufunc(ufunc: str) -> Write:
-    """NumPy's function `ufunc` of complex values."""
-
-    def write(w: Lanes, *operands: Lane) -> Lane:
-        (out,) = each_by_ufunc(w, ufunc, "F" * len(operands) + "->F", *operands)
-        return out
-
-    return write
+    """NumPy's function `ufunc` of values of one type."""
+    return lambda w, *operands: each_by_ufunc(w, ufunc, *operands)[0]
 
 
 def _defined(function: Write, where: Where) -> Write:
@@ -269,7 +264,7 @@ def _expm1(w: Lanes, x: Lane) -> Lane:
 
 def _log1p_near_one(w: Lanes, x: Lane) -> Lane:
     """With all digits where 1 + x has a modulus near 1, as `complex_points.log1p`."""
-    (out,) = each_by_ufunc(w, "numpy.log1p", "F->F", x)
+    (out,) = each_by_ufunc(w, "numpy.log1p", x)
     a, b = (w.convert(part, "float64") for part in w.parts_of(x))
     terms = [w.mul(w.like(2, a), a), *_square_and_rest(w, a), *_square_and_rest(w, b)]
     excess, lost = terms[0], w.like(0, a)
@@ -284,7 +279,7 @@ def _log1p_near_one(w: Lanes, x: Lane) -> Lane:
         w.compare("lt", w.abs(excess), w.like(0.5, excess)),
         w.compare("lt", w.abs(a), w.like(3, a)),
     )
-    (log,) = each_by_ufunc(w, "numpy.log1p", "d->d", excess)
+    (log,) = each_by_ufunc(w, "numpy.log1p", excess)
     real, imag = w.parts_of(out)
     return w.complex_of(w.select(near, w.convert(w.mul(w.like(0.5, log), log), "float32"), real), imag)
 
@@ -308,7 +303,7 @@ def _logistic(w: Lanes, x: Lane) -> Lane:
 def sign(w: Lanes, x: Lane) -> Lane:
     """`x` over its modulus, part by part; 0 of 0."""
     real, imag = w.parts_of(x)
-    (size,) = each_by_ufunc(w, "numpy.absolute", "F->f", x)
+    (size,) = each_by_ufunc(w, "numpy.absolute", x, results=["float32"])
     size = w.select(_no_nan(w, real, imag), size, w.like(math.nan, size))
     size = w.select(w.compare("eq", size, w.like(0, size)), w.like(1, size), size)
     return w.complex_of(w.div(real, size), w.div(imag, size))

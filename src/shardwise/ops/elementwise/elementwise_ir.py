@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise.ir import Emit
 from shardwise.ops.elementwise import complex_ir
-from shardwise.runtime.machine import Lane, Lanes, libm, libm_angles, libm_powers
+from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm, libm_angles, libm_powers
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
@@ -85,6 +85,37 @@ def _rem(w: Lanes, x: Lane, y: Lane) -> Lane:
     out = w.binary("srem" if x.signed else "urem", x, safe)
     out = w.select(minus, w.like(0, x), out) if x.signed else out
     return w.select(zero, x, out)
+
+
+def _integer_power(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """With negative powers 0, but for 1 and -1."""
+    zero, one = w.like(0, x), w.like(1, x)
+    (out,) = each_by_ufunc(w, "numpy.power", x, w.maximum(y, zero))
+    if not x.signed:
+        return out
+    unit = w.compare("eq", w.abs(x), one)
+    odd = w.compare("ne", w.binary("and", y, one), zero)
+    return w.select(w.compare("lt", y, zero), w.select(unit, w.select(odd, x, one), zero), out)
+
+
+def _reduced_precision(w: Lanes, x: Lane, *, exponent_bits: int, mantissa_bits: int) -> Lane:
+    """Rounded to nearest, halves to even; too large values become infinite, too small ones zeros."""
+    bits, (mantissa, exponent) = w.bits_of(x), (52, 11) if x.type == "double" else (23, 8)
+    drop = mantissa - mantissa_bits
+    out = x
+    if drop > 0:
+        odd = w.binary("and", w.binary("lshr", bits, w.like(drop, bits)), w.like(1, bits))
+        rounded = w.add(bits, w.add(odd, w.like((1 << (drop - 1)) - 1, bits)))
+        out = w.floats_of(w.binary("and", rounded, w.like(-1 << drop, bits)), x.dtype)
+    if exponent_bits < exponent:
+        bias, size = (1 << (exponent_bits - 1)) - 1, w.abs(out)
+        infinite, nothing = (
+            w.compare("ge", size, w.like(2.0 ** (bias + 1), x)),
+            w.compare("lt", size, w.like(2.0 ** (1 - bias), x)),
+        )
+        out = w.select(infinite, w.copysign(w.like(math.inf, x), x), out)
+        out = w.select(nothing, w.copysign(w.like(0, x), x), out)
+    return w.select(w.isnan(x), x, out)
 
 
 def _high_product(w: Lanes, x: Lane, y: Lane) -> Lane:
@@ -178,8 +209,8 @@ ADD = Emit(complex_ir.by_part(Lanes.add), "biufc")
 SUB = Emit(complex_ir.by_part(Lanes.sub), "iufc")
 MUL = Emit(complex_ir.product, "biufc")
 DIV = Emit(_quotient, "iufc", cost=4)
-MAX = Emit(Lanes.maximum, exact=True)
-MIN = Emit(Lanes.minimum, exact=True)
+MAX = Emit(complex_ir.or_complex(Lanes.maximum, complex_ir.by_ufunc("numpy.maximum")), "biufc", exact=True)
+MIN = Emit(complex_ir.or_complex(Lanes.minimum, complex_ir.by_ufunc("numpy.minimum")), "biufc", exact=True)
 EQ = Emit(complex_ir.of_parts("eq", "and"), "biufc", exact=True)
 NE = Emit(complex_ir.of_parts("ne", "or"), "biufc", exact=True)
 LT, LE, GT, GE = map(_compare, ("lt", "le", "gt", "ge"))
@@ -230,6 +261,9 @@ REM = Emit(_rem, cost=40, kinds="iuf")
 NEXTAFTER = Emit(_next_after, "w", exact=True, cost=6, spared=2.0)
 POPULATION_COUNT = Emit(lambda w, x: w.call("ctpop", x), "iu", cost=4)
 CLZ = Emit(lambda w, x: w.call("ctlz", x, more=", i1 false"), "iu", cost=4)
+GCD = Emit(lambda w, x, y: each_by_ufunc(w, "numpy.gcd", x, y)[0], "iu", cost=40)
+INTEGER_POWER = Emit(_integer_power, "iu", cost=30)
+REDUCE_PRECISION = Emit(_reduced_precision, "w", exact=True, cost=8)
 MULHI = Emit(_high_product, "iu", cost=4)
 
 SELECT_N = Emit(_select, "biufck", exact=True)

@@ -74,14 +74,14 @@ ERF_INV = Emit(_erf_inv, "f", cost=120)
 # -- functions that SciPy exports as ufuncs alone --------------------------------------------------------------------------
 
 _UFUNCS = "scipy.special._ufuncs."
-_LETTERS = {"float64": "d", "complex64": "F"}
 _POLES_COST = 300
 
 
 def by_ufunc(w: Lanes, name: str, *operands: Lane, results: int = 1) -> list[Lane]:
     """The results of SciPy's ufunc, in the operands' precision."""
-    letter = _LETTERS.get(operands[0].dtype, "f")
-    return each_by_ufunc(w, _UFUNCS + name, f"{letter * len(operands)}->{letter * results}", *operands)
+    x = operands[0]
+    kind = "float32" if x.type == "float" else x.dtype
+    return each_by_ufunc(w, _UFUNCS + name, *operands, results=[kind] * results)
 
 
 def _whole(w: Lanes, x: Lane) -> Lane:

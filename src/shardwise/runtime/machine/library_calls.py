@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from shardwise.runtime.machine.flow import Flow
 from shardwise.runtime.machine.lane import STORED, TYPES, Lane, itemsize
 from shardwise.runtime.machine.lanes import Lanes
 from shardwise.runtime.machine.outside import LAPACK, loop_symbol
 
-_NAMES = {"f": "float32", "d": "float64", "F": "complex64"}
+_LETTERS = {  # NumPy's, by dtype
+    name: np.dtype(name).char
+    for name in ("float32", "float64", "complex64", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
+}
 
 
 def call_loop(
@@ -54,10 +59,12 @@ def _known(w: Flow, x: int | bytes) -> str:
     return w.declare(name, f"{name} = private unnamed_addr constant {kind} {number}, align 4")
 
 
-def each_by_ufunc(w: Lanes, ufunc: str, types: str, *args: Lane) -> list[Lane]:
-    """A ufunc of every lane: its results. `types` are those of the operands and results, of 32 or 64 bits or complex64."""
-    kinds = [_NAMES[t] for t in types.replace("->", "")]
+def each_by_ufunc(w: Lanes, ufunc: str, *args: Lane, results: Sequence[str] = ()) -> list[Lane]:
+    """A ufunc of every lane: its `results`, of these dtypes; else one of the operands' type."""
     count, n = len(args), w.width
+    kinds = [*(_kind(x.dtype) for x in args), *(results or [_kind(args[0].dtype)])]
+    letters = "".join(_LETTERS[kind] for kind in kinds)
+    types = f"{letters[:count]}->{letters[count:]}"
     name = f"each.{ufunc}.{types.replace('->', '_')}.{n}"
     vectors = [w.vector(TYPES[kind]) for kind in kinds]
     if name not in w.declared:
@@ -66,6 +73,11 @@ def each_by_ufunc(w: Lanes, ufunc: str, types: str, *args: Lane) -> list[Lane]:
     given = ", ".join(f"{v} {x.ref}" for v, x in zip(vectors, args, strict=False))
     made = w.value(f"call {result} @{name}({given})")
     return [w.let(f"extractvalue {result} {made}, {k}", kind) for k, kind in enumerate(kinds[count:])]
+
+
+def _kind(dtype: str) -> str:
+    """The type that registers hold for a dtype."""
+    return "float32" if TYPES[dtype] == "float" else dtype
 
 
 def _each(w: Lanes, name: str, ufunc: str, types: str, kinds: Sequence[str], count: int) -> str:
