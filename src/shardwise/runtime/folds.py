@@ -19,7 +19,7 @@ Accumulators = tuple[Lane, ...]
 
 def _sum_start(w: Lanes, dtype: str) -> Accumulators:
     wide = w.constant(0.0, "float64")
-    if dtype == "complex64":
+    if dtype.startswith("complex"):
         return (wide,) * 4
     zero = w.constant(0, dtype)
     if not zero.floating:
@@ -55,7 +55,7 @@ def _sum_merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
 
 def _sum_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
     if len(held) == 4:
-        return w.complex_of(*[_sum_finish(w, part, "float32") for part in (held[:2], held[2:])])
+        return w.complex_of(*[_sum_finish(w, part, _part(dtype)) for part in (held[:2], held[2:])])
     if len(held) == 1:
         return w.convert(held[0], dtype)
     total, lost = held
@@ -64,7 +64,7 @@ def _sum_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
 
 def _product_start(w: Lanes, dtype: str) -> Accumulators:
     wide = w.constant(1.0, "float64")
-    if dtype == "complex64":
+    if dtype.startswith("complex"):
         return wide, w.constant(0.0, "float64")
     one = w.constant(1, dtype)
     return (wide,) if one.floating else (one,)
@@ -89,8 +89,13 @@ def _product_merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
 
 def _product_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
     if len(held) == 2:
-        return w.complex_of(*[w.convert(part, "float32") for part in held])
+        return w.complex_of(*[w.convert(part, _part(dtype)) for part in held])
     return w.convert(held[0], dtype)
+
+
+def _part(dtype: str) -> str:
+    """The type of a complex type's parts."""
+    return "float32" if dtype == "complex64" else "float64"
 
 
 SUM = Fold(_sum_start, _sum_step, _sum_merge, _sum_finish, "iufc")

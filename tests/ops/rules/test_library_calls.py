@@ -46,6 +46,40 @@ OF_FLOATS = {
     "eig": lambda x: jnp.linalg.eig(x),
     "eigenvalues": lambda x: jnp.linalg.eigvals(x),
 }
+ELEMENTWISE = {
+    "arithmetic": lambda x: [
+        x + x.T,
+        x * x.T,
+        x / x.T,
+        jnp.square(x),
+        lax.integer_pow(x, -3),
+        jnp.abs(x),
+        jnp.sign(x),
+        x == x.T,
+    ],
+    "functions": lambda x: [
+        lax.exp(x),
+        lax.log(x),
+        lax.sqrt(x),
+        lax.log1p(x),
+        lax.acosh(x),
+        lax.tanh(x),
+        lax.pow(x, x.T),
+    ],
+    "casts": lambda x: [
+        x.astype("complex64"),
+        x.real.astype(x.dtype),
+        lax.conj(x),
+        jnp.where(x.real > 0, x, x.imag),
+        x != 0,
+    ],
+    "running": lambda x: [
+        jnp.cumsum(x, 1),
+        jnp.sort(x.real),
+        x[jnp.array([2, 0])],
+        x.at[1].multiply(2j),
+    ],
+}
 
 
 def agree(functions, x, axis=-1):
@@ -72,7 +106,7 @@ def agree(functions, x, axis=-1):
 
 def drawn(shape, dtype):
     x = RNG.normal(size=shape)
-    return (x + 1j * RNG.normal(size=shape) if dtype == "complex64" else x).astype(dtype)
+    return (x + 1j * RNG.normal(size=shape) if dtype.startswith("complex") else x).astype(dtype)
 
 
 @pytest.mark.parametrize("shape", [(8,), (2, 1), (3, 4, 7)])
@@ -82,14 +116,25 @@ def test_transforms(shape):
     agree({name: f for name, f in TRANSFORMS.items() if shape[-1] > 1 or name != "irfftn"}, x)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
-@pytest.mark.parametrize("shape", [(2, 3, 3), (5, 3), (2, 2, 4)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((2, 3, 3), "float32"), ((2, 3, 3), "complex64"), ((5, 3), "complex64"), ((2, 2, 4), "float32")],
+)
 def test_decompositions(shape, dtype):
     x = drawn(shape, dtype)
     if len(shape) > 2:
         x[0, 0, 0] = np.nan
     square = OF_SQUARES | (OF_FLOATS if dtype == "float32" else {}) if shape[-1] == shape[-2] else {}
     agree(DECOMPOSITIONS | square, x)
+
+
+def test_double_precision():
+    """Complex values of 128 bits among them, at special points, too."""
+    with sw.enable_x64(True):
+        x = drawn((3, 3), "complex128")
+        x.ravel()[:2] = complex(-np.inf, -0.0), np.nan
+        agree({**{n: f for n, f in TRANSFORMS.items() if n in ("fft", "irfft", "rfftn")}, **ELEMENTWISE}, x)
+        agree({n: (OF_SQUARES | OF_FLOATS | DECOMPOSITIONS)[n] for n in ("qr", "svd", "eigh", "eig")}, x)
 
 
 @pytest.mark.parametrize("devices", [1, 2])

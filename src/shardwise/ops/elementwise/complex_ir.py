@@ -24,7 +24,7 @@ def or_complex(real: Write, complex: Write) -> Write:
     """`real` of floats, `complex` of complex values."""
 
     def write(w: Lanes, *operands: Lane, **params: object) -> Lane:
-        return (complex if operands[0].dtype == "complex64" else real)(w, *operands, **params)
+        return (complex if operands[0].complex else real)(w, *operands, **params)
 
     return write
 
@@ -36,7 +36,7 @@ def by_part(write: Callable[..., Lane]) -> Callable[..., Lane]:
     """`write`; of complex values, of their real parts and of their imaginary ones."""
 
     def emit(w: Lanes, *operands: Lane) -> Lane:
-        if operands[0].dtype != "complex64":
+        if not operands[0].complex:
             return write(w, *operands)
         real, imag = zip(*map(w.parts_of, operands), strict=True)
         return w.complex_of(write(w, *real), write(w, *imag))
@@ -48,7 +48,7 @@ def of_parts(condition: str, joined: str) -> Callable[..., Lane]:
     """A comparison; of complex values, that of each part, joined."""
 
     def emit(w: Lanes, x: Lane, y: Lane) -> Lane:
-        if x.dtype != "complex64":
+        if not x.complex:
             return w.compare(condition, x, y)
         real, imag = (w.compare(condition, a, b) for a, b in zip(w.parts_of(x), w.parts_of(y), strict=True))
         return w.binary(joined, real, imag)
@@ -58,24 +58,28 @@ def of_parts(condition: str, joined: str) -> Callable[..., Lane]:
 
 def product(w: Lanes, x: Lane, y: Lane) -> Lane:
     """Of complex values with NumPy's roundings: in each part, the second product is rounded by itself."""
-    if x.dtype != "complex64":
+    if not x.complex:
         return w.mul(x, y)
     (a, b), (c, d) = w.parts_of(x), w.parts_of(y)
     return w.complex_of(w.fma(a, c, w.neg(w.mul(b, d))), w.fma(a, d, w.mul(b, c)))
 
 
 def absolute(w: Lanes, x: Lane) -> Lane:
-    """Of complex values their modulus, whose squares neither overflow nor vanish in float64."""
-    if x.dtype != "complex64":
+    """Of complex values their modulus; the squares of float32 neither overflow nor vanish in float64."""
+    if not x.complex:
         return w.abs(x)
-    real, imag = (w.convert(part, "float64") for part in w.parts_of(x))
+    parts = w.parts_of(x)
+    if parts[0].dtype == "float64":
+        (size,) = each_by_ufunc(w, "numpy.absolute", x, results=["float64"])
+        return w.select(_no_nan(w, *parts), size, w.like(math.nan, size))
+    real, imag = (w.convert(part, "float64") for part in parts)
     return w.convert(w.call("sqrt", w.fma(real, real, w.mul(imag, imag))), "float32")
 
 
 def square(w: Lanes, x: Lane) -> Lane:
     """`x` times itself; where squares of parts overflow, their difference is (real - imag) * (real + imag)."""
     out = product(w, x, x)
-    if x.dtype != "complex64":
+    if not x.complex:
         return out
     (real, imag), (first, second) = w.parts_of(x), w.parts_of(out)
     usual = w.binary("and", is_finite(w, first), is_finite(w, second))
@@ -86,8 +90,8 @@ def square(w: Lanes, x: Lane) -> Lane:
 
 def conjugate(w: Lanes, x: Lane) -> Lane:
     """Complex values with imaginary parts of the other sign; of floats, complex values."""
-    if x.dtype != "complex64":
-        return w.convert(x, "complex64")
+    if not x.complex:
+        return w.convert(x, "complex128" if x.type == "double" else "complex64")
     real, imag = w.parts_of(x)
     return w.complex_of(real, w.neg(imag))
 
@@ -113,7 +117,7 @@ def quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
         return [out.ref for out in _lost_quotient(w, parts, lost, usual)]
 
     refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector(real.type)] * 2, RARE)
-    return w.complex_of(*[w.convert(Lane(ref, "float64"), "float32") for ref in refs])
+    return w.complex_of(*[w.convert(Lane(ref, "float64"), parts[0].dtype) for ref in refs])
 
 
 def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
@@ -236,9 +240,11 @@ def sqrt_parts(w: Lanes, real: Lane, imag: Lane) -> Parts:
 
 
 def _in_double(parts: Callable[..., Parts], special: Write) -> Write:
-    """`parts` in float64, rounded once; `special` where that is zero or not finite."""
+    """Of complex64 `parts` in float64, rounded once, but `special` where that is zero or not finite; `special` of complex128."""
 
     def write(w: Lanes, x: Lane) -> Lane:
+        if x.dtype == "complex128":
+            return special(w, x)
         wide = [w.convert(part, "float64") for part in w.parts_of(x)]
         real, imag = (w.convert(part, "float32") for part in parts(w, *wide))
         zero = w.like(0, real)
@@ -281,7 +287,7 @@ def _log1p_near_one(w: Lanes, x: Lane) -> Lane:
     )
     (log,) = each_by_ufunc(w, "numpy.log1p", excess)
     real, imag = w.parts_of(out)
-    return w.complex_of(w.select(near, w.convert(w.mul(w.like(0.5, log), log), "float32"), real), imag)
+    return w.complex_of(w.select(near, w.convert(w.mul(w.like(0.5, log), log), real.dtype), real), imag)
 
 
 def _square_and_rest(w: Lanes, a: Lane) -> Parts:
@@ -303,7 +309,7 @@ def _logistic(w: Lanes, x: Lane) -> Lane:
 def sign(w: Lanes, x: Lane) -> Lane:
     """`x` over its modulus, part by part; 0 of 0."""
     real, imag = w.parts_of(x)
-    (size,) = each_by_ufunc(w, "numpy.absolute", x, results=["float32"])
+    (size,) = each_by_ufunc(w, "numpy.absolute", x, results=[real.dtype])
     size = w.select(_no_nan(w, real, imag), size, w.like(math.nan, size))
     size = w.select(w.compare("eq", size, w.like(0, size)), w.like(1, size), size)
     return w.complex_of(w.div(real, size), w.div(imag, size))
@@ -311,7 +317,7 @@ def sign(w: Lanes, x: Lane) -> Lane:
 
 def power(w: Lanes, x: Lane, y: Lane) -> Lane:
     """`x` to the power `y`, which may be an integer."""
-    return by_ufunc("numpy.power")(w, x, w.convert(y, "complex64"))
+    return by_ufunc("numpy.power")(w, x, w.convert(y, x.dtype))
 
 
 def _root(w: Lanes, x: Lane) -> Lane:

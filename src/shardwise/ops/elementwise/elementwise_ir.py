@@ -38,7 +38,7 @@ def _rsqrt(w: Lanes, x: Lane) -> Lane:
 def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
     """Repeated squaring with the NumPy kernel's roundings: one per product, also for narrow floats."""
     if y < 0:
-        return (complex_ir.quotient if x.dtype == "complex64" else Lanes.div)(w, w.like(1, x), _power(w, x, y=-y))
+        return (complex_ir.quotient if x.complex else Lanes.div)(w, w.like(1, x), _power(w, x, y=-y))
     result: Lane | None = None
     while y:
         if y & 1:
@@ -68,7 +68,7 @@ def _divided(w: Lanes, x: Lane, y: Lane) -> tuple[Lane, Lane, Lane]:
 
 
 def _quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
-    if x.dtype == "complex64":
+    if x.complex:
         return complex_ir.quotient(w, x, y)
     if x.floating:
         return w.div(x, y)
@@ -174,7 +174,7 @@ def _shift(instruction: str) -> Callable[[Lanes, Lane, Lane], Lane]:
 
 def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
     if which.type == "i1":
-        if cases[0].dtype == "complex64":  # arithmetic takes parts: it need not take apart what is chosen
+        if cases[0].complex:  # arithmetic takes parts: it need not take apart what is chosen
             parts = zip(w.parts_of(cases[-1]), w.parts_of(cases[0]), strict=True)
             return w.complex_of(*[w.select(which, yes, no) for yes, no in parts])
         return w.select(which, cases[-1], cases[0])

@@ -138,7 +138,7 @@ def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
     exported = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
 
     def write(w: Lanes, *operands: Lane) -> Lane:
-        if SCIPY.get(name) == arity and operands[0].dtype != "complex64":
+        if SCIPY.get(name) == arity and not operands[0].complex:
             return exported.write(w, *operands)
         (found,) = by_ufunc(w, name, *operands)
         return nan_of_nans(w, found, *operands) if arity > 1 else found

@@ -47,7 +47,7 @@ def svd(x: Any, **params: Any) -> list[Any]:
 
 def rights_alone(eqn: Equation) -> bool:
     """Whether no left eigenvectors are wanted, of matrices whose eigenvalues NumPy computes in their precision."""
-    return not eqn.params["left"] and eqn.inputs[0].aval.dtype.name == "float32"
+    return not eqn.params["left"] and eqn.inputs[0].aval.dtype.name != "complex64"
 
 
 def eig(x: Any, *, left: bool, right: bool, vector_derivatives: bool) -> list[Any]:

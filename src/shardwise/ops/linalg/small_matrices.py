@@ -14,8 +14,9 @@ from shardwise.runtime.machine import call_lapack
 from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc, store
 
 _LOOPS = "numpy.linalg._umath_linalg."
-_LETTERS = {"float32": ("f", "F"), "float64": ("d", "D"), "complex64": ("F", "F")}  # of a type, and of the complex one
-_PREFIXES = {"float32": "s", "float64": "d", "complex64": "c"}  # of LAPACK's routines
+# NumPy's letters of a type, and of the complex one.
+_LETTERS = {"float32": ("f", "F"), "float64": ("d", "D"), "complex64": ("F", "F"), "complex128": ("D", "D")}
+_PREFIXES = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}  # of LAPACK's routines
 _WORK = 64  # columns of a block: LAPACK's memory for each column
 
 
@@ -85,7 +86,7 @@ def householder_product(body: BodyWriter, eqn: Equation, values: Sequence[Value]
     code, (x, taus) = body.code, values
     m, n = x.shape[-2:]
     count = taus.shape[-1]
-    name = "ungqr" if x.dtype == "complex64" else "orgqr"
+    name = "ungqr" if "complex" in x.dtype else "orgqr"
     return _each_matrix(
         code, x, name, [code.in_memory(taus)],
         lambda a, work, info, tau: [m, n, count, a, m, tau, work, _WORK * n, info],
@@ -106,7 +107,7 @@ def tridiagonal(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted
     """Packed reflectors, the diagonal, the one beside it, and the factors of the reflectors."""
     code, (x,) = body.code, values
     n, side = x.shape[-1], b"L" if eqn.params["lower"] else b"U"
-    name = "hetrd" if x.dtype == "complex64" else "sytrd"
+    name = "hetrd" if "complex" in x.dtype else "sytrd"
     others = _results(code, eqn, x)[1:]
     return _each_matrix(
         code, x, name, others,

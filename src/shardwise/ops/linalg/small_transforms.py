@@ -17,9 +17,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc
 
 _LOOPS = "numpy.fft._pocketfft_umath."
-_TYPES = {  # of a loop, and of its result, where they are not complex
-    "irfft": ("Ff->f", "float32"), "rfft_n_even": ("ff->F", "complex64"), "rfft_n_odd": ("ff->F", "complex64"),
-}  # fmt: skip
+_PARTS = {"float32": "float32", "complex64": "float32", "float64": "float64", "complex128": "float64"}
 
 
 def transform_fits(eqn: Equation, spread: Spread) -> bool:
@@ -55,8 +53,18 @@ def transform(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: 
 
 def _along(code: Code, x: Value, d: int, size: int, name: str, scale: float) -> Value:
     """The transform along one dim, of that size then."""
-    types, dtype = _TYPES.get(name, ("Ff->F", "complex64"))
-    factor = code.in_memory(code.known(np.full((), scale, np.float32), "float32"))
+    part = _PARTS[x.dtype]
+    real, complex = ("f", "F") if part == "float32" else ("d", "D")
+    whole = "complex64" if part == "float32" else "complex128"
+    given, made, dtype = (
+        (real, complex, whole)
+        if name.startswith("rfft")
+        else (complex, real, part)
+        if name == "irfft"
+        else (complex, complex, whole)
+    )
+    types = f"{given}{real}->{made}"
+    factor = code.in_memory(code.known(np.full((), scale, part), part))
     out = code.buffer((*x.shape[:d], size, *x.shape[d + 1 :]), dtype)
     by_gufunc(code, _LOOPS + name, types, [x.shape[d], size], [_last(x, d), factor, _last(out, d)], [1, 0, 1])
     return out

@@ -17,7 +17,13 @@ from shardwise.runtime.machine.outside import LAPACK, loop_symbol
 
 _LETTERS = {  # NumPy's, by dtype
     name: np.dtype(name).char
-    for name in ("float32", "float64", "complex64", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
+    for name in (
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+        *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)),
+    )
 }
 
 

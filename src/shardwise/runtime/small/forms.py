@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.dtypes import is_key_dtype
 from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Spread, Var, is_update, region_of
 from shardwise.runtime import costs
-from shardwise.runtime.fused import fits
+from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
@@ -74,9 +74,11 @@ def _modest(eqn: Equation, form: SmallForm | None, spread: Spread, largest: int)
         crossed = axes_reduced(eqn)
         if spread.elements(x) > largest or (fold.positions and (len(axes) != 1 or crossed)):
             return False
-        return fits(x, fold.kinds)
+        return takes_type(x, fold.kinds)
     assert emit is not None
-    if not all(fits(a.aval, emit.kinds) or ("k" in emit.kinds and is_key_dtype(a.aval.dtype)) for a in eqn.inputs):
+    if not all(
+        takes_type(a.aval, emit.kinds) or ("k" in emit.kinds and is_key_dtype(a.aval.dtype)) for a in eqn.inputs
+    ):
         return False
     # Vector code would round a result of float64 to float32 before it becomes float16.
     narrow = dtype_name(eqn.outputs[0].aval) in ("float16", "bfloat16")

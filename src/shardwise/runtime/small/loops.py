@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Fold, Op, Spread
 from shardwise.runtime import costs
-from shardwise.runtime.fused import fits
+from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import dense_steps, dtype_name, finish_reduction, merge_rows
 from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value
@@ -58,7 +58,7 @@ def running_fits(eqn: Equation, spread: Spread) -> bool:
     along_rows = eqn.params["axis"] == x.ndim - 1 and x.ndim > 1
     if along_rows and spread.elements(x) > costs.SMALL_RUNNING:
         return False
-    return fits(x, "iuwc") and not any(eqn.params.get("sum_axes", ()))
+    return takes_type(x, "iuwc") and not any(eqn.params.get("sum_axes", ()))
 
 
 def running(
@@ -91,7 +91,7 @@ def running(
     def begun(lanes: list[Lane]) -> Lane:
         return code.emit(op, [code.like(begin, lanes[0]), lanes[0]], {}, x.dtype)
 
-    if begin is None or x.dtype not in ("float32", "float64", "complex64"):
+    if begin is None or x.dtype not in ("float32", "float64", "complex64", "complex128"):
         store(code, first, there)
     else:
         pointwise(code, [first], begun, x.dtype, there)

@@ -55,7 +55,7 @@ class _Dims(NamedTuple):
 def product_fits(eqn: Equation, spread: Spread) -> bool:
     """Whether operands are numbers of the result's type, and the product is small."""
     params, dtype = eqn.params, dtype_name(eqn.outputs[0].aval)
-    if dtype not in ("float32", "float64", "complex64") and eqn.outputs[0].aval.dtype.kind not in "iu":
+    if dtype not in ("float32", "float64", "complex64", "complex128") and eqn.outputs[0].aval.dtype.kind not in "iu":
         return False
     if any(dtype_name(a.aval) != dtype for a in eqn.inputs):
         return False
@@ -90,7 +90,7 @@ def matrix_product(body: BodyWriter, eqn: Equation, values: Sequence[Value], wan
     dims: DotDims = eqn.params["dimension_numbers"]
     dtype = dtype_name(eqn.outputs[0].aval)
     summed = sorted(code.env.dim(a) for a in axes_contracted(code, eqn, values))
-    product = _complex_product if dtype == "complex64" else _product
+    product = _complex_product if dtype.startswith("complex") else _product
     out = product(code, values, dims, stable, None if summed else into, dtype, summed)
     for d in summed:
         shape, steps = ((*s[:d], n, *s[d:]) for s, n in ((out.shape, 1), (out.steps, 0)))
@@ -109,14 +109,16 @@ def _complex_product(
 ) -> Value:
     """The product of complex values: four products of their parts."""
 
+    real = "float32" if dtype == "complex64" else "float64"
+
     def parts(x: Value, same: bool) -> list[Value]:
         def part(k: int) -> Value:
-            return pointwise(code, [x], lambda lanes: code.parts_of(lanes[0])[k], "float32")
+            return pointwise(code, [x], lambda lanes: code.parts_of(lanes[0])[k], real)
 
         return [code.outside(partial(part, k)) if same and x.place else part(k) for k in (0, 1)]
 
     left, right = (parts(x, same) for x, same in zip(values, stable, strict=True))
-    found = [_product(code, [x, y], dims, stable, None, "float32", summed) for x in left for y in right]
+    found = [_product(code, [x, y], dims, stable, None, real, summed) for x in left for y in right]
 
     def joined(lanes: list[Lane]) -> Lane:
         same, up, down, opposite = lanes
