@@ -42,6 +42,10 @@ OF_SQUARES = {
     "tridiagonal": lambda x: LINALG.tridiagonal(jnp.nan_to_num(x)),
     "upper tridiagonal": lambda x: LINALG.tridiagonal(jnp.nan_to_num(x), lower=False),
 }
+OF_COMPLEX = {
+    "cholesky": lambda x: jnp.linalg.cholesky(x @ jnp.conj(jnp.swapaxes(x, -1, -2))),
+    "no cholesky": lambda x: jnp.linalg.cholesky(x),
+}
 OF_FLOATS = {
     "eig": lambda x: jnp.linalg.eig(x),
     "eigenvalues": lambda x: jnp.linalg.eigvals(x),
@@ -124,8 +128,15 @@ def test_decompositions(shape, dtype):
     x = drawn(shape, dtype)
     if len(shape) > 2:
         x[0, 0, 0] = np.nan
-    square = OF_SQUARES | (OF_FLOATS if dtype == "float32" else {}) if shape[-1] == shape[-2] else {}
+    square = OF_SQUARES | (OF_FLOATS if dtype == "float32" else OF_COMPLEX) if shape[-1] == shape[-2] else {}
     agree(DECOMPOSITIONS | square, x)
+
+
+def test_systems_of_complex_numbers():
+    a, b = drawn((3, 3, 3), "complex64"), drawn((3, 3, 2), "complex64")
+    a[1] = 1  # singular
+    found = sw.jit(lambda a, b: lax.fori_loop(0, 1, lambda i, x: jnp.linalg.solve(a, b), b))(a, b)
+    np.testing.assert_allclose(found, jnp.linalg.solve(a, b), rtol=1e-5, atol=1e-5)
 
 
 def test_double_precision():

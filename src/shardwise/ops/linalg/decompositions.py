@@ -53,9 +53,9 @@ def _cholesky_results(shape: Ints) -> list[Result]:
     return [(shape, "same")]
 
 
-def _factors_form(name: str) -> SmallForm:
+def _factors_form(name: str, fits: str = "factors_fit") -> SmallForm:
     module = "shardwise.ops.linalg.small_factors"
-    return SmallForm(later(module, name), later(module, "factors_fit"), mapped=True)
+    return SmallForm(later(module, name), later(module, fits), mapped=True)
 
 
 cholesky_p = define_matrix_op(
@@ -65,7 +65,7 @@ cholesky_p = define_matrix_op(
     lapack.cholesky,
     multiple=False,
     rules=("jvp",),
-    small=_factors_form("cholesky"),
+    small=_factors_form("cholesky", "numbers_fit"),
     algorithm=of_matrix("cholesky", lambda m, n: n**3 / 3),
 )
 
@@ -358,7 +358,7 @@ solve_p = define_matrix_op(
     _solve_results,
     lapack.solve,
     multiple=False,
-    small=_factors_form("solve"),
+    small=_factors_form("solve", "numbers_fit"),
     algorithm=solve_steps,
     broadcasts=True,
     rules=("jvp", "transpose"),

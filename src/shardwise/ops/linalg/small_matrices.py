@@ -11,7 +11,7 @@ from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import call_lapack
-from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc, store
+from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc, pointwise, store
 
 _LOOPS = "numpy.linalg._umath_linalg."
 # NumPy's letters of a type, and of the complex one.
@@ -115,20 +115,58 @@ def tridiagonal(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted
     )  # fmt: skip
 
 
-def _each_matrix(
-    code: Code, x: Value, routine: str, others: Sequence[Value], arguments: Callable[..., list[int | bytes | str]]
-) -> list[Value]:
-    """A routine of LAPACK for each matrix of a stack, which it writes over: the matrices then, and `others`, which are vectors.
+# -- systems of complex numbers ------------------------------------------------------------------------------------------
 
-    ``arguments(matrix, memory, place of a number, *vectors)`` are those of the routine.
+
+def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """The lower factors, of which a failure fills the lower half alone."""
+    code, x = body.code, body.code.in_memory(values[0])
+    (out,) = _results(code, eqn, x)
+    letter = _LETTERS[x.dtype][0]
+    by_gufunc(code, f"{_LOOPS}cholesky_lo", f"{letter}->{letter}", x.shape[-1:], [x, out], [2, 2])
+    n = x.shape[-1]
+    lower = code.known(np.tri(n, dtype=np.bool_).reshape((1,) * (len(x.shape) - 2) + (n, n)), "bool")
+    zero = code.known(np.zeros((), x.dtype), x.dtype, (1,) * len(x.shape))
+    return [pointwise(code, [lower, out, zero], lambda lanes: code.select(*lanes), x.dtype)]
+
+
+def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """x with a x = b; where a is singular, what its LU factors give."""
+    code, (a, b) = body.code, values
+    n, k = b.shape[-2:]
+    loops = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    pivots = code.buffer((*loops, n), "int32")
+    factors, pivots = _each_matrix(
+        code, a, "getrf", [pivots], lambda a, work, info, pivots: [n, n, a, n, pivots, info], settle=False
+    )
+    side = b"T" if eqn.params["transposed"] else b"N"
+    return _each_matrix(
+        code, b, "getrs", [factors, pivots],
+        lambda b, work, info, a, pivots: [side, n, k, a, n, pivots, b, n, info], ranks=(2, 1),
+    )[:1]  # fmt: skip
+
+
+def _each_matrix(
+    code: Code,
+    x: Value,
+    routine: str,
+    others: Sequence[Value],
+    arguments: Callable[..., list[int | bytes | str]],
+    ranks: Sequence[int] = (),
+    settle: bool = True,
+) -> list[Value]:
+    """A routine of LAPACK for each matrix of a stack, which it writes over: the matrices then, and `others`, of these `ranks`, or vectors.
+
+    ``arguments(matrix, memory, place of a number, *others)`` are those of the routine. `settle`: small results go on to registers.
     """
     m, n = x.shape[-2:]
-    loops = np.broadcast_shapes(x.shape[:-2], *[v.shape[:-1] for v in others])
+    stacks = list(zip(others, ranks or [1] * len(others), strict=True))
+    loops = np.broadcast_shapes(x.shape[:-2], *[v.shape[: len(v.shape) - r] for v, r in stacks])
     turned = code.buffer((*loops, n, m), x.dtype)  # LAPACK has columns side by side
     a = replace(turned, shape=(*loops, m, n), steps=(*turned.steps[:-2], *turned.steps[:-3:-1]))
     store(code, x, a)
     work, info = code.buffer((_WORK * max(n, 1),), x.dtype).place, code.buffer((1,), "int32").place
-    stacks = [(a, 2), *((v, 1) for v in others)]
+    stacks = [(a, 2), *stacks]
     steps = [
         tuple(0 if k == 1 else s for k, s in zip(v.shape[: len(v.shape) - r], v.steps, strict=False)) for v, r in stacks
     ]
@@ -137,4 +175,4 @@ def _each_matrix(
         call_lapack(code, _PREFIXES[x.dtype] + routine, arguments(places[0], work, info, *places[1:]))
 
     code.nest(loops, [v.place for v, _ in stacks], steps, one)
-    return [code.settled(v) for v in (a, *others)]
+    return [code.settled(v) if settle else v for v in (a, *others)]
