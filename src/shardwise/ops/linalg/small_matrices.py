@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
-from shardwise.runtime.machine import call_lapack
-from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc, pointwise, store
+from shardwise.runtime.machine import RARE, call_lapack
+from shardwise.runtime.small import BodyWriter, Code, Value, Wanted, by_gufunc, pointwise, store, turned
 
 _LOOPS = "numpy.linalg._umath_linalg."
 # NumPy's letters of a type, and of the complex one.
@@ -133,17 +132,31 @@ def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: W
 def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """x with a x = b; where a is singular, what its LU factors give."""
     code, (a, b) = body.code, values
+    if eqn.params["transposed"]:
+        a = turned(code.in_memory(a))
     n, k = b.shape[-2:]
     loops = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    pivots = code.buffer((*loops, n), "int32")
-    factors, pivots = _each_matrix(
-        code, a, "getrf", [pivots], lambda a, work, info, pivots: [n, n, a, n, pivots, info], settle=False
-    )
-    side = b"T" if eqn.params["transposed"] else b"N"
-    return _each_matrix(
-        code, b, "getrs", [factors, pivots],
-        lambda b, work, info, a, pivots: [side, n, k, a, n, pivots, b, n, info], ranks=(2, 1),
-    )[:1]  # fmt: skip
+    factors, pivots = _columns(code, a, loops), code.buffer((*loops, n), "int32")
+    prefix = _PREFIXES[b.dtype]
+
+    def arguments(b: str, work: str, info: str, a: str, pivots: str) -> list[int | bytes | str]:
+        return [n, k, a, n, pivots, b, n, info]
+
+    def after(b: str, work: str, info: str, a: str, pivots: str) -> None:
+        failed = code.value(f"icmp ne i32 {code.value(f'load i32, ptr {info}, align 4')}, 0")
+        # OpenBLAS wakes its threads for this one, however small the system.
+        rest = [b"N", n, k, a, n, pivots, b, n, info]
+        code.branch(failed, lambda: call_lapack(code, f"{prefix}getrs", rest), mark=RARE)
+
+    return _each_matrix(code, b, "gesv", [factors, pivots], arguments, (2, 1), after)[:1]
+
+
+def _columns(code: Code, x: Value, loops: tuple[int, ...]) -> Value:
+    """A copy of matrices, broadcast to such a stack, with columns side by side, as LAPACK has them."""
+    m, n = x.shape[-2:]
+    copy = turned(code.buffer((*loops, n, m), x.dtype))
+    store(code, x, copy)
+    return copy
 
 
 def _each_matrix(
@@ -153,18 +166,16 @@ def _each_matrix(
     others: Sequence[Value],
     arguments: Callable[..., list[int | bytes | str]],
     ranks: Sequence[int] = (),
-    settle: bool = True,
+    after: Callable[..., object] | None = None,
 ) -> list[Value]:
     """A routine of LAPACK for each matrix of a stack, which it writes over: the matrices then, and `others`, of these `ranks`, or vectors.
 
-    ``arguments(matrix, memory, place of a number, *others)`` are those of the routine. `settle`: small results go on to registers.
+    ``arguments(matrix, memory, place of a number, *others)`` are those of the routine, and `after` it is called with the same.
     """
-    m, n = x.shape[-2:]
+    n = x.shape[-1]
     stacks = list(zip(others, ranks or [1] * len(others), strict=True))
     loops = np.broadcast_shapes(x.shape[:-2], *[v.shape[: len(v.shape) - r] for v, r in stacks])
-    turned = code.buffer((*loops, n, m), x.dtype)  # LAPACK has columns side by side
-    a = replace(turned, shape=(*loops, m, n), steps=(*turned.steps[:-2], *turned.steps[:-3:-1]))
-    store(code, x, a)
+    a = _columns(code, x, loops)
     work, info = code.buffer((_WORK * max(n, 1),), x.dtype).place, code.buffer((1,), "int32").place
     stacks = [(a, 2), *stacks]
     steps = [
@@ -172,7 +183,10 @@ def _each_matrix(
     ]
 
     def one(places: list[str]) -> None:
-        call_lapack(code, _PREFIXES[x.dtype] + routine, arguments(places[0], work, info, *places[1:]))
+        given = places[0], work, info, *places[1:]
+        call_lapack(code, _PREFIXES[x.dtype] + routine, arguments(*given))
+        if after is not None:
+            after(*given)
 
     code.nest(loops, [v.place for v, _ in stacks], steps, one)
-    return [code.settled(v) if settle else v for v in (a, *others)]
+    return [code.settled(v) for v in (a, *others)]
