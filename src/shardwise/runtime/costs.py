@@ -44,7 +44,7 @@ SMALL_RUNNING: Final = 1 << 13
 # operands these take longer: f32[8] sorted in a loop takes 0.3 us so, 22 by NumPy; f32[16, 64] 44 and 34, its order 41 and 188.
 SMALL_INSERTIONS: Final = 1 << 15
 SMALL_INSERTIONS_TOGETHER: Final = 1 << 18
-# Multiplications of stacks of decompositions that LAPACK computes, which no signal interrupts: a call of its own saves little of the time of
+# Multiplications of stacks of decompositions that LAPACK computes, which no signal interrupts: a call of its own costs little beside
 # larger ones, for which OpenBLAS wakes threads.
 SMALL_DECOMPOSED: Final = 1 << 14
 # Elements of a Fourier transform, beyond which threads may share it.
