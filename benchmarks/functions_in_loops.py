@@ -42,6 +42,7 @@ def _table() -> Iterator[Row]:
 
     floats, ints = jnp.linspace(0.1, 0.9, 8), jnp.arange(8)
     matrix = jnp.eye(3) * 2 + jnp.arange(9.0).reshape(3, 3) / 10
+    waves, rotation = jnp.exp(1j * floats) * 2, matrix + 1j * matrix.T
     symmetric, vector = matrix @ matrix.T, jnp.arange(1.0, 4.0)
     kinds = {
         "f8": (floats,),
@@ -50,8 +51,16 @@ def _table() -> Iterator[Row]:
         "i8": (ints,),
         "i8, i8": (ints, ints + 1),
         "f3x3, f3x3": (matrix, matrix),
+        "c8": (waves,),
+        "c8, c8": (waves, waves + 0.5),
+        "c3x3, c3x3": (rotation, rotation),
     }
-    matrices = {"f3x3": (symmetric,), "f3x3, f3": (symmetric, vector), "f3x3, f3x3": (symmetric, matrix)}
+    matrices = {
+        "f3x3": (symmetric,),
+        "f3x3, f3": (symmetric, vector),
+        "f3x3, f3x3": (symmetric, matrix),
+        "c3x3": (rotation @ rotation.conj().T,),
+    }
     spaces: list[tuple[str, Any, dict[str, tuple[Any, ...]]]] = [
         ("jnp", jnp, kinds),
         ("nn", jax.nn, kinds),

@@ -27,9 +27,16 @@ jnp.fmax(a,b) jnp.copysign(a,b) nn.relu(x) nn.softplus(x) nn.gelu(x) special.xlo
 lax.shift_left(i,j) lax.shift_right_logical(i,j) lax.shift_right_arithmetic(i,j) lax.max(i,j) lax.sqrt(z) lax.exp(z) lax.expm1(z)
 lax.square(z) lax.abs(z) lax.mul(z,z) lax.add(z,z) lax.conj(z) lax.neg(z) lax.real(z) lax.imag(z) lax.eq(z,z)
 lax.lgamma(x) lax.digamma(x) lax.bessel_i0e(x) lax.bessel_i1e(x) lax.igamma(a,b) lax.exp2(a) lax.logistic(z) lax.log(z) lax.sin(z)
-lax.tanh(z) lax.div(z,z) jnp.sinc(x) jnp.log2(x) jnp.log10(x) jnp.exp2(x) jnp.heaviside(a,b) nn.mish(x) nn.elu(x) nn.selu(x)
+lax.tanh(z) lax.cos(z) lax.tan(z) lax.sinh(z) lax.cosh(z) lax.asin(z) lax.acos(z) lax.atan(z) lax.asinh(z) lax.acosh(z) lax.atanh(z)
+lax.exp2(z) lax.log1p(z) lax.rsqrt(z) lax.sign(z) lax.pow(z,z) lax.integer_pow(z,3) lax.div(z,z)
+jnp.sinc(x) jnp.log2(x) jnp.log10(x) jnp.exp2(x) jnp.heaviside(a,b) nn.mish(x) nn.elu(x) nn.selu(x)
 nn.log_sigmoid(x) nn.tanh(x) special.expit(x) special.ndtr(x) special.log_ndtr(x) special.entr(x) special.erf(x) special.gammaln(x)
-special.xlog1py(a,b) special.rel_entr(a,b) special.i0e(x)
+special.xlog1py(a,b) special.rel_entr(a,b) special.i0e(x) lax.zeta(a,b) lax.polygamma(a,b)
+special.gamma(z) special.loggamma(z) special.wofz(z) special.erfcx(z) special.hyp1f1(p,q,r)
+jnp.gcd(i,j) jnp.power(i,j) lax.reduce_precision(x,5,10) lax.reduce_precision(x,8,7)
+lax.reduce_precision(x,4,3) lax.reduce_precision(x,11,0)
+lax.max(z,lax.conj(z)) lax.min(z,lax.conj(z))
+special.sici(x)[0] special.sici(x)[1] special.fresnel(x)[0]
 """.split()
 
 

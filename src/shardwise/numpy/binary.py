@@ -36,7 +36,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import binary as two
-from shardwise.ops.elementwise import bitwise, comparison
+from shardwise.ops.elementwise import bitwise, comparison, elementwise_ir
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
 from shardwise.transforms.jit.shown_calls import shown_call
@@ -208,7 +208,7 @@ def _int_pow(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any
     return np.asarray(result, x.dtype)
 
 
-_int_pow_p = elementwise_op("int_pow", _int_pow, "iu", "iu")
+_int_pow_p = elementwise_op("int_pow", _int_pow, "iu", "iu", emit=elementwise_ir.INTEGER_POWER)
 
 
 def float_power(x: Any, y: Any, /) -> Array:

@@ -23,7 +23,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.numpy.unary import absolute
-from shardwise.ops.elementwise import bitwise
+from shardwise.ops.elementwise import bitwise, elementwise_ir
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
 from shardwise.transforms.jit.shown_calls import shown_call
@@ -48,7 +48,7 @@ def right_shift(x1: Any, x2: Any, /) -> Array:
 
 bitwise_right_shift = renamed(right_shift, "bitwise_right_shift")
 
-_gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu")
+_gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu", emit=elementwise_ir.GCD)
 
 
 def gcd(x1: Any, x2: Any) -> Array:

@@ -18,7 +18,8 @@ from shardwise.passes.parts import makers, users
 from shardwise.passes.schedule import map_large
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine import TYPES, available
+from shardwise.runtime.fused import fits
+from shardwise.runtime.machine import available
 
 Shape = tuple[int, ...]
 
@@ -36,7 +37,7 @@ def _read(program: Program, env: Env) -> Program:
     equations: list[Equation] = []
     for eqn in program.equations:
         out = eqn.outputs[0] if eqn.outputs else None
-        if eqn.op.element_read is None or out is None or out.aval.dtype.name not in TYPES:
+        if eqn.op.element_read is None or out is None or not fits(out.aval, "biufc"):
             equations.append(eqn)
             continue
         read = eqn.op.element_read(eqn) if env.spread.elements(out.aval) >= costs.FUSED_FEWEST else None

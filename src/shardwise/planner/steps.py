@@ -35,7 +35,7 @@ def steps_of(eqn: Equation) -> Steps:
         steps = op.algorithm(*_of_one(ins, outs, mapped), params)
         return steps._replace(number=steps.number * math.prod(outs[0].shape[: len(mapped)]))
     divides = op.divisor is not None
-    if op.emit is not None and any(t.dtype.kind == "c" for t in ins) and (divides or "c" not in op.emit.kinds):
+    if op.emit is not None and any(t.dtype.kind == "c" for t in ins) and (divides or op.transcendental):
         return Steps("complex_division" if divides else "complex_function", float(sum(t.size for t in outs)))
     return Steps("", 0.0)
 

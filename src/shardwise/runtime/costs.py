@@ -44,6 +44,11 @@ SMALL_RUNNING: Final = 1 << 13
 # operands these take longer: f32[8] sorted in a loop takes 0.3 us so, 22 by NumPy; f32[16, 64] 44 and 34, its order 41 and 188.
 SMALL_INSERTIONS: Final = 1 << 15
 SMALL_INSERTIONS_TOGETHER: Final = 1 << 18
+# Multiplications of stacks of decompositions that LAPACK computes, which no signal interrupts: a call of its own costs little beside
+# larger ones, for which OpenBLAS wakes threads.
+SMALL_DECOMPOSED: Final = 1 << 14
+# Elements of a Fourier transform, beyond which threads may share it.
+SMALL_TRANSFORM: Final = 1 << 12
 # Elements of an operand that is read as a whole, in a product: up to here a matrix times a vector takes as long as the
 # library's, 59 us and 52 for 512 rows; of 1024, 1.8 ms and 0.9.
 SMALL_LARGEST_READ: Final = 1 << 18

@@ -1,6 +1,6 @@
 """Folds: how reductions are written as vector code.
 
-Sums and products of floats gather in float64; sums of float64 keep what each addition has lost.
+Sums and products of floats gather in float64, those of complex values part by part; sums of float64 keep what each addition has lost.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ Accumulators = tuple[Lane, ...]
 
 
 def _sum_start(w: Lanes, dtype: str) -> Accumulators:
+    wide = w.constant(0.0, "float64")
+    if dtype.startswith("complex"):
+        return (wide,) * 4
     zero = w.constant(0, dtype)
     if not zero.floating:
         return (zero,)
-    wide = w.constant(0.0, "float64")
     return (wide, wide) if dtype == "float64" else (wide,)
 
 
 def _sum_step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
+    if len(into) == 4:
+        real, imag = (w.convert(part, "float64") for part in w.parts_of(x))
+        return *_add_exactly(w, into[:2], real), *_add_exactly(w, into[2:], imag)
     if len(into) == 2:
         return _add_exactly(w, into, x)
     return (w.add(into[0], w.convert(x, "float64") if x.floating else x),)
@@ -40,6 +45,8 @@ def _add_exactly(w: Lanes, into: Accumulators, x: Lane) -> Accumulators:
 
 
 def _sum_merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
+    if len(a) == 4:  # of complex values: of the real parts and of the imaginary ones
+        return *_sum_merge(w, a[:2], b[:2]), *_sum_merge(w, a[2:], b[2:])
     if len(a) == 1:
         return (w.add(a[0], b[0]),)
     total, lost = _add_exactly(w, a, b[0])
@@ -47,31 +54,52 @@ def _sum_merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
 
 
 def _sum_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
+    if len(held) == 4:
+        return w.complex_of(*[_sum_finish(w, part, _part(dtype)) for part in (held[:2], held[2:])])
     if len(held) == 1:
         return w.convert(held[0], dtype)
     total, lost = held
-    return w.select(w.isnan(lost), total, w.add(total, lost))  # an infinite sum loses NaN
+    return w.convert(w.select(w.isnan(lost), total, w.add(total, lost)), dtype)  # an infinite sum loses NaN
 
 
 def _product_start(w: Lanes, dtype: str) -> Accumulators:
+    wide = w.constant(1.0, "float64")
+    if dtype.startswith("complex"):
+        return wide, w.constant(0.0, "float64")
     one = w.constant(1, dtype)
-    return (w.constant(1.0, "float64"),) if one.floating else (one,)
+    return (wide,) if one.floating else (one,)
 
 
 def _product_step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
-    return (w.mul(into[0], w.convert(x, "float64") if x.floating else x),)
+    parts = w.parts_of(x) if len(into) == 2 else (x,)
+    return _product_merge(w, into, tuple([w.convert(v, "float64") if v.floating else v for v in parts]))
 
 
 def _product_merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
+    if len(a) == 2:  # of complex values: both parts
+        (p, q), (r, s) = a, b
+        real, imag = w.sub(w.mul(p, r), w.mul(q, s)), w.add(w.mul(p, s), w.mul(q, r))
+        for one, other in ((a, b), (b, a)):  # 1 times an infinite value is that value: accumulators begin with 1
+            first, second = (w.compare("eq", v, w.like(k, v)) for v, k in zip(one, (1, 0), strict=True))
+            alone = w.binary("and", first, second)
+            real, imag = w.select(alone, other[0], real), w.select(alone, other[1], imag)
+        return real, imag
     return (w.mul(a[0], b[0]),)
 
 
-def _convert_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
+def _product_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
+    if len(held) == 2:
+        return w.complex_of(*[w.convert(part, _part(dtype)) for part in held])
     return w.convert(held[0], dtype)
 
 
-SUM = Fold(_sum_start, _sum_step, _sum_merge, _sum_finish, "iuf")
-PROD = Fold(_product_start, _product_step, _product_merge, _convert_finish, "iuf")
+def _part(dtype: str) -> str:
+    """The type of a complex type's parts."""
+    return "float32" if dtype == "complex64" else "float64"
+
+
+SUM = Fold(_sum_start, _sum_step, _sum_merge, _sum_finish, "iufc")
+PROD = Fold(_product_start, _product_step, _product_merge, _product_finish, "iufc")
 
 
 # -- bits ------------------------------------------------------------------------------------------------------------

@@ -35,13 +35,13 @@ def test_a_loop_is_one_function(made):
 
 def test_what_cannot_be_compiled_stays_outside(made):
     def step(c, x):
-        c = jnp.fft.irfft(jnp.fft.rfft(c * 0.5 + x), 8)  # has no form
+        c = lax.igamma_grad_a(c * 0.5 + x, x)  # has no form
         for _ in range(4):
             c = jnp.tanh(c) + x
         return c, c
 
-    agree(lambda x: lax.scan(step, x, jnp.arange(5.0)), jnp.arange(8.0))
-    assert made and all(e.op.name not in ("fft", "scan") for p in made for e in p.equations)
+    agree(lambda x: lax.scan(step, x, jnp.arange(1.0, 6.0)), jnp.arange(8.0))
+    assert made and all(e.op.name not in ("igamma_grad_a", "scan") for p in made for e in p.equations)
 
 
 @pytest.mark.parametrize("n", [15, 16, 17, 31, 33, 64, 100, 1000])

@@ -283,7 +283,7 @@ def _pow(x: Block, y: Block) -> Block:
     if y.ndim == 0 and x.dtype.kind == "f" and y == 0.5:  # np.power would use the square root, for -0.0 and -inf too
         root = np.sqrt(np.where(x == -np.inf, x.dtype.type(np.inf), x))
         return np.add(root, 0, dtype=x.dtype)
-    return np.power(x, y if y.dtype == x.dtype else y.astype(x.dtype))
+    return np.power(x, y)
 
 
 def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
@@ -291,9 +291,10 @@ def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
 
 
 def _pow_of(x: Any, y: Any) -> Any:
-    if x == y and x.kind != "f":
-        return np.power
-    return own_ufunc("pow", ir.POW, x, y) or _pow
+    if x != y:  # an integer power
+        same = _pow_of(x, x)
+        return lambda base, power: same(base, power.astype(x))
+    return np.power if x.kind == "c" else own_ufunc("pow", ir.POW, x, y) or _pow
 
 
 pow_p = define_op(

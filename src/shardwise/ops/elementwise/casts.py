@@ -306,6 +306,7 @@ reduce_precision_p = define_op(
     "reduce_precision",
     type_rule=_reduce_precision_type,
     kernel=_reduce_precision_kernel,
+    emit=ir.REDUCE_PRECISION,
     additive=True,
     jvp=along("reduce_precision", lambda t, y, x, **params: do.reduce_precision(t, **params)),
     transpose=back(lambda ct, x, **params: do.reduce_precision(ct, **params)),

@@ -10,33 +10,24 @@ from functools import lru_cache
 
 import numpy as np
 
-from shardwise.ops.elementwise import complex_points
-from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.ops.elementwise import complex_ir, complex_points
 from shardwise.ops.rules.operands import Block
 from shardwise.runtime.loops import ufunc_of_loop
-from shardwise.runtime.machine import Lane, Lanes, libm, run_in_parts, thread_count
+from shardwise.runtime.machine import Lane, Lanes, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 _CHUNK = 1 << 14  # elements per chunk of a thread
 _SHARED = 1 << 15  # elements; from here on a second thread is faster
 
-Parts = tuple[Lane, Lane]
+Parts = complex_ir.Parts
 
 
 def _exp(w: Lanes, x: Parts) -> Parts:
-    size = libm.exp(w, x[0])
-    return w.mul(size, libm.cos(w, x[1])), w.mul(size, libm.sin(w, x[1]))
+    return complex_ir.exp_parts(w, *x)
 
 
 def _sqrt(w: Lanes, x: Parts) -> Parts:
-    real, imag = x
-    zero, half = w.like(0, real), w.like(0.5, real)
-    size = w.call("sqrt", w.fma(real, real, w.mul(imag, imag)))
-    t = w.call("sqrt", w.mul(half, w.add(w.abs(real), size)))
-    u = w.select(w.compare("eq", t, zero), zero, w.div(w.mul(half, w.abs(imag)), t))
-    right = w.compare("ge", real, zero)
-    side = w.select(right, imag, w.add(imag, zero))  # on the cut, with imaginary part -0.0 too, the root above
-    return w.select(right, t, u), w.copysign(w.select(right, u, t), side)
+    return complex_ir.sqrt_parts(w, *x)
 
 
 def _ufunc(name: str, write: Callable[..., Parts], count: int) -> Callable[[], np.ufunc | None]:
@@ -50,7 +41,7 @@ def _ufunc(name: str, write: Callable[..., Parts], count: int) -> Callable[[], n
 
 
 _exp_loop, _sqrt_loop = _ufunc("exp", _exp, 1), _ufunc("sqrt", _sqrt, 1)
-_div_loop = lru_cache(maxsize=1)(lambda: ufunc_of_loop("divide", ir.complex_quotient, 2, "complex64"))
+_div_loop = lru_cache(maxsize=1)(lambda: ufunc_of_loop("divide", complex_ir.quotient, 2, "complex64"))
 
 
 def _computed(made: Callable[[], np.ufunc | None], special: Callable[..., Block], blocks: tuple[Block, ...]) -> Block:

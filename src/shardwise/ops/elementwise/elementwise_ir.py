@@ -7,11 +7,12 @@ Each is an `Emit` that the op's definition names. Plain instructions are methods
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Emit
-from shardwise.runtime.machine import RARE, Lane, Lanes, libm, libm_angles, libm_powers
+from shardwise.ops.elementwise import complex_ir
+from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm, libm_angles, libm_powers
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
@@ -37,14 +38,14 @@ def _rsqrt(w: Lanes, x: Lane) -> Lane:
 def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
     """Repeated squaring with the NumPy kernel's roundings: one per product, also for narrow floats."""
     if y < 0:
-        return (complex_quotient if x.dtype == "complex64" else Lanes.div)(w, w.like(1, x), _power(w, x, y=-y))
+        return (complex_ir.quotient if x.complex else Lanes.div)(w, w.like(1, x), _power(w, x, y=-y))
     result: Lane | None = None
     while y:
         if y & 1:
-            result = x if result is None else w.narrowed(_product(w, result, x))
+            result = x if result is None else w.narrowed(complex_ir.product(w, result, x))
         y >>= 1
         if y:
-            x = w.narrowed(_product(w, x, x))
+            x = w.narrowed(complex_ir.product(w, x, x))
     return w.like(1, x) if result is None else result
 
 
@@ -54,133 +55,6 @@ def _round(w: Lanes, x: Lane, *, rounding_method: int) -> Lane:
     # Adding the largest float below one half, not one half, keeps numbers just below a half from rounding up.
     half = math.nextafter(0.5, 0.0) if x.type == "double" else 0.5 - 2.0**-25
     return w.call("trunc", w.add(x, w.copysign(w.like(half, x), x)))
-
-
-def _is_finite(w: Lanes, x: Lane) -> Lane:
-    return w.compare("lt", w.abs(x), w.like(math.inf, x))
-
-
-# -- complex values -------------------------------------------------------------------------------------------------
-
-
-def _by_part(write: Callable[..., Lane]) -> Callable[..., Lane]:
-    """`write`; of complex values, of their real parts and of their imaginary ones."""
-
-    def emit(w: Lanes, *operands: Lane) -> Lane:
-        if operands[0].dtype != "complex64":
-            return write(w, *operands)
-        real, imag = zip(*map(w.parts_of, operands), strict=True)
-        return w.complex_of(write(w, *real), write(w, *imag))
-
-    return emit
-
-
-def _of_parts(condition: str, joined: str) -> Callable[..., Lane]:
-    """A comparison; of complex values, that of each part, joined."""
-
-    def emit(w: Lanes, x: Lane, y: Lane) -> Lane:
-        if x.dtype != "complex64":
-            return w.compare(condition, x, y)
-        real, imag = (w.compare(condition, a, b) for a, b in zip(w.parts_of(x), w.parts_of(y), strict=True))
-        return w.binary(joined, real, imag)
-
-    return emit
-
-
-def _product(w: Lanes, x: Lane, y: Lane) -> Lane:
-    """Of complex values with NumPy's roundings: in each part, the second product is rounded by itself."""
-    if x.dtype != "complex64":
-        return w.mul(x, y)
-    (a, b), (c, d) = w.parts_of(x), w.parts_of(y)
-    return w.complex_of(w.fma(a, c, w.neg(w.mul(b, d))), w.fma(a, d, w.mul(b, c)))
-
-
-def _abs(w: Lanes, x: Lane) -> Lane:
-    """Of complex values their modulus, whose squares neither overflow nor vanish in float64."""
-    if x.dtype != "complex64":
-        return w.abs(x)
-    real, imag = (w.convert(part, "float64") for part in w.parts_of(x))
-    return w.convert(w.call("sqrt", w.fma(real, real, w.mul(imag, imag))), "float32")
-
-
-def _square(w: Lanes, x: Lane) -> Lane:
-    """`x` times itself; where squares of parts overflow, their difference is (real - imag) * (real + imag)."""
-    out = _product(w, x, x)
-    if x.dtype != "complex64":
-        return out
-    (real, imag), (first, second) = w.parts_of(x), w.parts_of(out)
-    usual = w.binary("and", _is_finite(w, first), _is_finite(w, second))
-    far = w.mul(w.sub(real, imag), w.add(real, imag))
-    twice = w.mul(w.like(2, real), w.mul(real, imag))
-    return w.complex_of(w.select(usual, first, far), w.select(usual, second, twice))
-
-
-def _conjugate(w: Lanes, x: Lane) -> Lane:
-    if x.dtype != "complex64":
-        return w.convert(x, "complex64")
-    real, imag = w.parts_of(x)
-    return w.complex_of(real, w.neg(imag))
-
-
-def divided_parts(w: Lanes, a: Lane, b: Lane, c: Lane, d: Lane) -> tuple[Lane, Lane]:
-    """The parts of (a + b i) / (c + d i), of floats, as NumPy divides: by the ratio of the divisor's parts."""
-    first = w.compare("ge", w.abs(c), w.abs(d))
-    large, small = w.select(first, c, d), w.select(first, d, c)
-    ratio = w.div(small, large)
-    scale = w.div(w.like(1, a), w.add(large, w.mul(small, ratio)))
-    near, far = w.select(first, a, b), w.select(first, b, a)
-    after, before = w.select(first, b, w.mul(b, ratio)), w.select(first, w.mul(a, ratio), a)
-    return w.mul(w.add(near, w.mul(far, ratio)), scale), w.mul(w.sub(after, before), scale)
-
-
-def complex_quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
-    """Of complex values, x times conj(y) over the square of y's modulus, in float64, where squares neither overflow nor vanish. Quotients
-    over zero, of infinite values and over them are those of `complex_points.divide`.
-
-    All terms take the sign of the divisor's larger part first: zeros get their signs as by the ratio of the parts.
-    """
-    parts = a, b, c, d = (*w.parts_of(x), *w.parts_of(y))
-    larger = w.bits_of(w.select(w.compare("ge", w.abs(c), w.abs(d)), c, d))
-    sign = w.binary("and", larger, w.like(-(2**31), larger))
-
-    def turned(v: Lane) -> Lane:
-        return w.floats_of(w.binary("xor", w.bits_of(v), sign), "float32")
-
-    a, b, c, d = (w.convert(v, "float64") for v in (a, b, turned(c), turned(d)))
-    scale = w.div(w.like(1, a), w.fma(c, c, w.mul(d, d)))
-    real, imag = w.fma(a, c, w.mul(b, d)), w.fma(b, c, w.neg(w.mul(a, d)))
-    usual = [turned(w.convert(w.mul(v, scale), "float32")) for v in (real, imag)]
-    lost = w.binary("and", w.isnan(usual[0]), w.isnan(usual[1]))
-
-    def found() -> list[str]:
-        made = divided_parts(w, *(w.convert(v, "float64") for v in parts))
-        narrow = [w.convert(v, "float32") for v in _lost_quotient(w, parts, lost, made)]
-        return [w.select(lost, new, old).ref for new, old in zip(narrow, usual, strict=True)]
-
-    refs = w.branch(w.some(lost), found, [v.ref for v in usual], [w.vector("float")] * 2, RARE)
-    return w.complex_of(*[Lane(ref, "float32") for ref in refs])
-
-
-def _lost_quotient(w: Lanes, parts: Sequence[Lane], lost: Lane, quotient: tuple[Lane, Lane]) -> tuple[Lane, Lane]:
-    """The parts of a `quotient` that are `lost` as NaN: over zero, of infinite values, or over infinite ones."""
-    infinite = [w.compare("eq", w.abs(v), w.like(math.inf, v)) for v in parts]
-    far, away = (w.binary("or", x, y) for x, y in (infinite[:2], infinite[2:]))
-    given, over = (w.binary("and", _is_finite(w, x), _is_finite(w, y)) for x, y in (parts[:2], parts[2:]))
-    a, b, c, d = (w.convert(v, "float64") for v in parts)
-    zero, one, inf = (w.like(v, a) for v in (0, 1, math.inf))
-    nothing = w.binary("and", w.compare("eq", c, zero), w.compare("eq", d, zero))
-    limit = w.copysign(inf, c)
-    real, imag = (w.select(nothing, w.mul(limit, v), old) for v, old in zip((a, b), quotient, strict=True))
-    lost = w.binary("and", lost, w.binary("and", w.isnan(real), w.isnan(imag)))
-    of, by = w.binary("and", far, over), w.binary("and", away, given)
-    lost = w.binary("and", lost, w.binary("or", of, by))
-    a, b, c, d = (
-        w.select(where, w.copysign(w.select(at, one, zero), v), v)
-        for v, at, where in zip((a, b, c, d), infinite, (of, of, by, by), strict=True)
-    )
-    factor = w.select(of, inf, zero)
-    real = w.select(lost, w.mul(factor, w.add(w.mul(a, c), w.mul(b, d))), real)
-    return real, w.select(lost, w.mul(factor, w.sub(w.mul(b, c), w.mul(a, d))), imag)
 
 
 # -- whole numbers ---------------------------------------------------------------------------------------------------
@@ -194,8 +68,8 @@ def _divided(w: Lanes, x: Lane, y: Lane) -> tuple[Lane, Lane, Lane]:
 
 
 def _quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
-    if x.dtype == "complex64":
-        return complex_quotient(w, x, y)
+    if x.complex:
+        return complex_ir.quotient(w, x, y)
     if x.floating:
         return w.div(x, y)
     safe, zero, minus = _divided(w, x, y)
@@ -211,6 +85,37 @@ def _rem(w: Lanes, x: Lane, y: Lane) -> Lane:
     out = w.binary("srem" if x.signed else "urem", x, safe)
     out = w.select(minus, w.like(0, x), out) if x.signed else out
     return w.select(zero, x, out)
+
+
+def _integer_power(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """With negative powers 0, but for 1 and -1."""
+    zero, one = w.like(0, x), w.like(1, x)
+    (out,) = each_by_ufunc(w, "numpy.power", x, w.maximum(y, zero))
+    if not x.signed:
+        return out
+    unit = w.compare("eq", w.abs(x), one)
+    odd = w.compare("ne", w.binary("and", y, one), zero)
+    return w.select(w.compare("lt", y, zero), w.select(unit, w.select(odd, x, one), zero), out)
+
+
+def _reduced_precision(w: Lanes, x: Lane, *, exponent_bits: int, mantissa_bits: int) -> Lane:
+    """Rounded to nearest, halves to even; too large values become infinite, too small ones zeros."""
+    bits, (mantissa, exponent) = w.bits_of(x), (52, 11) if x.type == "double" else (23, 8)
+    drop = mantissa - mantissa_bits
+    out = x
+    if drop > 0:
+        odd = w.binary("and", w.binary("lshr", bits, w.like(drop, bits)), w.like(1, bits))
+        rounded = w.add(bits, w.add(odd, w.like((1 << (drop - 1)) - 1, bits)))
+        out = w.floats_of(w.binary("and", rounded, w.like(-1 << drop, bits)), x.dtype)
+    if exponent_bits < exponent:
+        bias, size = (1 << (exponent_bits - 1)) - 1, w.abs(out)
+        infinite, nothing = (
+            w.compare("ge", size, w.like(2.0 ** (bias + 1), x)),
+            w.compare("lt", size, w.like(2.0 ** (1 - bias), x)),
+        )
+        out = w.select(infinite, w.copysign(w.like(math.inf, x), x), out)
+        out = w.select(nothing, w.copysign(w.like(0, x), x), out)
+    return w.select(w.isnan(x), x, out)
 
 
 def _high_product(w: Lanes, x: Lane, y: Lane) -> Lane:
@@ -269,7 +174,7 @@ def _shift(instruction: str) -> Callable[[Lanes, Lane, Lane], Lane]:
 
 def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
     if which.type == "i1":
-        if cases[0].dtype == "complex64":  # arithmetic takes parts: it need not take apart what is chosen
+        if cases[0].complex:  # arithmetic takes parts: it need not take apart what is chosen
             parts = zip(w.parts_of(cases[-1]), w.parts_of(cases[0]), strict=True)
             return w.complex_of(*[w.select(which, yes, no) for yes, no in parts])
         return w.select(which, cases[-1], cases[0])
@@ -287,16 +192,27 @@ def _convert(w: Lanes, x: Lane, *, new_dtype: Any, weak_type: bool) -> Lane:
     return w.convert(x, new_dtype.name)
 
 
+def _real_power(w: Lanes, x: Lane, y: Lane) -> Lane:
+    return libm_powers.power(w, x, w.convert(y, x.dtype))
+
+
+# -- functions of floats and complex values --------------------------------------------------------------------------
+
+
+def _function(name: str, real: Callable[..., Lane], **fields: Any) -> Emit:
+    return Emit(complex_ir.or_complex(real, complex_ir.FUNCTIONS[name]), "fc", **fields)
+
+
 # -- the table -------------------------------------------------------------------------------------------------------
 
-ADD = Emit(_by_part(Lanes.add), "biufc")
-SUB = Emit(_by_part(Lanes.sub), "iufc")
-MUL = Emit(_product, "biufc")
+ADD = Emit(complex_ir.by_part(Lanes.add), "biufc")
+SUB = Emit(complex_ir.by_part(Lanes.sub), "iufc")
+MUL = Emit(complex_ir.product, "biufc")
 DIV = Emit(_quotient, "iufc", cost=4)
-MAX = Emit(Lanes.maximum, exact=True)
-MIN = Emit(Lanes.minimum, exact=True)
-EQ = Emit(_of_parts("eq", "and"), "biufc", exact=True)
-NE = Emit(_of_parts("ne", "or"), "biufc", exact=True)
+MAX = Emit(complex_ir.or_complex(Lanes.maximum, complex_ir.by_ufunc("numpy.maximum")), "biufc", exact=True)
+MIN = Emit(complex_ir.or_complex(Lanes.minimum, complex_ir.by_ufunc("numpy.minimum")), "biufc", exact=True)
+EQ = Emit(complex_ir.of_parts("eq", "and"), "biufc", exact=True)
+NE = Emit(complex_ir.of_parts("ne", "or"), "biufc", exact=True)
 LT, LE, GT, GE = map(_compare, ("lt", "le", "gt", "ge"))
 AND = Emit(lambda w, x, y: w.binary("and", x, y), "biu")
 OR = Emit(lambda w, x, y: w.binary("or", x, y), "biu")
@@ -306,45 +222,48 @@ SHIFT_LEFT = Emit(_shift("shl"), "iu")
 SHIFT_RIGHT_LOGICAL = Emit(_shift("lshr"), "iu")
 SHIFT_RIGHT_ARITHMETIC = Emit(_shift("ashr"), "iu")
 
-NEG = Emit(_by_part(Lanes.neg), "iufc", exact=True)
-ABS = Emit(_abs, "ifc", exact=True)
-SIGN = Emit(_sign, "iuf", exact=True, spared=0.9)
+NEG = Emit(complex_ir.by_part(Lanes.neg), "iufc", exact=True)
+ABS = Emit(complex_ir.absolute, "ifc", exact=True)
+SIGN = Emit(complex_ir.or_complex(_sign, complex_ir.sign), "iufc", exact=True, spared=0.9)
 FLOOR = Emit(lambda w, x: w.call("floor", x), "f")
 CEIL = Emit(lambda w, x: w.call("ceil", x), "f")
 ROUND = Emit(_round, "f", spared=0.8)
-IS_FINITE = Emit(_is_finite, "f", exact=True)
-SQUARE = Emit(_square, "iufc")
-SQRT = Emit(lambda w, x: w.call("sqrt", x), "f", cost=5)
-RSQRT = Emit(_rsqrt, "f", cost=8)
+IS_FINITE = Emit(complex_ir.is_finite, "f", exact=True)
+SQUARE = Emit(complex_ir.square, "iufc")
+SQRT = _function("sqrt", lambda w, x: w.call("sqrt", x), cost=5)
+RSQRT = _function("rsqrt", _rsqrt, cost=8)
 INTEGER_POW = Emit(_power, "iufc", cost=3)
 
-EXP = Emit(libm.exp, "f", cost=10)
-EXP2 = Emit(libm.exp2, "f", cost=12)
-EXPM1 = Emit(libm.expm1, "f", cost=12)
-LOG = Emit(libm.log, "f", cost=12)
-LOG1P = Emit(libm.log1p, "f", cost=18)
-SIN = Emit(libm.sin, "f", cost=24, spared=4.5)
-COS = Emit(libm.cos, "f", cost=26, spared=4.5)
-TANH = Emit(libm.tanh, "f", cost=16)
-LOGISTIC = Emit(libm.logistic, "f", cost=15)
+EXP = _function("exp", libm.exp, cost=10)
+EXP2 = _function("exp2", libm.exp2, cost=12)
+EXPM1 = _function("expm1", libm.expm1, cost=12)
+LOG = _function("log", libm.log, cost=12)
+LOG1P = _function("log1p", libm.log1p, cost=18)
+SIN = _function("sin", libm.sin, cost=24, spared=4.5)
+COS = _function("cos", libm.cos, cost=26, spared=4.5)
+TANH = _function("tanh", libm.tanh, cost=16)
+LOGISTIC = _function("logistic", libm.logistic, cost=15)
 ERF = Emit(libm.erf, "f", cost=24, spared=3.0)
 ERFC = Emit(libm_powers.erfc, "f", cost=50)
-TAN = Emit(libm_angles.tan, "f", cost=40)
-ASIN = Emit(libm_angles.asin, "f", cost=20)
-ACOS = Emit(libm_angles.acos, "f", cost=22)
-ATAN = Emit(libm_angles.atan, "f", cost=20)
+TAN = _function("tan", libm_angles.tan, cost=40)
+ASIN = _function("asin", libm_angles.asin, cost=20)
+ACOS = _function("acos", libm_angles.acos, cost=22)
+ATAN = _function("atan", libm_angles.atan, cost=20)
 ATAN2 = Emit(libm_angles.atan2, "f", cost=60)
-SINH = Emit(libm_powers.sinh, "f", cost=40)
-COSH = Emit(libm_powers.cosh, "f", cost=35)
-ASINH = Emit(libm_powers.asinh, "f", cost=50)
-ACOSH = Emit(libm_powers.acosh, "f", cost=50)
-ATANH = Emit(libm_powers.atanh, "f", cost=60)
+SINH = _function("sinh", libm_powers.sinh, cost=40)
+COSH = _function("cosh", libm_powers.cosh, cost=35)
+ASINH = _function("asinh", libm_powers.asinh, cost=50)
+ACOSH = _function("acosh", libm_powers.acosh, cost=50)
+ATANH = _function("atanh", libm_powers.atanh, cost=60)
 CBRT = Emit(libm_powers.cbrt, "f", cost=60)
-POW = Emit(libm_powers.power, "f", cost=70)
+POW = Emit(complex_ir.or_complex(_real_power, complex_ir.power), "iufc", cost=70)
 REM = Emit(_rem, cost=40, kinds="iuf")
 NEXTAFTER = Emit(_next_after, "w", exact=True, cost=6, spared=2.0)
 POPULATION_COUNT = Emit(lambda w, x: w.call("ctpop", x), "iu", cost=4)
 CLZ = Emit(lambda w, x: w.call("ctlz", x, more=", i1 false"), "iu", cost=4)
+GCD = Emit(lambda w, x, y: each_by_ufunc(w, "numpy.gcd", x, y)[0], "iu", cost=40)
+INTEGER_POWER = Emit(_integer_power, "iu", cost=30)
+REDUCE_PRECISION = Emit(_reduced_precision, "w", exact=True, cost=8)
 MULHI = Emit(_high_product, "iu", cost=4)
 
 SELECT_N = Emit(_select, "biufck", exact=True)
@@ -356,4 +275,4 @@ MOVE = Emit(lambda w, x: x, "biufc", exact=True, cost=0, moves=True)
 REAL = Emit(lambda w, x: w.parts_of(x)[0], "c", exact=True)
 IMAG = Emit(lambda w, x: w.parts_of(x)[1], "c", exact=True)
 COMPLEX = Emit(Lanes.complex_of, "w", exact=True)
-CONJ = Emit(_conjugate, "wc", exact=True)
+CONJ = Emit(complex_ir.conjugate, "wc", exact=True)

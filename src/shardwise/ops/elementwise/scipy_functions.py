@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Op, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.elementwise import scipy_ir
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.elementwise.parameter_slopes import hyp1f1_slope, hyp2f1_slope
-from shardwise.ops.elementwise.scipy_ir import emit_of
-from shardwise.ops.rules.derivative import Pushes, do, unknown
+from shardwise.ops.rules.derivative import Pushes, do, later, unknown
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule, pointwise_rule
@@ -135,13 +135,15 @@ _OWN = {
     "hyp1f1": _hyp1f1, "owens_t": _owens_t, "hyp1f1_slope_a": hyp1f1_slope(0), "hyp1f1_slope_b": hyp1f1_slope(1),
     "hyp2f1_slope_a": hyp2f1_slope(0), "hyp2f1_slope_b": hyp2f1_slope(1), "hyp2f1_slope_c": hyp2f1_slope(2),
 }  # fmt: skip
+# Those that compute in Python, and one whose ufunc warns in Python.
+_IN_PYTHON = {"expn", *(name for name in _OWN if "slope" in name)}
 OPS: dict[str, Op] = {
     name: elementwise_op(
         f"scipy_{name}",
         _OWN.get(name) or _function(name),
         *(kinds,) * arity,
         push=_PUSHES.get(name),
-        emit=emit_of(name, arity) if "f" in kinds else None,
+        emit=None if name in _IN_PYTHON else scipy_ir.emit_of(name, arity, kinds),
         makes_nan=True,
     )
     for name, (arity, kinds) in _TABLE.items()
@@ -178,6 +180,9 @@ def _square_in_fours(x: Any) -> Any:
     return do.add(do.mul(4, do.sub(turn, do.round(turn, rounding_method=1))), do.square(f))
 
 
+_several_pointwise = later("shardwise.runtime.small", "several_pointwise")
+
+
 def _pair(name: str) -> Op:
     def kernel(env: Env, x: Block) -> tuple[Block, ...]:
         import scipy.special
@@ -200,9 +205,14 @@ def _pair(name: str) -> Op:
             slopes = [sinc, do.div(do.cos(x), x)]
         return _call(name, x), [do.mul(t, s) for s in slopes]
 
+    def write(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
+        dtype = eqn.outputs[0].aval.dtype.name
+        return _several_pointwise(body.code, values, lambda lanes: scipy_ir.pair(body.code, name, *lanes), [dtype] * 2)
+
     return define_op(
         f"scipy_{name}",
         makes_nan=True,
+        small=SmallForm(write, lambda eqn, spread: eqn.inputs[0].aval.dtype.name in ("float32", "float64")),
         type_rule=_pair_type(name),
         kernel=kernel,
         rule=_pair_rule,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from shardwise.ir import Emit
-from shardwise.runtime.machine import Lane, Lanes, libm_powers
+from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers
 from shardwise.runtime.machine.outside import PREFIX, SCIPY
 
 _COST = 150  # of a call, in additions
@@ -71,8 +71,76 @@ def _erf_inv(w: Lanes, x: Lane) -> Lane:
 ERF_INV = Emit(_erf_inv, "f", cost=120)
 
 
-def emit_of(name: str, arity: int) -> Emit | None:
-    """The emitter of a function that has no name in `lax`; None if it has no function of doubles."""
-    if SCIPY.get(name) != arity:
-        return None
-    return by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
+# -- functions that SciPy exports as ufuncs alone --------------------------------------------------------------------------
+
+_UFUNCS = "scipy.special._ufuncs."
+_POLES_COST = 300
+
+
+def by_ufunc(w: Lanes, name: str, *operands: Lane, results: int = 1) -> list[Lane]:
+    """The results of SciPy's ufunc, in the operands' precision."""
+    x = operands[0]
+    kind = "float32" if x.type == "float" else x.dtype
+    return each_by_ufunc(w, _UFUNCS + name, *operands, results=[kind] * results)
+
+
+def _whole(w: Lanes, x: Lane) -> Lane:
+    return w.compare("eq", x, w.call("floor", x))
+
+
+def _is_even(w: Lanes, x: Lane) -> Lane:
+    half = w.mul(x, w.like(0.5, x))
+    return w.binary("and", _whole(w, half), w.compare("lt", w.abs(x), w.like(math.inf, x)))
+
+
+def _zeta(w: Lanes, x: Lane, q: Lane) -> Lane:
+    """Infinity or NaN at the poles, where `q` is 0 or a negative integer."""
+    (found,) = by_ufunc(w, "_zeta", x, q)
+    poles = w.binary("and", w.compare("le", q, w.like(0, q)), _whole(w, q))
+    infinite = w.binary("or", _is_even(w, x), w.compare("eq", x, w.like(1, x)))
+    return w.select(poles, w.select(infinite, w.like(math.inf, x), w.like(math.nan, x)), found)
+
+
+def _polygamma(w: Lanes, m: Lane, x: Lane) -> Lane:
+    n, y = (w.convert(v, "float64") for v in (m, x))
+    above = w.add(n, w.like(1, n))
+    size = w.mul(by_ufunc(w, "gamma", above)[0], _zeta(w, above, y))
+    even = _whole(w, w.mul(n, w.like(0.5, n)))
+    value = w.select(even, w.neg(size), size)
+    value = w.select(w.compare("eq", n, w.like(0, n)), _nan_at_poles(w, by_ufunc(w, "psi", y)[0], y), value)
+    known = w.binary("and", w.compare("ge", n, w.like(0, n)), _whole(w, n))
+    return w.convert(w.select(known, value, w.like(math.nan, value)), x.dtype)
+
+
+def _hyp1f1(w: Lanes, a: Lane, b: Lane, x: Lane) -> Lane:
+    """SciPy's function does not return at infinity."""
+    far = w.compare("eq", x, w.like(math.inf, x))
+    near = w.select(far, w.like(1000, x), x)
+    found = nan_of_nans(w, by_ufunc(w, "hyp1f1", a, b, near)[0], a, b, near)
+    grows = w.binary("and", far, w.compare("ne", a, w.like(0, a)))
+    return w.select(grows, w.mul(found, x), found)
+
+
+def pair(w: Lanes, name: str, x: Lane) -> list[Lane]:
+    """A function with two results, of which the first is odd, also at -0.0."""
+    first, second = by_ufunc(w, name, x, results=2)
+    return [w.copysign(first, x), second]
+
+
+ZETA = Emit(_zeta, "f", cost=_POLES_COST)
+POLYGAMMA = Emit(_polygamma, "f", cost=2 * _POLES_COST)
+
+
+def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
+    """The emitter of a function that has no name in `lax`, for floats of 32 and 64 bits or complex values."""
+    if name == "hyp1f1":
+        return Emit(_hyp1f1, "w", cost=_COST)
+    exported = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
+
+    def write(w: Lanes, *operands: Lane) -> Lane:
+        if SCIPY.get(name) == arity and not operands[0].complex:
+            return exported.write(w, *operands)
+        (found,) = by_ufunc(w, name, *operands)
+        return nan_of_nans(w, found, *operands) if arity > 1 else found
+
+    return Emit(write, kinds.replace("f", "w"), cost=_COST)

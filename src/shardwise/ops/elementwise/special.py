@@ -184,6 +184,7 @@ polygamma_p = _define(
     _polygamma,
     2,
     (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))),
+    scipy_ir.POLYGAMMA,
     makes_nan=True,
 )
 igamma_p = _define(
@@ -225,6 +226,7 @@ zeta_p = _define(
         lambda t, y, x, q: do.mul(t, do.zeta_slope(x, q)),
         lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q))),
     ),
+    scipy_ir.ZETA,
     makes_nan=True,
 )
 regularized_incomplete_beta_p = _define(

@@ -34,13 +34,13 @@ def _rsqrt(x: Block) -> Block:
     if _in_float32(x):
         return _rsqrt(x.astype(np.float32)).astype(x.dtype)
     if x.dtype.kind == "c":
-        return complex_points.divide(x.dtype.type(1), np.sqrt(x))
+        return complex_loops.divide(np.ones_like(x), complex_loops.sqrt(x))
     return np.reciprocal(np.sqrt(x))
 
 
 def _logistic(x: Block) -> Block:
     if x.dtype.kind == "c":
-        return complex_points.divide(x.dtype.type(1), complex_loops.exp(-x) + 1)
+        return complex_loops.divide(np.ones_like(x), complex_loops.exp(-x) + 1)
     if _in_float32(x):
         wide = x.astype(np.float32)
         return (own_ufunc("logistic", ir.LOGISTIC, wide.dtype) or _logistic)(wide).astype(x.dtype)

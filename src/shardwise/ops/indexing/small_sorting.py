@@ -18,7 +18,8 @@ def sort_fits(eqn: Equation, spread: Spread) -> bool:
     x, single = eqn.inputs[0].aval, len(eqn.inputs) == 1
     if single and not eqn.params["is_stable"] and x.dtype.kind not in "iub":
         return False  # NumPy may exchange zeros of both signs
-    known = all(a.aval.dtype.name in STORED for a in eqn.inputs)
+    keys = eqn.inputs[: eqn.params["num_keys"]]
+    known = all(a.aval.dtype.name in STORED for a in eqn.inputs) and all(k.aval.dtype.kind != "c" for k in keys)
     most = costs.SMALL_INSERTIONS if single else costs.SMALL_INSERTIONS_TOGETHER
     return known and spread.elements(x) * x.shape[eqn.params["dimension"]] <= most
 

@@ -16,7 +16,7 @@ from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
 from shardwise.ops.linalg import determinants, lapack
-from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Ints, Result, as_steps, by_library, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import lu_flops, of_matrix, qr_steps, solve_steps, triangular_steps
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.rules.convert import as_array
@@ -53,9 +53,9 @@ def _cholesky_results(shape: Ints) -> list[Result]:
     return [(shape, "same")]
 
 
-def _factors_form(name: str) -> SmallForm:
+def _factors_form(name: str, fits: str = "factors_fit") -> SmallForm:
     module = "shardwise.ops.linalg.small_factors"
-    return SmallForm(later(module, name), later(module, "factors_fit"), mapped=True)
+    return SmallForm(later(module, name), later(module, fits), mapped=True)
 
 
 cholesky_p = define_matrix_op(
@@ -65,7 +65,7 @@ cholesky_p = define_matrix_op(
     lapack.cholesky,
     multiple=False,
     rules=("jvp",),
-    small=_factors_form("cholesky"),
+    small=_factors_form("cholesky", "numbers_fit"),
     algorithm=of_matrix("cholesky", lambda m, n: n**3 / 3),
 )
 
@@ -132,7 +132,12 @@ def _householder_results(a: Ints, taus: Ints) -> list[Result]:
 
 
 householder_product_p = define_matrix_op(
-    "householder_product", (2, 1), _householder_results, lapack.householder_product, multiple=False
+    "householder_product",
+    (2, 1),
+    _householder_results,
+    lapack.householder_product,
+    multiple=False,
+    small=by_library("householder_product"),
 )
 
 
@@ -217,6 +222,7 @@ qr_p = define_matrix_op(
     rules=("jvp",),
     partition=later("shardwise.ops.linalg.qr_partition", "qr_partition"),
     algorithm=qr_steps,
+    small=as_steps("qr", "without_pivots"),
     shown=Shown(renamed={"full": "full_matrices"}, empty=("use_magma",)),
 )
 
@@ -352,7 +358,7 @@ solve_p = define_matrix_op(
     _solve_results,
     lapack.solve,
     multiple=False,
-    small=_factors_form("solve"),
+    small=_factors_form("solve", "numbers_fit"),
     algorithm=solve_steps,
     broadcasts=True,
     rules=("jvp", "transpose"),

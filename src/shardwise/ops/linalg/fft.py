@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import to_complex, to_floating, to_inexact
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.explicit import check_divisible
 from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.linalg.fft_partition import fft_partition
-from shardwise.ops.rules.derivative import do, filled, scalar
+from shardwise.ops.rules.derivative import do, filled, later, scalar
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
@@ -167,6 +167,11 @@ fft_p = define_op(
     explicit=_fft_explicit,
     partition=fft_partition,
     algorithm=_fft_algorithm,
+    small=SmallForm(
+        later("shardwise.ops.linalg.small_transforms", "transform"),
+        later("shardwise.ops.linalg.small_transforms", "transform_fits"),
+        mapped=True,
+    ),
     jvp="linear",
     transpose=_fft_transpose,
     makes_nan=True,

@@ -144,13 +144,14 @@ def svd(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
     if not is_finite(x):  # LAPACK may not return from infinities
         valid = np.asarray(np.isfinite(x).all(axis=(-2, -1), keepdims=True))
         x = np.where(valid, x, x.dtype.type(0))
-    outs = _svd_of_finite(x, full, vectors)
+    outs = svd_of_finite(x, full, vectors)
     if valid is None:
         return outs
     return tuple(np.where(valid if o.ndim == x.ndim else valid[..., 0], o, nan_of(o.dtype)) for o in outs)
 
 
-def _svd_of_finite(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
+def svd_of_finite(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
+    """`svd` of matrices that are not empty and have no infinities or NaNs."""
     from numpy.linalg import _umath_linalg
 
     m, n = x.shape[-2:]
@@ -180,11 +181,16 @@ def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
         w, vl, vr = each(both, (2,), (wide,), core) if n else [np.zeros((*x.shape[:-2], *c), result) for c, _ in core]
         outs = (w, vl, vr) if right else (w, vl)
     else:
-        outs = gufunc("eig", wide) if right else (gufunc("eigvals", wide),)
+        outs = eig_of_finite(wide, right)
     return tuple(
         np.where(valid if o.ndim == x.ndim else valid[..., 0], o.astype(result, copy=False), nan_of(result))
         for o in outs
     )
+
+
+def eig_of_finite(x: NDArray, right: bool) -> tuple[NDArray, ...]:
+    """Eigenvalues and right eigenvectors of matrices without infinities or NaNs."""
+    return gufunc("eig", x) if right else (gufunc("eigvals", x),)
 
 
 def lu(x: NDArray) -> tuple[NDArray, ...]:

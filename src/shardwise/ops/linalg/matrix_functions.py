@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.ir import Array, bind
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine, nan_of
 from shardwise.ops.linalg.lapack import solve as solve_stacks
-from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Ints, Result, as_steps, define_matrix_op, square_size
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.fill import full_like
 from shardwise.ops.shapes.joining import concatenate
@@ -40,13 +40,14 @@ _DOUBLE = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600, 670442572800, 33522128640,
     1323241920, 40840800, 960960, 16380, 182, 1,
 ), 5.371920351148152  # fmt: skip
+PADE = {"float32": _SINGLE, "float64": _DOUBLE}
 
 
 def _expm(x: NDArray, max_squarings: int) -> NDArray:
     """By scaling and squaring, all matrices at once; NaN where that takes more than `max_squarings`."""
     if not x.size:
         return x
-    coefficients, largest = _DOUBLE if x.real.dtype == np.float64 else _SINGLE
+    coefficients, largest = PADE[x.real.dtype.name]
     loops, n = x.shape[:-2], x.shape[-1]
     with np.errstate(all="ignore"):
         stack = np.ascontiguousarray(x).reshape(-1, n, n)
@@ -98,7 +99,14 @@ def _times(x: NDArray, y: NDArray) -> NDArray:
 
 
 expm_p = define_matrix_op(
-    "expm", (2,), _expm_results, _expm, multiple=False, rules=("jvp",), derivatives="spectral_derivative"
+    "expm",
+    (2,),
+    _expm_results,
+    _expm,
+    multiple=False,
+    rules=("jvp",),
+    derivatives="spectral_derivative",
+    small=as_steps("expm", "is_real"),
 )
 
 
@@ -128,6 +136,7 @@ expm_frechet_p = define_matrix_op(
     multiple=False,
     rules=("jvp", "transpose"),
     derivatives="spectral_derivative",
+    small=as_steps("expm_frechet", "is_real"),
 )
 
 

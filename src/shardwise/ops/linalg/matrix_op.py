@@ -17,6 +17,7 @@ from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, dtype_kind
+from shardwise.ops.rules.small_programs import as_program
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -119,6 +120,18 @@ def define_matrix_op(
         shown=shown or Shown(),
         **derivative,
     )
+
+
+def by_library(name: str) -> SmallForm:
+    """The form of an op in small programs, as a function of NumPy's or SciPy's (see `small_matrices`)."""
+    module = "shardwise.ops.linalg.small_matrices"
+    return SmallForm(later(module, name), later(module, "matrices_fit"), mapped=True)
+
+
+def as_steps(name: str, fits: str) -> SmallForm:
+    """The form of an op in small programs, as other ops (see `small_decompositions`)."""
+    module = "shardwise.ops.linalg.small_decompositions"
+    return as_program(later(module, name), later(module, fits))
 
 
 def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:

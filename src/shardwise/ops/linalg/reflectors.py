@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.ir import Array, bind
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine
-from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op
+from shardwise.ops.linalg.matrix_op import Ints, Result, by_library, define_matrix_op
 from shardwise.ops.linalg.matrix_steps import qr_steps
 from shardwise.ops.rules.convert import as_array
 
@@ -32,7 +32,7 @@ def _geqrf(x: NDArray) -> tuple[NDArray, ...]:
     return tuple(each(lambda a: routine(a, lwork=64 * n)[:2], (2,), (x,), cores))
 
 
-geqrf_p = define_matrix_op("geqrf", (2,), _geqrf_results, _geqrf, algorithm=qr_steps)
+geqrf_p = define_matrix_op("geqrf", (2,), _geqrf_results, _geqrf, algorithm=qr_steps, small=by_library("geqrf"))
 
 
 def geqrf(x: Array) -> tuple[Array, Array]:

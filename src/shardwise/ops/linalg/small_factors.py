@@ -1,4 +1,4 @@
-"""Cholesky, LU and general systems in small programs: stacks of small matrices, one after the other."""
+"""Cholesky, LU and general systems in small programs: stacks of small matrices, one after the other. Those of complex numbers by LAPACK."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from shardwise.ir import Equation, Spread
+from shardwise.ops.linalg import small_matrices
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name, lanes_of
@@ -16,6 +17,8 @@ from shardwise.runtime.small import BodyWriter, Code, Substitution, Value, Wante
 
 def cholesky(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The lower factors: f[..., n, n] -> f[..., n, n]."""
+    if "complex" in values[0].dtype:
+        return small_matrices.cholesky(body, eqn, values, wanted)
     code, into = body.code, wanted[0]
     x = code.in_memory(values[0])
     shape, n = x.shape, x.shape[-1]
@@ -53,6 +56,8 @@ def _factored(code: Code, x: Value) -> tuple[Value, Value, Value]:
 
 def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """x with a x = b: (f[..., n, n], f[..., n, k]) -> f[..., n, k]."""
+    if "complex" in values[0].dtype:
+        return small_matrices.solve(body, eqn, values, wanted)
     code = body.code
     a, b = (code.in_memory(v) for v in values)
     factors, _, order = _factored(code, turned(a) if eqn.params["transposed"] else a)
@@ -88,6 +93,11 @@ def solve(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Want
     Substitution(code, factors, x, y, True, True).write()
     Substitution(code, factors, y, x, False, False).write()
     return [code.settled(x)]
+
+
+def numbers_fit(eqn: Equation, spread: Spread) -> bool:
+    """Whether matrices are small; those of complex numbers are left to LAPACK."""
+    return (small_matrices.matrices_fit if eqn.inputs[0].aval.dtype.kind == "c" else factors_fit)(eqn, spread)
 
 
 def factors_fit(eqn: Equation, spread: Spread) -> bool:

@@ -11,7 +11,7 @@ from shardwise.base import config
 from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
 from shardwise.ops.linalg.decompositions import symmetrized
-from shardwise.ops.linalg.matrix_op import Ints, Result, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Ints, Result, as_steps, by_library, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import of_matrix
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim
@@ -75,6 +75,16 @@ eig_p = define_matrix_op(
         empty=("implementation",),
     ),
     algorithm=of_matrix("eig", lambda m, n: n**3, vectors=("left", "right")),
+    small=as_steps("eig", "rights_alone"),
+)
+
+
+eig_of_finite_p = define_matrix_op(
+    "eig_of_finite",
+    (2,),
+    lambda shape, right: _eig_results(shape, left=False, right=right, vector_derivatives=False),
+    lapack.eig_of_finite,
+    small=by_library("eig_of_finite"),
 )
 
 
@@ -129,6 +139,7 @@ eigh_p = define_matrix_op(
     derivatives="spectral_derivative",
     shown=Shown(change=_eigh_shown),
     algorithm=of_matrix("eigh", lambda m, n: n**3),
+    small=by_library("eigh"),
 )
 
 
@@ -172,7 +183,9 @@ def _hessenberg_results(shape: Ints) -> list[Result]:
     return [(shape, "same"), ((max(shape[0] - 1, 0),), "same")]
 
 
-hessenberg_p = define_matrix_op("hessenberg", (2,), _hessenberg_results, lapack.hessenberg)
+hessenberg_p = define_matrix_op(
+    "hessenberg", (2,), _hessenberg_results, lapack.hessenberg, small=by_library("hessenberg")
+)
 
 
 def hessenberg(a: Any) -> list[Array]:
@@ -234,7 +247,9 @@ def _tridiagonal_results(shape: Ints, *, lower: bool) -> list[Result]:
     return [(shape, "same"), ((n,), "real"), ((n - 1,), "real"), ((n - 1,), "same")]
 
 
-tridiagonal_p = define_matrix_op("tridiagonal", (2,), _tridiagonal_results, lapack.tridiagonal)
+tridiagonal_p = define_matrix_op(
+    "tridiagonal", (2,), _tridiagonal_results, lapack.tridiagonal, small=by_library("tridiagonal")
+)
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> list[Array]:
@@ -275,6 +290,10 @@ svd_p = define_matrix_op(
     derivatives="spectral_derivative",
     shown=Shown(renamed={"full": "full_matrices", "vectors": "compute_uv"}, empty=("algorithm", "subset_by_index")),
     algorithm=of_matrix("svd", lambda m, n: max(m, n) * min(m, n) ** 2, vectors=("vectors",)),
+    small=as_steps("svd", "has_elements"),
+)
+svd_of_finite_p = define_matrix_op(
+    "svd_of_finite", (2,), _svd_results, lapack.svd_of_finite, small=by_library("svd_of_finite")
 )
 
 

@@ -197,13 +197,18 @@ def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
 
 
 _small_running = later("shardwise.runtime.small", "running")
+_running_fits = later("shardwise.runtime.small", "running_fits")
 
 
 def _small_form(op: Op, begin: float | None) -> SmallForm:
     def write(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
         return _small_running(body, eqn, values, wanted, op, begin)
 
-    return SmallForm(write, later("shardwise.runtime.small", "running_fits"))
+    def can(eqn: Equation, spread: Any) -> bool:
+        assert op.emit is not None
+        return dtype_kind(eqn.inputs[0].aval.dtype) in op.emit.kinds and _running_fits(eqn, spread)
+
+    return SmallForm(write, can)
 
 
 def _define(name: str, running: Running, accepts: str, step: Op | None = None, **derivative: Any) -> Op:

@@ -260,7 +260,8 @@ def elementwise_op(
     alike = not fields.get("transcendental", False) if rounds_alike is None else rounds_alike
 
     def ufunc_of(*dtypes: Any) -> Any:
-        own = None if alike or emit is None else own_ufunc(name, emit, *dtypes)
+        # Emitters of complex values have the roundings of `ufunc`.
+        own = None if alike or emit is None or dtypes[0].kind == "c" else own_ufunc(name, emit, *dtypes)
         if own is not None:
             return own
         chosen = ufunc if choose is None else choose(*dtypes)

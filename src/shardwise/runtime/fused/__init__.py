@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from shardwise.runtime.fused.space import joined_pieces as joined_pieces
     from shardwise.runtime.fused.space import reads_elements as reads_elements
     from shardwise.runtime.fused.space import space_of as space_of
+    from shardwise.runtime.fused.space import takes_type as takes_type
 
 __getattr__ = open_door(
     __name__,
     kernel="GroupKernel fused",
-    space="Graph IterationSpace Piece fits joined_pieces reads_elements space_of",
+    space="Graph IterationSpace Piece fits joined_pieces reads_elements space_of takes_type",
 )

@@ -20,7 +20,8 @@ Shape = tuple[int, ...]
 Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape it runs along; None for size 1
 
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64"),
-          "s": ("float32", "float16", "bfloat16"), "c": "complex64", "k": "key"}  # fmt: skip
+          "s": ("float32", "float16", "bfloat16"), "c": "complex", "k": "key"}  # fmt: skip
+_IN_GROUPS = TYPES.keys() - {"complex128"}  # of at most 64 bits
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class IterationSpace:
 
     def takes(self, eqn: Equation) -> bool:
         """Whether the equation can be a member of a group with these loops."""
-        if not eqn.outputs or eqn.outputs[0].aval.dtype.name not in TYPES:
+        if not eqn.outputs or eqn.outputs[0].aval.dtype.name not in _IN_GROUPS:
             return False
         op, out = eqn.op, eqn.outputs[0].aval
         if op.fold is not None:
@@ -126,18 +127,25 @@ def cost_of(eqn: Equation) -> int:
     return emit.cost if emit is not None else costs.FUSED_READ if eqn.op.at_positions else 0
 
 
-def fits(aval: ShapedArray, kinds: str) -> bool:
-    """Whether vector code can hold values of this type, and an emitter for these kinds takes them."""
+def takes_type(aval: ShapedArray, kinds: str) -> bool:
+    """Whether an emitter for these kinds takes values of this type, which vector code can hold."""
     name = aval.dtype.name
     return name in TYPES and any(name.startswith(_KINDS[k]) for k in kinds)
+
+
+def fits(aval: ShapedArray, kinds: str) -> bool:
+    """Whether groups, too, can hold them."""
+    return aval.dtype.name in _IN_GROUPS and takes_type(aval, kinds)
 
 
 def space_of(eqn: Equation) -> IterationSpace | None:
     """The loops that a reduction asks for; None if it is none, or cannot be written as vector code."""
     fold = eqn.op.fold
-    if fold is None or not isinstance(eqn.inputs[0], Var) or eqn.outputs[0].aval.dtype.name not in TYPES:
+    if fold is None or not isinstance(eqn.inputs[0], Var) or eqn.outputs[0].aval.dtype.name not in _IN_GROUPS:
         return None
     aval = eqn.inputs[0].aval
+    if aval.dtype.kind == "c":  # kernels add up large complex values faster, both parts with one instruction
+        return None
     crossed = frozenset(eqn.params.get("sum_axes") or ())
     if not fits(aval, fold.kinds) or not crossed <= aval.vma or eqn.params.get("out_sharding") is not None:
         return None
@@ -147,7 +155,7 @@ def space_of(eqn: Equation) -> IterationSpace | None:
 
 def reads_elements(eqn: Equation) -> bool:
     """Whether the equation reads elements at positions that are operands each, of types that vector code can hold."""
-    if not eqn.op.at_positions or eqn.inputs[0].aval.dtype.name not in TYPES:
+    if not eqn.op.at_positions or eqn.inputs[0].aval.dtype.name not in _IN_GROUPS:
         return False
     rank = eqn.outputs[0].aval.ndim
     return all(fits(a.aval, "iu") and a.aval.ndim in (0, rank) for a in eqn.inputs[1:])
@@ -349,7 +357,7 @@ def joined_pieces(eqn: Equation) -> tuple[Piece, ...] | None:
         boxes = op.boxes(eqn)
         found = None if boxes is None else boxes[0]
     parts = [] if found is None else [b for b in found if math.prod(b.size)]
-    if not 2 <= len(parts) <= costs.FUSED_JOINED or eqn.outputs[0].aval.dtype.name not in TYPES:
+    if not 2 <= len(parts) <= costs.FUSED_JOINED or eqn.outputs[0].aval.dtype.name not in _IN_GROUPS:
         return None
     sources = [eqn.inputs[b.operand] for b in parts]
     dims = {d for b in parts for d, n in enumerate(shape) if b.size[d : d + 1] != (n,)}

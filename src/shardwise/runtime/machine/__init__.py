@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from shardwise.runtime.machine.lane import itemsize as itemsize
     from shardwise.runtime.machine.lane import scalar_text as scalar_text
     from shardwise.runtime.machine.lanes import Lanes as Lanes
+    from shardwise.runtime.machine.library_calls import call_lapack as call_lapack
+    from shardwise.runtime.machine.library_calls import call_loop as call_loop
+    from shardwise.runtime.machine.library_calls import each_by_ufunc as each_by_ufunc
     from shardwise.runtime.machine.llvm import available as available
     from shardwise.runtime.machine.llvm import target as target
     from shardwise.runtime.machine.processor import gathers_pay as gathers_pay
@@ -35,6 +38,7 @@ __getattr__ = open_door(
     flow="Flow RARE is_known",
     lane="Lane STORED TYPES itemsize scalar_text",
     lanes="Lanes",
+    library_calls="call_lapack call_loop each_by_ufunc",
     llvm="available target",
     processor="gathers_pay processor_flags processor_kind processor_level",
     standby="address_of standby_threads",

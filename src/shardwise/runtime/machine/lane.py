@@ -1,6 +1,6 @@
 """Values in LLVM text: their types, constants, and `Lane`, a vector of one of them.
 
-Types are those of NumPy by name; float16 and bfloat16 live in float32 lanes, bools in single bits, complex64 in 64.
+Types are those of NumPy by name; float16 and bfloat16 live in float32 lanes, bools in single bits, complex64 in 64, complex128 in 128.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 TYPES = {
     "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
     "int64": "i64", "uint64": "i64", "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
-    "complex64": "i64",
+    "complex64": "i64", "complex128": "i128",
 }  # fmt: skip
 STORED = {**TYPES, "bool": "i8", "float16": "half", "bfloat16": "i16"}  # types in memory
 
@@ -48,11 +48,16 @@ class Lane:
         """Bits per lane."""
         return {"float": 32, "double": 64}.get(self.type) or int(self.type[1:])
 
+    @property
+    def complex(self) -> bool:
+        """Whether lanes hold complex values."""
+        return self.dtype.startswith("complex")
+
 
 def scalar_text(item: Any, type: str) -> str:
     """A scalar constant as LLVM reads it."""
     if isinstance(item, complex):
-        item = complex_bits(item)
+        item = complex_bits(item, "complex64" if type == "i64" else "complex128")
     if type == "i1":
         return "true" if item else "false"
     if type == "float":
@@ -64,9 +69,10 @@ def scalar_text(item: Any, type: str) -> str:
     return str((int(item) + half) % (2 * half) - half)
 
 
-def complex_bits(item: Any) -> int:
-    """A complex64 as a number of 64 bits."""
-    return int.from_bytes(np.complex64(item).tobytes(), "little", signed=True)
+def complex_bits(item: Any, dtype: str) -> int:
+    """A complex value as a number of as many bits."""
+    with np.errstate(all="ignore"):
+        return int.from_bytes(np.asarray(item, dtype).tobytes(), "little", signed=True)
 
 
 @functools.cache

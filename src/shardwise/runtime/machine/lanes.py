@@ -2,7 +2,8 @@
 
 Ops say with it how they are computed in a fused loop (`Op.emit`): an emitter takes the writer and one `Lane` value per
 operand, and gives back the result's. Types are those of NumPy by name; float16 and bfloat16 live in float32 lanes, bools in
-single bits. A complex64 is 64 bits, which move as one; arithmetic takes their halves apart (`parts_of`) and joins them (`complex_of`).
+single bits. A complex value is 64 or 128 bits, which move as one; arithmetic takes its halves apart (`parts_of`) and joins
+them (`complex_of`).
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Lanes(Flow):
     def constant(self, value: Any, dtype: str) -> Lane:
         """`value` in every lane."""
         item = np.asarray(value).item()
-        if dtype == "complex64":
-            item = complex_bits(item)
+        if dtype.startswith("complex"):
+            item = complex_bits(item, dtype)
         key = (struct.pack("<d", item) if isinstance(item, float) else item, dtype)
         found = self._constants.get(key)
         if found is None:
@@ -86,28 +87,29 @@ class Lanes(Flow):
     # -- instructions ----------------------------------------------------------------------------------------------------
 
     def parts_of(self, x: Lane) -> tuple[Lane, Lane]:
-        """The real and the imaginary parts of complex lanes, as float32."""
+        """The real and the imaginary parts of complex lanes."""
         found = self._made_of.get(x.ref)
         if found is None:
-            n = self.width
-            raw = self.value(f"bitcast {self.vector('i64')} {x.ref} to <{2 * n} x float>")
-            real, imag = (self._taken(raw, raw, range(k, 2 * n, 2), 2 * n) for k in (0, 1))
+            n, part = self.width, "float32" if x.type == "i64" else "float64"
+            raw = self.value(f"bitcast {self.vector(x.type)} {x.ref} to <{2 * n} x {TYPES[part]}>")
+            real, imag = (self._taken(raw, raw, range(k, 2 * n, 2), 2 * n, part) for k in (0, 1))
             return real, imag
         return found
 
     def complex_of(self, real: Lane, imag: Lane) -> Lane:
         """Complex lanes of these parts."""
         n = self.width
-        both = self._taken(real.ref, imag.ref, [i // 2 + i % 2 * n for i in range(2 * n)], n)
-        out = self.let(f"bitcast <{2 * n} x float> {both.ref} to {self.vector('i64')}", "complex64")
+        dtype = "complex64" if real.type == "float" else "complex128"
+        both = self._taken(real.ref, imag.ref, [i // 2 + i % 2 * n for i in range(2 * n)], n, real.dtype)
+        out = self.let(f"bitcast <{2 * n} x {real.type}> {both.ref} to {self.vector(TYPES[dtype])}", dtype)
         self._made_of[out.ref] = real, imag
         return out
 
-    def _taken(self, first: str, second: str, places: Sequence[int], n: int) -> Lane:
+    def _taken(self, first: str, second: str, places: Sequence[int], n: int, dtype: str) -> Lane:
         """Lanes of two vectors of `n` floats."""
         mask = ", ".join(f"i32 {p}" for p in places)
-        v = f"<{n} x float>"
-        return self.let(f"shufflevector {v} {first}, {v} {second}, <{len(places)} x i32> <{mask}>", "float32")
+        v = f"<{n} x {TYPES[dtype]}>"
+        return self.let(f"shufflevector {v} {first}, {v} {second}, <{len(places)} x i32> <{mask}>", dtype)
 
     def binary(self, instruction: str, x: Lane, y: Lane, dtype: str | None = None) -> Lane:
         """`instruction` of two vectors of one type."""
@@ -357,10 +359,14 @@ class Lanes(Flow):
         their imaginary parts.
         """
         source, target = x.type, TYPES[dtype]
-        if x.dtype == "complex64":
-            return x if dtype == "complex64" else self.convert(self.parts_of(x)[0], dtype)
-        if dtype == "complex64":
-            return self.complex_of(self.convert(x, "float32"), self.constant(0.0, "float32"))
+        if x.dtype == dtype and x.complex:
+            return x
+        if dtype.startswith("complex"):
+            part = "float32" if dtype == "complex64" else "float64"
+            real, imag = self.parts_of(x) if x.complex else (x, self.constant(0.0, part))
+            return self.complex_of(self.convert(real, part), self.convert(imag, part))
+        if x.complex:
+            return self.convert(self.parts_of(x)[0], dtype)
         if dtype == "bool":
             return x if source == "i1" else self.compare("ne", x, self.like(0, x))
         if x.floating and target in ("float", "double"):

@@ -1,4 +1,5 @@
-"""Functions that machine code calls: of the C library by name, and SciPy's of doubles as ``scipy.special.<name>``.
+"""Functions that machine code calls: of the C library by name, SciPy's of doubles as ``scipy.special.<name>``, its LAPACK's as
+``lapack.<name>``, and inner loops of ufuncs as ``ufunc.<module>.<name>.<types>``, which `loop_symbol` names.
 
 In: a name. Out: an address.
 """
@@ -6,6 +7,9 @@ In: a name. Out: an address.
 from __future__ import annotations
 
 import ctypes
+import importlib
+import re
+from functools import cache
 from typing import Any
 
 C_LIBRARY = (  # functions of the C library that modules may call
@@ -16,12 +20,21 @@ SCIPY = {  # and SciPy's, with the number of their operands
     "gammaln": 1, "i0e": 1, "i1e": 1, "log_ndtr": 1, "ndtri": 1, "owens_t": 2, "poch": 2, "psi": 1, "spence": 1,
 }  # fmt: skip
 PREFIX = "scipy.special."
+LAPACK = "lapack."
+_LOOP, _DATA = "ufunc.", "ufunc_data."
+# Where a ufunc keeps its numbers of operands and results; the addresses of its loops, of what these take along, their number and types.
+_COUNTS, _LOOPS, _TAKEN, _NUMBER = (object.__basicsize__ + at for at in (0, 16, 24, 32))
 
 
 def outside_address(name: str) -> int:
     """The address of a function. OSError if there is none."""
     if name.startswith(PREFIX):
         return _scipy_address(name.removeprefix(PREFIX))
+    if name.startswith(LAPACK):
+        return _lapack_address(name.removeprefix(LAPACK))
+    if name.startswith((_LOOP, _DATA)):
+        path, _, types = name.partition(".")[2].rpartition(".")
+        return _loop_of(path, types)[name.startswith(_DATA)]
     for library in (None, "libm.so.6", "libm.dylib", "libm.so"):
         try:
             return ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value or 0
@@ -33,21 +46,61 @@ def outside_address(name: str) -> int:
 def named_in(code: bytes) -> dict[str, int]:
     """The addresses of the functions that object code may call."""
     called = [name for name in map(PREFIX.__add__, SCIPY) if name.encode() in code]
-    return {name: outside_address(name) for name in (*C_LIBRARY, *called)}
+    others = {found.decode() for found in re.findall(rb"(?:ufunc|ufunc_data|lapack)\.[\w.]+", code)}
+    return {name: outside_address(name) for name in (*C_LIBRARY, *called, *sorted(others))}
+
+
+def loop_symbol(ufunc: str, types: str) -> tuple[str, str]:
+    """The names of a ufunc's loop for operands and results of these types, and of what it takes along: ``null`` where that is nothing.
+
+    `ufunc` is its path, as ``numpy.log``; types are NumPy's letters, as ``F->F``. OSError if there is no such loop.
+    """
+    name = f"{ufunc}.{types.replace('->', '_')}"
+    taken = _loop_of(ufunc, types.replace("->", "_"))[1]
+    return f"{_LOOP}{name}", f"{_DATA}{name}" if taken else "null"
+
+
+@cache
+def _loop_of(path: str, types: str) -> tuple[int, int]:
+    """The addresses of the loop and of what it takes along."""
+    module, _, name = path.rpartition(".")
+    ufunc: Any = getattr(importlib.import_module(module), name)
+    at, wanted = id(ufunc), types.replace("_", "->")
+    counts = tuple((ctypes.c_int * 3).from_address(at + _COUNTS))
+    number = ctypes.c_int.from_address(at + _NUMBER).value
+    if counts != (ufunc.nin, ufunc.nout, ufunc.nargs) or number != ufunc.ntypes or wanted not in ufunc.types:
+        raise OSError(f"the ufunc {path} has no loop {wanted}")
+    k = ufunc.types.index(wanted)
+    tables = (ctypes.c_void_p.from_address(at + table).value for table in (_LOOPS, _TAKEN))
+    loop, taken = ((ctypes.c_void_p * number).from_address(table)[k] or 0 if table else 0 for table in tables)
+    return loop, taken
 
 
 def _scipy_address(name: str) -> int:
     """SciPy exports its functions to other compiled code as capsules, whose names are their types; one for each type of operands."""
-    from scipy.special import cython_special  # start-up time: a large library
+    wanted = f"double ({'double, ' * SCIPY[name]}int __pyx_skip_dispatch)"
+    for key in (name, *(f"__pyx_fuse_{i}{name}" for i in range(4))):
+        found = _exported("scipy.special.cython_special", key)
+        if found is not None and found[0] == wanted:
+            return found[1]
+    raise OSError(f"SciPy's function {name} of doubles was not found")
 
-    exported: dict[str, Any] = cython_special.__pyx_capi__
-    wanted = f"double ({'double, ' * SCIPY[name]}int __pyx_skip_dispatch)".encode()
+
+def _lapack_address(name: str) -> int:
+    found = _exported("scipy.linalg.cython_lapack", name)
+    if found is None:
+        raise OSError(f"SciPy's LAPACK has no routine {name}")
+    return found[1]
+
+
+def _exported(module: str, name: str) -> tuple[str, int] | None:
+    """The type and the address of a function that a module of SciPy's exports to compiled code."""
+    capsule: Any = importlib.import_module(module).__pyx_capi__.get(name)
+    if capsule is None:
+        return None
     python = ctypes.pythonapi
     python.PyCapsule_GetName.restype, python.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     python.PyCapsule_GetPointer.restype = ctypes.c_void_p
     python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    for key in (name, *(f"__pyx_fuse_{i}{name}" for i in range(4))):
-        capsule = exported.get(key)
-        if capsule is not None and python.PyCapsule_GetName(capsule) == wanted:
-            return python.PyCapsule_GetPointer(capsule, wanted)
-    raise OSError(f"SciPy's function {name} of doubles was not found")
+    kind: bytes = python.PyCapsule_GetName(capsule)
+    return kind.decode(), python.PyCapsule_GetPointer(capsule, kind)

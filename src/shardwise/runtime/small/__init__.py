@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.loops import pointwise as pointwise
     from shardwise.runtime.small.loops import running as running
     from shardwise.runtime.small.loops import running_fits as running_fits
+    from shardwise.runtime.small.loops import several_pointwise as several_pointwise
     from shardwise.runtime.small.loops import store as store
     from shardwise.runtime.small.moves import Wanted as Wanted
     from shardwise.runtime.small.moves import concatenated as concatenated
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from shardwise.runtime.small.triangular import systems_fit as systems_fit
     from shardwise.runtime.small.triangular import triangular_solve as triangular_solve
     from shardwise.runtime.small.triangular import turned as turned
+    from shardwise.runtime.small.ufunc_loops import by_gufunc as by_gufunc
     from shardwise.runtime.small.windows import gather as gather
     from shardwise.runtime.small.windows import scatter as scatter
     from shardwise.runtime.small.windows import windows_fit as windows_fit
@@ -65,11 +67,12 @@ __getattr__ = open_door(
     forms="mapped_fits writable",
     in_place="carry_updates",
     kernel="available small",
-    loops="dense pointwise running running_fits store",
+    loops="dense pointwise running running_fits several_pointwise store",
     moves="Wanted concatenated constant padded recast recast_fits view",
     pieces="Pieces in_pieces",
     positions="axes_joined dynamic_slice dynamic_update part_fits starts_fit updated_window window_part",
     product="axes_contracted matrix_product product_fits",
     triangular="Substitution systems_fit triangular_solve turned",
+    ufunc_loops="by_gufunc",
     windows="gather scatter windows_fit",
 )

@@ -19,7 +19,7 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.ir import Equation, Spread, Var
 from shardwise.runtime import costs
-from shardwise.runtime.fused import fits
+from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import Reduction, dtype_name
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.runtime.small.boxes import Even, even_boxes, numbered
@@ -39,7 +39,7 @@ def all_reduce_fits(eqn: Equation, spread: Spread) -> bool:
 
 def reduction_fits(eqn: Equation, kind: str) -> bool:
     """Whether there is vector code for this reduction of the operand over all devices of the axes."""
-    return eqn.params.get("groups") is None and fits(eqn.inputs[0].aval, MONOIDS[kind].fold.kinds)
+    return eqn.params.get("groups") is None and takes_type(eqn.inputs[0].aval, MONOIDS[kind].fold.kinds)
 
 
 def all_reduced(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from shardwise.base.dtypes import is_key_dtype
 from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Spread, Var, is_update, region_of
 from shardwise.runtime import costs
-from shardwise.runtime.fused import fits
+from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES
 from shardwise.runtime.small import control, moves
@@ -49,8 +49,6 @@ def writable(eqn: Equation, spread: Spread, in_place: bool = False, largest: int
         return False
     if any(dtype_name(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
         return False
-    if op.small is not None and op.boxes is None and any(a.aval.dtype.kind == "c" for a in (*eqn.inputs, *eqn.outputs)):
-        return False  # which computes with real numbers, other than ops that only move elements
     if not (in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, spread, largest)):
         return False
     return form is None or form.fits is None or form.fits(eqn, spread)
@@ -76,9 +74,11 @@ def _modest(eqn: Equation, form: SmallForm | None, spread: Spread, largest: int)
         crossed = axes_reduced(eqn)
         if spread.elements(x) > largest or (fold.positions and (len(axes) != 1 or crossed)):
             return False
-        return fits(x, fold.kinds)
+        return takes_type(x, fold.kinds)
     assert emit is not None
-    if not all(fits(a.aval, emit.kinds) or ("k" in emit.kinds and is_key_dtype(a.aval.dtype)) for a in eqn.inputs):
+    if not all(
+        takes_type(a.aval, emit.kinds) or ("k" in emit.kinds and is_key_dtype(a.aval.dtype)) for a in eqn.inputs
+    ):
         return False
     # Vector code would round a result of float64 to float32 before it becomes float16.
     narrow = dtype_name(eqn.outputs[0].aval) in ("float16", "bfloat16")

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Fold, Op, Spread
 from shardwise.runtime import costs
-from shardwise.runtime.fused import fits
+from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import dense_steps, dtype_name, finish_reduction, merge_rows
 from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value
@@ -25,18 +25,31 @@ def pointwise(
     code: Code, operands: Sequence[Value], write: Callable[[list[Lane]], Lane], dtype: str, into: Value | None = None
 ) -> Value:
     """`write` of operands of one rank, which broadcast; in `into`, if that is given, which shares no memory with them."""
+    return several_pointwise(code, operands, lambda lanes: [write(lanes)], [dtype], [into])[0]
+
+
+def several_pointwise(
+    code: Code,
+    operands: Sequence[Value],
+    write: Callable[[list[Lane]], Sequence[Lane]],
+    dtypes: Sequence[str],
+    wanted: Sequence[Value | None] = (),
+) -> list[Value]:
+    """The same with several results."""
     shape: Shape = np.broadcast_shapes(*[v.shape for v in operands])
     n = math.prod(shape)
+    wanted = wanted or [None] * len(dtypes)
     if n > costs.REGISTER_ELEMENTS:
-        into = code.buffer(shape, dtype) if into is None else into
-        each(code, shape, operands, lambda lanes: [write(lanes)], [into])
-        return into
+        made = [code.buffer(shape, d) if into is None else into for d, into in zip(dtypes, wanted, strict=True)]
+        each(code, shape, operands, write, made)
+        return made
     lanes = [code.lane_of(v, shape) for v in operands]
     code.at(n)
-    value = code.of_lane(Lane(write(lanes).ref, dtype), shape, dtype, n)
-    if into is not None:
-        store(code, value, into)
-    return value
+    values = [code.of_lane(Lane(x.ref, d), shape, d, n) for x, d in zip(write(lanes), dtypes, strict=True)]
+    for value, into in zip(values, wanted, strict=True):
+        if into is not None:
+            store(code, value, into)
+    return values
 
 
 def running_fits(eqn: Equation, spread: Spread) -> bool:
@@ -45,7 +58,7 @@ def running_fits(eqn: Equation, spread: Spread) -> bool:
     along_rows = eqn.params["axis"] == x.ndim - 1 and x.ndim > 1
     if along_rows and spread.elements(x) > costs.SMALL_RUNNING:
         return False
-    return fits(x, "iuw") and not any(eqn.params.get("sum_axes", ()))
+    return takes_type(x, "iuwc") and not any(eqn.params.get("sum_axes", ()))
 
 
 def running(
@@ -78,7 +91,7 @@ def running(
     def begun(lanes: list[Lane]) -> Lane:
         return code.emit(op, [code.like(begin, lanes[0]), lanes[0]], {}, x.dtype)
 
-    if begin is None or "float" not in x.dtype:
+    if begin is None or x.dtype not in ("float32", "float64", "complex64", "complex128"):
         store(code, first, there)
     else:
         pointwise(code, [first], begun, x.dtype, there)

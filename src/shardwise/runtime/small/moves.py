@@ -112,7 +112,7 @@ def _in_place(x: Value, kernel: Kernel) -> list[tuple[Shape, Shape, int]] | None
     low = sum(min(0, s * (n - 1)) for n, s in zip(x.shape, x.steps, strict=True))
     high = sum(max(0, s * (n - 1)) for n, s in zip(x.shape, x.steps, strict=True)) + x.itemsize
     memory = np.empty(high - low, np.uint8)
-    array = np.ndarray(x.shape, f"u{x.itemsize}", memory, -low, x.steps)
+    array = np.ndarray(x.shape, f"u{x.itemsize}" if x.itemsize <= 8 else "c16", memory, -low, x.steps)
     start, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
     out = list[tuple[Shape, Shape, int]]()
     for a in _listed(kernel(array)):

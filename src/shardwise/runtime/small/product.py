@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name, lanes_of
 from shardwise.runtime.machine import Lane
 from shardwise.runtime.small.code import Code, Shape, Value
-from shardwise.runtime.small.loops import store
+from shardwise.runtime.small.loops import pointwise, store
 from shardwise.runtime.small.moves import Wanted
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ class _Dims(NamedTuple):
 
 
 def product_fits(eqn: Equation, spread: Spread) -> bool:
-    """Whether operands are floats or integers of the result's type, and the product is small."""
+    """Whether operands are numbers of the result's type, and the product is small."""
     params, dtype = eqn.params, dtype_name(eqn.outputs[0].aval)
-    if dtype not in ("float32", "float64") and eqn.outputs[0].aval.dtype.kind not in "iu":
+    if dtype not in ("float32", "float64", "complex64", "complex128") and eqn.outputs[0].aval.dtype.kind not in "iu":
         return False
     if any(dtype_name(a.aval) != dtype for a in eqn.inputs):
         return False
@@ -89,11 +90,41 @@ def matrix_product(body: BodyWriter, eqn: Equation, values: Sequence[Value], wan
     dims: DotDims = eqn.params["dimension_numbers"]
     dtype = dtype_name(eqn.outputs[0].aval)
     summed = sorted(code.env.dim(a) for a in axes_contracted(code, eqn, values))
-    out = _product(code, values, dims, stable, None if summed else into, dtype, summed)
+    product = _complex_product if dtype.startswith("complex") else _product
+    out = product(code, values, dims, stable, None if summed else into, dtype, summed)
     for d in summed:
         shape, steps = ((*s[:d], n, *s[d:]) for s, n in ((out.shape, 1), (out.steps, 0)))
         out = replace(out, shape=shape, steps=steps if out.place else out.steps)
     return [out]
+
+
+def _complex_product(
+    code: Code,
+    values: Sequence[Value],
+    dims: DotDims,
+    stable: Sequence[bool],
+    into: Value | None,
+    dtype: str,
+    summed: Sequence[int],
+) -> Value:
+    """The product of complex values: four products of their parts."""
+
+    real = "float32" if dtype == "complex64" else "float64"
+
+    def parts(x: Value, same: bool) -> list[Value]:
+        def part(k: int) -> Value:
+            return pointwise(code, [x], lambda lanes: code.parts_of(lanes[0])[k], real)
+
+        return [code.outside(partial(part, k)) if same and x.place else part(k) for k in (0, 1)]
+
+    left, right = (parts(x, same) for x, same in zip(values, stable, strict=True))
+    found = [_product(code, [x, y], dims, stable, None, real, summed) for x in left for y in right]
+
+    def joined(lanes: list[Lane]) -> Lane:
+        same, up, down, opposite = lanes
+        return code.complex_of(code.sub(same, opposite), code.add(up, down))
+
+    return pointwise(code, found, joined, dtype, into)
 
 
 def _product(

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Spread, Var
 from shardwise.ir.op import find_op
-from shardwise.runtime.fused import fits
+from shardwise.runtime.fused import takes_type
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.loops import pointwise, store
@@ -162,7 +162,7 @@ def windows_fit(eqn: Equation, spread: Spread) -> bool:
         return False
     combined = params.get("combine")
     form = find_op(combined).emit if combined else None
-    return form is None or fits(eqn.outputs[0].aval, form.kinds)
+    return form is None or takes_type(eqn.outputs[0].aval, form.kinds)
 
 
 def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:
