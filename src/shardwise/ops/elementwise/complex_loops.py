@@ -30,17 +30,18 @@ def _sqrt(w: Lanes, x: Parts) -> Parts:
     return complex_ir.sqrt_parts(w, *x)
 
 
-def _ufunc(name: str, write: Callable[..., Parts], count: int) -> Callable[[], np.ufunc | None]:
+def _ufunc(name: str, write: Callable[[Lanes, Parts], Parts]) -> Callable[[], np.ufunc | None]:
     """`write`, of parts in float64, as a ufunc of complex64, made when it is first called for; None where nothing can be compiled."""
 
-    def emit(w: Lanes, *operands: Lane) -> Lane:
-        wide = [tuple(w.convert(part, "float64") for part in w.parts_of(x)) for x in operands]
-        return w.complex_of(*[w.convert(part, "float32") for part in write(w, *wide)])
+    def emit(w: Lanes, x: Lane) -> Lane:
+        real, imag = w.parts_of(x)
+        wide = w.convert(real, "float64"), w.convert(imag, "float64")
+        return w.complex_of(*[w.convert(part, "float32") for part in write(w, wide)])
 
-    return lru_cache(maxsize=1)(lambda: ufunc_of_loop(name, emit, count, "complex64"))
+    return lru_cache(maxsize=1)(lambda: ufunc_of_loop(name, emit, 1, "complex64"))
 
 
-_exp_loop, _sqrt_loop = _ufunc("exp", _exp, 1), _ufunc("sqrt", _sqrt, 1)
+_exp_loop, _sqrt_loop = _ufunc("exp", _exp), _ufunc("sqrt", _sqrt)
 _div_loop = lru_cache(maxsize=1)(lambda: ufunc_of_loop("divide", complex_ir.quotient, 2, "complex64"))
 
 
