@@ -54,6 +54,7 @@ ABSENT: Final = {
     "experimental.maps": "xmap was replaced by shard_map",
     "experimental.transfer": "arrays move with device_put and distributed.initialize",
     "experimental.buffer_callback": "use pure_callback",
+    "experimental.profiler": "no compiler here is guided by profiles; leave it out",
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
     "experimental.fused": "elementwise loops are fused without being asked",
     "experimental.scheduling_groups": "programs run in order; leave the groups out",

@@ -364,6 +364,29 @@ def test_closed_over_values_are_not_differentiated(kind: str, mapped: bool) -> N
         assert float(sw.grad(lambda w, f=f: f(sw.lax.stop_gradient(w)) + w)(2.0)) == 1.0
 
 
+def _scaled(kind: str, y: Any, w: Any) -> Any:
+    """``w * y``; the derivative closes over `w`, too."""
+    if kind == "custom_jvp":
+        call: Any = sw.custom_jvp(lambda x: x * w)
+        call.defjvp(lambda p, t: (p[0] * w, t[0] * w))
+    else:
+        call = sw.custom_vjp(lambda x: x * w)
+        call.defvjp(lambda x: (x * w, w), lambda r, ct: (ct * r,))
+    return call(y)
+
+
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
+def test_rules_close_over_mapped_values(kind: str) -> None:
+    """What is differentiated is not mapped, so the rule runs when the maps around it have ended."""
+    three, two = jnp.arange(3.0), jnp.arange(2.0)
+    once = lambda y: sw.vmap(lambda w: _scaled(kind, y, w))(three).sum()  # noqa: E731
+    twice = lambda y: sw.vmap(lambda a: sw.vmap(lambda b: _scaled(kind, y, a * b))(two))(three).sum()  # noqa: E731
+    outer = lambda y: sw.vmap(lambda a: sw.vmap(lambda b: _scaled(kind, y, a))(two))(three).sum()  # noqa: E731
+    for f, slope in ((once, 3.0), (twice, 3.0), (outer, 6.0)):
+        assert float(sw.grad(f)(5.0)) == float(sw.jit(sw.grad(f))(5.0)) == slope
+    np.testing.assert_array_equal(sw.vmap(sw.grad(once))(two), [3.0, 3.0])
+
+
 @pytest.mark.parametrize("step", [jnp.floor, jnp.sign, sw.jit(jnp.round), lambda x: x.astype(int)])
 def test_closed_over_values_without_derivative_are_no_mistake(step: Any) -> None:
     def f(x: Any) -> Any:
