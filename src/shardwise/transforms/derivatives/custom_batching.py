@@ -226,6 +226,7 @@ def _is_linear(tangent: Any) -> bool:
 
 custom_vmap_op = define_op(
     "custom_vmap_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

@@ -194,6 +194,7 @@ def _linear_call_transpose(
 
 linear_call_op = define_op(
     "linear_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

@@ -265,6 +265,7 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 custom_jvp_op = define_op(
     "custom_jvp_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

@@ -372,6 +372,7 @@ def _lin_batch(
 
 custom_lin_op = define_op(
     "custom_lin",
+    holds_functions=True,
     type_rule=_lin_type,
     multiple_results=True,
     typed=True,
@@ -436,6 +437,7 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 custom_vjp_op = define_op(
     "custom_vjp_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,
