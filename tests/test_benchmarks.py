@@ -80,3 +80,16 @@ def test_thresholds_are_measured():
     assert shown.startswith("small_ops: ") and len(shown.splitlines()) == 7
     refused = subprocess.run([*command, "nothing"], capture_output=True, text=True)
     assert refused.returncode and named and named <= set(re.findall(r"[a-z]+_[a-z]+", refused.stderr))
+
+
+def test_plans_for_a_gpu_stand_beside_what_was_measured_there():
+    script = (
+        "from planning import gpu; from shardwise import alias; alias.install(); from planning.gpu_unseen import ALL; import json; "
+        "record = json.loads(gpu.RECORD.read_text())['programs']; assert set(record) <= set(ALL), set(record) - set(ALL); "
+        "print(gpu.device_seconds(record['Adam of 100M']), *gpu.plan_of('Adam of 100M', 'h100-1'))"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=True)
+    seconds, planned, nbytes = map(float, done.stdout.split())
+    assert 0.9 < planned / seconds < 1.1
+    assert nbytes == 7 * 400_000_000 + 24

@@ -21,6 +21,7 @@ from shardwise.ir.op import Fold as Fold
 from shardwise.ir.op import Halo as Halo
 from shardwise.ir.op import Op as Op
 from shardwise.ir.op import SmallForm as SmallForm
+from shardwise.ir.op import Steps as Steps
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal
 from shardwise.ir.op import all_ops as all_ops
 from shardwise.ir.op import define_op as define_op

@@ -7,7 +7,7 @@ Goes out: an `Op` whose fields every pass reads; passes name only ops that they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir.boxes import Box
@@ -21,6 +21,22 @@ from shardwise.sharding.rule import Rule, make_rule, pointwise_rule
 
 Params = Mapping[str, Any]
 Types = tuple[ShapedArray, ...]
+
+
+class Steps(NamedTuple):
+    """What a kernel does that runs an algorithm.
+
+    Attributes:
+        algorithm: its name; "" where there is none.
+        number: how many steps it takes, many of which can run at once.
+        turns: how many of them wait for each other: the columns of a factorization.
+    """
+
+    algorithm: str
+    number: float
+    turns: float = 1.0
+
+
 RuleFn = Callable[[Types, Types, Params], Rule]
 
 
@@ -224,8 +240,8 @@ class Op:
     holds_functions its params hold functions of the user's, and these what they close over: its types are not kept by params.
     narrow          ``(params, wanted, part_of) -> Narrowed`` for ops with several results, some of which may be unread: the equation that
                     gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
-    algorithm       ``(in_types, out_types, params) -> (name, steps)`` for kernels that are no loop over elements: the algorithm that they
-                    run, and how many of its steps. What a step takes is a figure of the machine (see planner.steps).
+    algorithm       ``(in_types, out_types, params) -> Steps`` for kernels that are no loop over elements: the algorithm that they run,
+                    and how many of its steps. What a step takes is a figure of the machine (see planner.steps).
     rewrite         ``(eqn, devices) -> Program | None``: a program that is cheaper to run on so many devices than an equation of a
                     per-device program, and takes its place. Follows from the params and the types of operands.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
@@ -281,7 +297,7 @@ class Op:
     product: bool = False
     region: Callable[..., Region] | None = None
     steps: Callable[..., Any] | None = None
-    algorithm: Callable[[Types, Types, Params], tuple[str, float]] | None = None
+    algorithm: Callable[[Types, Types, Params], Steps] | None = None
     local: bool = False
     workspace: Callable[..., int | tuple[int, ...]] | None = None
     numeric: bool = False

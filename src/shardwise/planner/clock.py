@@ -18,9 +18,11 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
 from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_of, stays_near
-from shardwise.planner.flops import touched_bytes, work_of
+from shardwise.planner.flops import work_of
+from shardwise.planner.launches import before_trips, between_trips, more_kernels
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
+from shardwise.planner.passes import whole_pass
 from shardwise.planner.result import Interval, Line, Schedule, Task
 from shardwise.planner.roles import memory_kind_of
 from shardwise.planner.steps import without_steps
@@ -176,10 +178,7 @@ class _Clock:
         if crossed:
             seconds = crossed / self.machine.chip.host_bandwidth
             return _Timed(_task(group, "move", HOST, seconds, hbm_bytes=crossed, bound="link"), (HOST,))
-        passes = group.passes
-        if not passes:
-            touched = touched_bytes(group.equations, group.reads, group.writes)
-            passes = (Pass(group.equations, touched, 0),)
+        passes = group.passes or (whole_pass(group, lookups=self.machine.chip.element > 0),)
         took = [self._pass(p, near, group.copies) for p in passes]
         overhead = (len(took) - 1) * self.machine.chip.overhead  # a kernel is called once
         task = _task(
@@ -198,11 +197,12 @@ class _Clock:
         chip = self.machine.chip
         others, own = part.equations, 0.0
         if chip.steps:
-            others, own = without_steps(part.equations, chip.steps)
+            others, own = without_steps(part.equations, chip.steps, chip.turns)
         work = work_of(others)
         inside = math.fsum(n for v, n in part.touched.items() if v in near)
         far = math.fsum(part.touched.values()) - inside
         took = kernel_seconds(work, far, inside, chip, part.cached, copies, part.lookups, own)
+        took = Seconds(took.total + more_kernels(part.equations, chip), took.bound)
         flops = work.product_flops if others is part.equations else work_of(part.equations).product_flops
         return copies * flops, copies * far, took
 
@@ -283,7 +283,8 @@ class _Clock:
         else:
             _, body, before = known
         trips = 1 if group.trips is None else group.trips
-        seconds = before + trips * body.seconds
+        before += before_trips(group, self.machine.chip)
+        seconds = before + trips * (body.seconds + between_trips(group, self.machine.chip))
         flops, moved, sent = (
             trips * math.fsum(amount)
             for amount in zip(*((t.flops, t.hbm_bytes, t.sent_bytes) for t in body.tasks), (0.0, 0.0, 0.0), strict=True)

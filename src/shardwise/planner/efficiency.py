@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.planner.flops import Product, Work
+from shardwise.planner.flops import HIGHEST, Product, Work
 from shardwise.planner.machine import Chip
 from shardwise.planner.work import NO_LOOKUPS, Lookups
 
@@ -34,7 +34,7 @@ REACH: Mapping[str, Reach] = {
     # Fitted on every other row of the published steps (benchmarks/plan.py, section "published").
     "tpu": Reach(0.86, 0.85, 0.9),
     # cuBLAS on H100 reaches 70 to 75 % of the data sheet under its power limit; STREAM-like kernels 90 %; NCCL 80 to 90 %.
-    "gpu": Reach(0.72, 0.9, 0.85),
+    "gpu": Reach(0.76, 0.9, 0.85),
     # Figures of `here` are measured, not peaks.
     "cpu": Reach(1.0, 1.0, 1.0),
 }
@@ -92,7 +92,7 @@ def kernel_seconds(
         cached: bytes of rows that the kernel itself has just had in the cache; they are read while memory is.
         copies: for how many devices it runs, where one chip stands for several.
         lookups: the places that a gather or scatter goes to.
-        own: seconds of algorithms of their own, besides those of their bytes.
+        own: seconds of algorithms of their own; on a CPU besides those of their bytes.
     """
     reach = reach_of(chip)
     matrix = math.fsum(product_seconds(p, chip) for p in work.products)
@@ -103,6 +103,8 @@ def kernel_seconds(
     memory = (far_bytes + again) / (chip.hbm_bandwidth * reach.memory)
     if near_bytes and chip.vmem_bandwidth:
         memory += near_bytes / chip.vmem_bandwidth
+    if chip.platform != "cpu":  # steps run while memory is read; on a CPU their bytes were measured apart
+        vector, own = vector + own, 0.0
     compute = copies * (matrix + vector if chip.platform == "cpu" else max(matrix, vector))
     if cached and chip.vmem_bandwidth:
         memory = max(memory, cached / chip.vmem_bandwidth)
@@ -117,12 +119,16 @@ def kernel_seconds(
 
 
 def _lookup_seconds(lookups: Lookups, chip: Chip) -> float:
-    """Seconds for the places of gathers and scatters; they grow as a power of the value's size once the caches do not hold it."""
+    """Seconds for the places of gathers and scatters: more for those that no cache holds. A CPU has several caches: there they grow as a
+    power of the value's size.
+    """
     window, element = (chip.update, chip.updated_element) if lookups.updates else (chip.lookup, chip.element)
     seconds = lookups.windows * window + lookups.elements * element
-    if chip.far_lookups > 1 and lookups.span > FAR_FROM:
+    if chip.far_lookups > 1 and chip.platform != "cpu":
+        seconds *= 1 + (chip.far_lookups - 1) * max(0.0, 1 - chip.vmem_bytes / max(lookups.span, 1))
+    elif chip.far_lookups > 1 and lookups.span > FAR_FROM:
         seconds *= chip.far_lookups ** (math.log(min(lookups.span, FAR) / FAR_FROM) / math.log(FAR / FAR_FROM))
-    return seconds
+    return max(seconds + lookups.combined * chip.combined, lookups.repeats * chip.contended)
 
 
 def product_seconds(product: Product, chip: Chip) -> float:
@@ -145,6 +151,8 @@ def peak_flops(product: Product, chip: Chip) -> float:
     names = [d.name for d in product.dtypes]
     if all(name in chip.flops for name in names):
         rate = min(chip.flops[name] for name in names)
+        if chip.platform == "gpu" and product.passes == HIGHEST and "float32" in names:
+            return chip.vector_flops  # no product of halves
         return rate / (product.passes if chip.platform == "tpu" and "float32" in names else 1)
     floats = all(d.kind == "f" or d.kind == "V" for d in product.dtypes)
     narrow = chip.flops.get("bfloat16")

@@ -231,21 +231,23 @@ def _product(op: Op, in_types: Types, out: ShapedArray, params: Params) -> Produ
     return Product(batch, m, n, k, dtypes, _passes(inner.get("precision")), itemsize, out.nbytes)
 
 
+HIGHEST = 6  # products of halves for one of float32 in full
 _known_product = recent()(_product)  # layers of a network repeat a few
 
 
 def _passes(precision: object) -> int:
     """How often narrow matrix units run: 'high' takes three products of halves, 'highest' six (XLA's operand precision)."""
     words = str(precision).lower()
-    return 6 if "highest" in words else 3 if "high" in words else 1
+    return HIGHEST if "highest" in words else 3 if "high" in words else 1
 
 
 def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: Sequence[Var]) -> dict[Var, int]:
     """The bytes of each value that a group of equations reads from memory or writes there.
 
-    Of an operand that is only sliced or looked up in, what is taken; of a result that is an operand with something written into it,
-    what is written.
+    Of an operand that is only sliced or looked up in, what is taken, also where that is computed from others; of a result that is an
+    operand with something written into it, what is written.
     """
+    taken_of = _parts_taken(equations, writes)
     users: dict[Var, list[tuple[Equation, int]]] = {}
     makers: dict[Var, Equation] = {}
     for eqn in equations:
@@ -258,7 +260,8 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
     for atom in reads:
         if isinstance(atom, Literal):
             continue
-        taken = sum(_bytes_read(eqn, i) for eqn, i in users.get(atom, ())) if atom in users else atom.aval.nbytes
+        found = [taken_of.get(eqn.outputs[0], 1.0) * _bytes_read(eqn, i) for eqn, i in users.get(atom, ())]
+        taken = math.ceil(sum(found)) if found else atom.aval.nbytes
         touched[atom] = touched.get(atom, 0) + min(atom.aval.nbytes, taken)
     for var in writes:
         eqn = makers.get(var)
@@ -267,6 +270,23 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
             written = min(written, 2 * sum(a.aval.nbytes for a in eqn.inputs[1:]))
         touched[var] = touched.get(var, 0) + written
     return touched
+
+
+def _parts_taken(equations: Sequence[Equation], writes: Sequence[Var]) -> dict[Var, float]:
+    """Of each value that a group makes and does not write, which part of its elements is computed, where that is not all."""
+    parts: dict[Atom, float] = {}
+    written = set(writes)
+    found: dict[Var, float] = {}
+    for eqn in reversed(equations):
+        out = eqn.outputs[0]
+        own = 1.0 if out in written else min(1.0, parts.get(out, 1.0))
+        if own < 1:
+            found[out] = own
+        for i, atom in enumerate(eqn.inputs):
+            if isinstance(atom, Var):
+                whole = max(atom.aval.nbytes, 1)
+                parts[atom] = parts.get(atom, 0.0) + own * _bytes_read(eqn, i) / whole
+    return found
 
 
 def _bytes_read(eqn: Equation, index: int) -> int:

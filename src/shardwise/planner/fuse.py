@@ -11,13 +11,15 @@ from dataclasses import replace
 
 from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, region_of
 from shardwise.planner.combine import with_combined_reductions
+from shardwise.planner.copies import with_copies
 from shardwise.planner.executed import executed_groups
 from shardwise.planner.gathers import with_gathers_again
-from shardwise.planner.memory import Frame, frames_of, program_frame, temporaries_of
+from shardwise.planner.memory import Frame, carried_again, frames_of, program_frame, temporaries_of
 from shardwise.planner.order import breadth_first, ordered
+from shardwise.planner.outer_products import with_outer_products
 from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
-from shardwise.planner.roles import Role, cost_of, memory_kind_of
+from shardwise.planner.roles import Role, cost_of, memory_kind_of, reduces_rows
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, rows_of, takes_prologues, values_of
 from shardwise.planner.widen import with_wide_products
@@ -37,7 +39,7 @@ _KINDS = {
 
 
 Arranged = dict[
-    tuple[int, tuple[Var, ...]], tuple[tuple[Group, ...], tuple[Group, ...], int]
+    tuple[int, tuple[Var, ...]], tuple[tuple[Group, ...], tuple[Group, ...], int, int]
 ]  # by identity of the groups
 Fused = dict[tuple[Program, tuple[Var, ...], tuple[Var, ...]], tuple[Group, ...]]
 
@@ -52,14 +54,20 @@ def framed_groups(program: DeviceProgram, target: Target) -> tuple[tuple[Group, 
     if target.pooled and program.executed is not None:
         sizes = program.sizes if program.together else dict[str, int]()
         return executed_groups(program.executed, sizes, program.donated), None
-    values = values_of(_rewritten(program.program, target), target, hosted=program.hosted)
+    donated = {program.program.inputs[i] for i in program.donated}
+    kept = frozenset(v for v in program.program.inputs if v not in donated)
+    values = values_of(_rewritten(program.program, target, kept=kept), target, hosted=program.hosted)
     frame = program_frame(program, target, values)
     return _arranged(_fused(values, target, {}), frame, target, {}), frame
 
 
-def _rewritten(program: Program, target: Target) -> Program:
-    """The program as the target computes it."""
-    return with_wide_products(with_gathers_again(program, target), target)
+def _rewritten(
+    program: Program, target: Target, rows: tuple[Var, ...] = (), stacked: int = 0, kept: frozenset[Var] = frozenset()
+) -> Program:
+    """The program as the target computes it; `rows`, `stacked` and `kept` as for `with_copies`."""
+    multiplied = with_outer_products(with_gathers_again(program, target), target)
+    copied = with_copies(multiplied, target, rows, stacked, kept)
+    return with_wide_products(copied, target)
 
 
 def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arranged) -> tuple[Group, ...]:
@@ -75,10 +83,14 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target, known: Arr
             if any(key not in known for key in keys):
                 for key, body, inner in zip(keys, bodies, frames_of(group, target, frame.values.host), strict=True):
                     in_order = _arranged(body, inner, target, known)
-                    known[key] = body, in_order, temporaries_of(inner, in_order, target)
+                    region = region_of(group.equations[-1])
+                    loop = region if target.copies and isinstance(region, Loop) else None
+                    carried = carried_again(inner, loop, in_order) if loop else 0
+                    known[key] = body, in_order, temporaries_of(inner, in_order, target), carried
             bodies = tuple(known[key][1] for key in keys)
-            scratch = max(known[key][2] for key in keys)
-            group = replace(group, body=heaviest(bodies), branches=bodies if group.branches else (), scratch=scratch)
+            scratch, carried = max(known[key][2] for key in keys), max(known[key][3] for key in keys)
+            branches = bodies if group.branches else ()
+            group = replace(group, body=heaviest(bodies), branches=branches, scratch=scratch, carried=carried)
         done.append(group)
     done = list(with_combined_reductions(done, target))
     if target.order == "breadth":
@@ -143,7 +155,10 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     made_here = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
     writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v and _is_written(v, role, values))
     moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
-    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=_whole_sum(eqn, role, target))
+    scratch = _whole_sum(eqn, role, target)
+    if target.workspace and (role is Role.PRODUCT or products):
+        scratch += min(target.workspace, target.product_bytes * eqn.outputs[0].aval.size)
+    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=scratch)
     return _with_body(group, eqn, target, values.host, known) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
@@ -164,15 +179,20 @@ def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var], know
     region = region_of(eqn)
     assert isinstance(region, (Loop, Branches))
     fetched = fetched_rows(eqn, host) if isinstance(region, Loop) else ()
-    rows = rows_of(region) if isinstance(region, Loop) else ()
+    rows, stacked, kept = (), 0, frozenset[Var]()
+    if isinstance(region, Loop):
+        rows, stacked = rows_of(region), len(region.body.outputs) - region.num_carry
+        kept = frozenset(region.body.inputs[: region.num_consts])
     bodies: list[tuple[Group, ...]] = []
     for program in (region.body,) if isinstance(region, Loop) else region.programs:
         key = (program, rows, fetched)
         if key not in known:
-            known[key] = fused(_rewritten(program, target), target, rows, fetched, known)
+            known[key] = fused(_rewritten(program, target, rows, stacked, kept), target, rows, fetched, known)
         bodies.append(known[key])
     if isinstance(region, Loop):
-        return replace(group, body=bodies[0], trips=region.length)
+        stacks = eqn.outputs[region.num_carry :] if target.copies else ()
+        filled = sum([v.aval.nbytes for v in stacks if v in group.writes])
+        return replace(group, body=bodies[0], trips=region.length, filled=filled)
     return replace(group, body=heaviest(bodies), branches=tuple(bodies))
 
 
@@ -248,17 +268,28 @@ def _with_several_results(found: list[Group], fenced: set[Var], target: Target) 
 def _are_one(one: Group, other: Group, fenced: set[Var], target: Target) -> bool:
     if one.kind != "fused" or other.kind != "fused" or len(one.writes) > 8:
         return False
-    if any(e.op.fold is not None for e in one.equations):
+    folds = [e for e in one.equations if e.op.fold is not None]
+    if any(not _holds_rows(e, target) for e in folds):
         return False  # its result is there when all rows have been read
+    if folds and any(e.op.fold is not None and not _holds_rows(e, target) for e in other.equations):
+        return False
     if any(e.op.fold is not None and not takes_prologues(e, target) for e in other.equations):
         return False
     size = _space(one)
-    if size != _space(other):
+    if size != _space(other) and not (folds and _space(other) == folds[-1].outputs[0].aval.size):
         return False
     if not fenced.isdisjoint(one.writes) and any(v in one.writes for v in other.reads):
         return False
     shared = {*one.writes, *(v for v in one.reads if v.aval.size == size)}
     return any(v in shared for v in other.reads)
+
+
+def _holds_rows(eqn: Equation, target: Target) -> bool:
+    """Whether a kernel has a whole row at hand that this equation reduces."""
+    operand = eqn.inputs[0].aval
+    if not target.row_bytes or eqn.outputs[0].aval.size * operand.shape[-1] != operand.size:
+        return False
+    return reduces_rows(eqn) and operand.shape[-1] * max(operand.itemsize, 4) <= target.row_bytes
 
 
 def _space(group: Group) -> int:

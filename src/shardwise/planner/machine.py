@@ -32,9 +32,12 @@ class Chip:
         lookup, element: seconds for each place that a gather or scatter goes to, besides those of its bytes, where it moves several
             elements or one; 0 where it goes to many at once.
         update, updated_element: those of a scatter.
+        combined: seconds for each element of the windows of a scatter that is combined with what is there.
+        contended: seconds from one update of a place to the next.
         far_lookups: how much longer they take in a value that no cache holds.
         lookups_overhead: seconds until a gather or scatter begins, as `overhead`; 0: that.
         steps: seconds of a step of ops with algorithms of their own, by algorithm (`planner.steps`).
+        turns: seconds of what such algorithms do one after the other, by algorithm, besides their steps.
         host_bandwidth: bytes/s one way between a device's memory and the host's; 0 where they are one memory.
     """
 
@@ -56,9 +59,12 @@ class Chip:
     element: float = 0.0
     update: float = 0.0
     updated_element: float = 0.0
+    combined: float = 0.0
+    contended: float = 0.0
     far_lookups: float = 1.0
     lookups_overhead: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict[str, float])
+    turns: Mapping[str, float] = field(default_factory=dict[str, float])
     host_bandwidth: float = 0.0
 
 

@@ -127,6 +127,21 @@ def loop_frame(loop: Loop, target: Target, fetched: tuple[Var, ...] = ()) -> Fra
     return frame
 
 
+def carried_again(frame: Frame, loop: Loop, groups: Sequence[Group]) -> int:
+    """The bytes of the next carries that a trip makes elsewhere than where the carries lie."""
+    makers = {v: g for g, group in enumerate(groups) for v in group.writes}
+    _, last = _readers(groups)
+    carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
+    total = 0
+    for out, home in zip(frame.values.outputs, carried, strict=False):
+        if not isinstance(out, Var) or out is home:
+            continue
+        g = makers.get(out)
+        if g is None or frame.homes.get(out) is not home or not _needs_no_buffer(out, g, groups[g], frame, last):
+            total += out.aval.nbytes
+    return total
+
+
 def frames_of(group: Group, target: Target, host: AbstractSet[Atom]) -> tuple[Frame, ...]:
     """The frames of the body of a loop, or of those of branches; `host` are values in the host's memory."""
     region = region_of(group.equations[-1])

@@ -15,7 +15,7 @@ from shardwise.ir import Atom, Equation, Program, Var, unwrapped
 from shardwise.ops.indexing.columns import as_joined
 from shardwise.planner.flops import touched_bytes
 from shardwise.planner.views import root_of
-from shardwise.planner.work import NO_LOOKUPS, Lookups, Pass
+from shardwise.planner.work import NO_LOOKUPS, Group, Lookups, Pass
 from shardwise.runtime import costs
 from shardwise.runtime.fused import Graph, IterationSpace, fused
 
@@ -38,6 +38,12 @@ def passes_of(eqn: Equation, roots: Mapping[Var, Atom]) -> tuple[Pass, ...]:
     return tuple(_outside(p, eqn, inner, roots) for e in inner.equations for p in passes_of(e, {}))
 
 
+def whole_pass(group: Group, *, lookups: bool) -> Pass:
+    """A group of a compiler's, which goes over memory once. `lookups`: with the places that it looks up."""
+    touched = touched_bytes(group.equations, group.reads, group.writes)
+    return Pass(group.equations, touched, 0, lookups_of(group.equations) if lookups else NO_LOOKUPS)
+
+
 def graph_of(eqn: Equation) -> Graph:
     """The passes of a fused group as its kernel makes them."""
     program: Program = eqn.params["program"]
@@ -54,11 +60,19 @@ def _single(equations: Sequence[Equation], eqn: Equation, ends: Equation | Progr
     touched: dict[Var, int] = {}
     for var, nbytes in touched_bytes(equations, reads, writes).items():
         _add(touched, root_of(names.get(var, var), roots), nbytes)
-    return Pass(tuple(equations), touched, 0, _lookups(eqn))
+    return Pass(tuple(equations), touched, 0, lookups_of((eqn,)))
+
+
+def lookups_of(equations: Sequence[Equation]) -> Lookups:
+    """The places that a kernel goes to that gathers or scatters."""
+    found = [places for eqn in equations if any(places := _lookups(eqn))]
+    if len(found) < 2:
+        return found[0] if found else NO_LOOKUPS
+    windows, elements, spans, updates, combined, repeats = zip(*found, strict=True)
+    return Lookups(sum(windows), sum(elements), max(spans), any(updates), sum(combined), sum(repeats))
 
 
 def _lookups(eqn: Equation) -> Lookups:
-    """The places that a kernel goes to that gathers or scatters."""
     if eqn.op.at_positions:
         count = math.prod(np.broadcast_shapes(*(a.aval.shape for a in eqn.inputs[1:])))
         return _counted(count, eqn.outputs[0].aval.size, eqn.inputs[0].aval.nbytes, False)
@@ -69,7 +83,10 @@ def _lookups(eqn: Equation) -> Lookups:
         return NO_LOOKUPS
     count = math.prod(types[found.first].shape[:-1])
     moved = types[-1].size if op.updates else eqn.outputs[0].aval.size
-    return _counted(count, moved, types[0].nbytes, op.updates)
+    places = _counted(count, moved, types[0].nbytes, op.updates)
+    if not op.updates:
+        return places
+    return places._replace(combined=moved if places.windows else 0, repeats=moved / max(types[0].size, 1))
 
 
 def _counted(count: int, moved: int, span: int, updates: bool) -> Lookups:
@@ -102,9 +119,7 @@ def _passes_of_group(eqn: Equation, program: Program, roots: Mapping[Var, Atom])
             read.add(operand)
         held = {v for saved in graph.saved[:p] for v in saved}
         cached += sum(v.aval.nbytes for v in held if any(v is a for a in graph.reads(p)))
-        lookups = [_lookups(e) for e in graph.needed[p] if e.op.at_positions]
-        span = max((k.span for k in lookups), default=0)
-        places = Lookups(sum(k.windows for k in lookups), sum(k.elements for k in lookups), span)
+        places = lookups_of([e for e in graph.needed[p] if e.op.at_positions])
         found.append(Pass((*graph.rows[p], *graph.needed[p], *graph.folds[p]), touched, cached, places))
     return tuple(found)
 

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from shardwise.base.caches import recent
 from shardwise.ir import Branches, Equation, Op, region_of, unwrapped
 from shardwise.ir.op import Params
+from shardwise.ops.elementwise.elementwise_ir import IDENTITY
 
 
 class Role(Enum):
@@ -44,6 +45,8 @@ def role_of_op(op: Op) -> Role | None:
         return None
     if op.product:
         return Role.PRODUCT
+    if op.emit is IDENTITY:
+        return Role.VIEW
     return Role.LIGHT if op.emit is not None and not op.view else None
 
 

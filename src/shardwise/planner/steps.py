@@ -9,30 +9,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from shardwise.ir import Equation, unwrapped
+from shardwise.ir import Equation, Steps, unwrapped
 from shardwise.ir.op import Types
 
 
-def without_steps(equations: Sequence[Equation], figures: Mapping[str, float]) -> tuple[Sequence[Equation], float]:
-    """The equations that have no algorithm with a figure, and the seconds of the steps of the others."""
+def without_steps(
+    equations: Sequence[Equation], figures: Mapping[str, float], turns: Mapping[str, float] | None = None
+) -> tuple[Sequence[Equation], float]:
+    """The equations that have no algorithm with a figure, and the seconds of the steps and turns of the others."""
     taken = [steps_of(eqn) for eqn in equations]
-    if not any(name in figures for name, _ in taken):
+    if not any(steps.algorithm in figures for steps in taken):
         return equations, 0.0
-    others = [eqn for eqn, (name, _) in zip(equations, taken, strict=True) if name not in figures]
-    return others, math.fsum(count * figures.get(name, 0.0) for name, count in taken)
+    others = [eqn for eqn, steps in zip(equations, taken, strict=True) if steps.algorithm not in figures]
+    waits = turns or {}
+    return others, math.fsum(
+        s.number * figures.get(s.algorithm, 0.0) + s.turns * waits.get(s.algorithm, 0.0) for s in taken
+    )
 
 
-def steps_of(eqn: Equation) -> tuple[str, float]:
-    """The algorithm of an equation and the number of its steps; 0 of ops that have none of their own."""
+def steps_of(eqn: Equation) -> Steps:
+    """The algorithm of an equation and its steps; none of ops that have none of their own."""
     op, params, mapped = unwrapped(eqn.op, eqn.params)
     ins, outs = tuple([a.aval for a in eqn.inputs]), tuple([v.aval for v in eqn.outputs])
     if op.algorithm is not None:
-        name, count = op.algorithm(*_of_one(ins, outs, mapped), params)
-        return name, count * math.prod(outs[0].shape[: len(mapped)])
+        steps = op.algorithm(*_of_one(ins, outs, mapped), params)
+        return steps._replace(number=steps.number * math.prod(outs[0].shape[: len(mapped)]))
     divides = op.divisor is not None
     if op.emit is not None and any(t.dtype.kind == "c" for t in ins) and (divides or "c" not in op.emit.kinds):
-        return "complex_division" if divides else "complex_function", float(sum(t.size for t in outs))
-    return "", 0.0
+        return Steps("complex_division" if divides else "complex_function", float(sum(t.size for t in outs)))
+    return Steps("", 0.0)
 
 
 def _of_one(ins: Types, outs: Types, mapped: Sequence[Sequence[bool]]) -> tuple[Types, Types]:

@@ -21,7 +21,8 @@ class Target:
     Attributes:
         name: 'tpu', 'gpu', 'cpu-xla' or 'here' (our own engine).
         tile: bytes of a row of a tile, and rows of 4 bytes: the last two dims of temporaries are padded to it; None: never.
-        prologues: whether a product reads operands that are computed while it runs.
+        prologues: whether a product reads operands that are computed while it runs; "narrow": those that are made of values of at most half
+            their bytes.
         fold_prologues: whether a reduction does; 'rows': one that reduces the last dim.
         scatters: whether a sum of which each device needs a part is a reduce-scatter; else each gets it as a whole, and takes its part.
         epilogues: whether a product's result goes through elementwise ops before it is stored.
@@ -40,13 +41,18 @@ class Target:
         near_bytes: on-chip memory for temporaries that are read soon after they are made; 0: none. Of the chip at hand: see `for_chip`.
         near_groups: the most groups that such a temporary is needed by.
         combine_bytes: reductions over devices that do not wait for each other are joined up to so many bytes; 0: never.
+        copies: whether operands of products are copied that are no matrices, and rows of stacks for them and by them (see `copies`); also
+            what an update would write over. Loops fill the stacks of their results with zeros before they begin.
+        row_bytes: the longest rows, in bytes of the widest operand, that a kernel holds while it reduces them, so that it computes with the
+            result in the same go; 0: none.
+        product_bytes: of the workspace that a library takes for a product per element of its result, up to `workspace`.
         pooled: whether programs run as the engine has scheduled them (`DeviceProgram.executed`), in buffers of its pool. The other fields
             are for programs that it has not.
     """
 
     name: str
     tile: tuple[int, int] | None = None
-    prologues: bool = True
+    prologues: bool | Literal["narrow"] = True
     fold_prologues: bool | Literal["rows"] = True
     scatters: bool = True
     epilogues: bool = True
@@ -63,6 +69,10 @@ class Target:
     near_bytes: int = 0
     near_groups: int = 0
     combine_bytes: int = 0
+    copies: bool = False
+    row_bytes: int = 0
+    product_bytes: int = 0
+    workspace: int = 0
     pooled: bool = False
 
 
@@ -79,8 +89,18 @@ TPU = Target(
     exchange_copies=True,
     near_groups=4,
 )
-# XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only.
-GPU = Target("gpu", prologues=False, cost_limit=32.0, asynchronous=True)
+# XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only. What it copies, the rows that
+# its kernels hold and the workspaces were read from programs that JAX 0.11.2 compiled for an H100 (`benchmarks/planning/gpu_measure.py`).
+GPU = Target(
+    "gpu",
+    prologues="narrow",
+    cost_limit=32.0,
+    asynchronous=True,
+    copies=True,
+    row_bytes=2**16,
+    product_bytes=16,
+    workspace=32 * MIB,
+)
 # XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened; its scheduler favours concurrency. A reduction that
 # keeps the last dim is a loop of its own, in which neighbours along it are a vector.
 CPU_XLA = Target(

@@ -122,7 +122,10 @@ def values_of(
         if role is Role.LOOP:
             host.update(_stacks_of_offloaded(eqn))
             roots.update((eqn.outputs[j], root(a)) for j, a in _unchanged(eqn))
-        stored.update(_operands_in_memory(eqn, role, found, target))
+        in_memory = _operands_in_memory(eqn, role, found, target)
+        if role is Role.PRODUCT and target.prologues == "narrow":
+            in_memory = [v for v in in_memory if not _comes_narrow(v, program, roles, makers, roots)]
+        stored.update(in_memory)
     outputs = tuple(map(root, program.outputs))
     stored.update([a for a in outputs if isinstance(a, Var)])
     return Values(
@@ -165,12 +168,38 @@ def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], targe
     if role is Role.LIGHT or (role is Role.FOLD and takes_prologues(eqn, target)):
         return ()
     if role is Role.PRODUCT:
-        return () if target.prologues else found
+        return () if target.prologues is True else found
+    if role is Role.OTHER and _is_lookup(eqn):
+        return [v for v in found if v is not found[0]] if len(found) > 1 else ()
     if role is Role.UPDATE:
         indexed = None if eqn.op.indexed is None else eqn.op.indexed(eqn.params, tuple(a.aval for a in eqn.inputs))
         if indexed is not None and not indexed.vectors:  # one window: what is written there is computed on the way
             return found[:1]
     return found
+
+
+def _comes_narrow(
+    var: Var, program: Program, roles: Sequence[Role], makers: dict[Var, int], roots: dict[Atom, Atom], chain: int = 4
+) -> bool:
+    """Whether a value is made by few light equations of values of at most half its bytes."""
+    i = makers.get(var)
+    if i is None or roles[i] is not Role.LIGHT or not chain:
+        return False
+    for atom in program.equations[i].inputs:
+        root = roots.get(atom, atom)
+        if not isinstance(root, Var) or 2 * root.aval.nbytes <= var.aval.nbytes:
+            continue
+        if root.aval.size > var.aval.size or not _comes_narrow(root, program, roles, makers, roots, chain - 1):
+            return False
+    return True
+
+
+def _is_lookup(eqn: Equation) -> bool:
+    """Whether an equation looks up no more elements than there are, each of which can be computed then."""
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    if op.indexed is None or op.updates or len(eqn.outputs) != 1 or eqn.outputs[0].aval.size > eqn.inputs[0].aval.size:
+        return False
+    return op.indexed(params, tuple([a.aval for a in eqn.inputs])) is not None
 
 
 def takes_prologues(eqn: Equation, target: Target) -> bool:

@@ -57,12 +57,16 @@ class Lookups(NamedTuple):
         elements: of one.
         span: bytes of the value, the largest of several.
         updates: whether the places are written.
+        combined: elements that are combined with what is there.
+        repeats: how many of them meet at one place, if they are spread evenly.
     """
 
     windows: int
     elements: int
     span: int = 0
     updates: bool = False
+    combined: int = 0
+    repeats: float = 0.0
 
 
 NO_LOOKUPS = Lookups(0, 0)
@@ -100,6 +104,8 @@ class Group:
         overlaps: whether a collective may run beside computations (asynchronous).
         rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
         moved: those of `reads` whose elements it reads at other places than it writes: it cannot write its result over them.
+        filled: bytes of stacks that a loop fills before it begins.
+        carried: bytes that a loop copies in each trip to where its carries lie.
         scratch: bytes that it needs while it runs, besides what it reads and writes: a loop for one trip, a ring for its parts.
         fetched: those of `reads` that it takes from the host's memory.
         passes: in the order of a kernel of our own; () where equations, reads and writes say what it does.
@@ -118,6 +124,8 @@ class Group:
     overlaps: bool = False
     rings: int = 1
     moved: frozenset[Var] = frozenset()
+    filled: int = 0
+    carried: int = 0
     scratch: int = 0
     fetched: frozenset[Var] = frozenset()
     passes: tuple[Pass, ...] = ()

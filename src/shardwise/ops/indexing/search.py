@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, literal
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Steps, Types
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.axis_index import axis_index_op
@@ -133,8 +133,8 @@ def _no_tangent(primals: Any, tangents: Any, **params: Any) -> tuple[Array, None
     return bind(searchsorted_p, *primals, **params), None
 
 
-def _halvings(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
-    return "search", outs[0].size * math.log2(max(ins[0].shape[-1], 2))
+def _halvings(ins: Types, outs: Types, params: Params) -> Steps:
+    return Steps("search", outs[0].size * math.log2(max(ins[0].shape[-1], 2)))
 
 
 def _small_search(a: Any, v: Any, *, right: bool) -> Any:

@@ -17,7 +17,7 @@ from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.unary import neg
@@ -89,12 +89,12 @@ def _sort_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int
 SHORT = 512  # elements of rows that are sorted in another way than long ones
 
 
-def _sort_algorithm(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+def _sort_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     """Comparisons of all rows; operands beside the keys are moved once they are sorted, as often."""
     key, *others = ins
     length = key.shape[params["dimension"]]
     name = "argsort" if others else "sort_short" if length <= SHORT else "sort"
-    return name, len(ins) * key.size * log2(max(length, 2))
+    return Steps(name, len(ins) * key.size * log2(max(length, 2)))
 
 
 sort_p = define_op(
@@ -233,7 +233,7 @@ top_k_p = define_op(
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),
     partition=top_k_partition,
-    algorithm=lambda ins, outs, params: ("top_k", float(ins[0].size)),
+    algorithm=lambda ins, outs, params: Steps("top_k", float(ins[0].size)),
     multiple_results=True,
     small=SmallForm(
         later("shardwise.ops.indexing.small_selection", "write_top_k"),

@@ -13,7 +13,7 @@ import numpy as np
 from shardwise.base.dtypes import to_complex, to_floating, to_inexact
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import check_divisible
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.linalg.fft_partition import fft_partition
@@ -150,13 +150,13 @@ def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int
     return [do.pad(out, 0, padding_config=edges(missing)) if missing else out]
 
 
-def _fft_algorithm(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+def _fft_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     """Butterflies of complex numbers; a transform of real ones takes half."""
     real = any(t.dtype.kind == "f" for t in (*ins, *outs))
     butterflies = max(ins[0].size, outs[0].size) * log2(max(prod(params["fft_lengths"]), 2))
     if real:
-        return "fft_real", butterflies / 2
-    return "fft" if len(params["fft_lengths"]) == 1 else "fft_several", butterflies
+        return Steps("fft_real", butterflies / 2)
+    return Steps("fft" if len(params["fft_lengths"]) == 1 else "fft_several", butterflies)
 
 
 fft_p = define_op(

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
 from shardwise.ir.explicit import type_error
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, dtype_kind
@@ -38,7 +38,7 @@ def define_matrix_op(
     makes_nan: bool = False,
     small: SmallForm | None = None,
     partition: Callable[[Any, Equation], None] | None = None,
-    algorithm: Callable[[Types, Types, Params], tuple[str, float]] | None = None,
+    algorithm: Callable[[Types, Types, Params], Steps] | None = None,
     shown: Shown | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from shardwise.ir.op import Params, Types
-
-Steps = Callable[[Types, Types, Params], tuple[str, float]]
+from shardwise.ir.op import Params, Steps, Types
 
 
-def of_matrix(name: str, flops: Callable[[float, float], float], vectors: tuple[str, ...] = ()) -> Steps:
+def of_matrix(
+    name: str, flops: Callable[[float, float], float], vectors: tuple[str, ...] = ()
+) -> Callable[[Types, Types, Params], Steps]:
     """An algorithm that takes so many multiply-adds for an [m, n] matrix.
 
     It is another one where only values are wanted: none of the params `vectors`.
     """
 
-    def algorithm(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+    def algorithm(ins: Types, outs: Types, params: Params) -> Steps:
         *batch, m, n = ins[0].shape
         taken = name if not vectors or any(params[p] for p in vectors) else f"{name}_values"
-        return taken, prod(batch) * flops(m, n) * _width(ins)
+        return Steps(taken, prod(batch) * flops(m, n) * _width(ins), min(m, n))
 
     return algorithm
 
@@ -32,24 +32,25 @@ def lu_flops(m: float, n: float) -> float:
     return m * n * n - n**3 / 3
 
 
-def qr_steps(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+def qr_steps(ins: Types, outs: Types, params: Params) -> Steps:
     """The factors, and the rows of q that are wanted: all of them where it is full."""
     *batch, m, n = ins[0].shape
     k = min(m, n)
     factors = 2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3
     made = 2 * (m * m * k - m * k * k + k**3 / 3) if params.get("full") else m * k * k - k**3 / 3
-    return "qr", _width(ins) * prod(batch) * (factors + made)
+    return Steps("qr", _width(ins) * prod(batch) * (factors + made), k)
 
 
-def solve_steps(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+def solve_steps(ins: Types, outs: Types, params: Params) -> Steps:
     """A factorization per matrix, and two solutions per column."""
     n = ins[0].shape[-1]
-    return "solve", _width(ins) * (prod(ins[0].shape[:-2]) * 2 * n**3 / 3 + 2.0 * n * outs[0].size)
+    return Steps("solve", _width(ins) * (prod(ins[0].shape[:-2]) * 2 * n**3 / 3 + 2.0 * n * outs[0].size), n)
 
 
-def triangular_steps(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+def triangular_steps(ins: Types, outs: Types, params: Params) -> Steps:
     """A solution per column."""
-    return "triangular_solve", _width(ins) * float(ins[0].shape[-1] * outs[0].size)
+    n = ins[0].shape[-1]
+    return Steps("triangular_solve", _width(ins) * float(n * outs[0].size), n)
 
 
 def _width(ins: Types) -> float:

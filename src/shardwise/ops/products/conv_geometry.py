@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Steps, Types
 
 __all__ = ["ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "PaddingType", "conv_dimension_numbers",
            "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose_shape_tuple",
@@ -243,11 +243,11 @@ def conv_transpose_shape_tuple(
 FEW = 64  # pairs of channels up to which a convolution is computed in another way
 
 
-def conv_algorithm(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
+def conv_algorithm(ins: Types, outs: Types, params: Params) -> Steps:
     """Multiplications: each element of the result takes one element of the kernel after the other, but for its output channels."""
     kernel, (to, of, *_) = ins[1], params["dimension_numbers"].rhs_spec
     name = "convolution" if kernel.shape[to] * kernel.shape[of] >= FEW else "convolution_few"
-    return name, outs[0].size * kernel.size / kernel.shape[to]
+    return Steps(name, outs[0].size * kernel.size / kernel.shape[to])
 
 
 def place_dims(canonical: Sequence[Any], spec: Ints) -> tuple[Any, ...]:

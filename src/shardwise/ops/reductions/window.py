@@ -27,7 +27,7 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.explicit import varying_specs
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Steps, Types
 from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
@@ -259,8 +259,8 @@ def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[
     return parts
 
 
-def _elements_of_windows(ins: Types, outs: Types, params: Params) -> tuple[str, float]:
-    return "window", float(outs[0].size * math.prod(params["window_dimensions"]))
+def _elements_of_windows(ins: Types, outs: Types, params: Params) -> Steps:
+    return Steps("window", float(outs[0].size * math.prod(params["window_dimensions"])))
 
 
 _STEPS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and_", "or": "or_", "xor": "xor_"}

@@ -199,6 +199,13 @@ def _chip(table: Table) -> Chip:
         units=c["units"],
         transcendental=c["transcendental"],
         overhead=c["overhead"],
+        element=c.get("element", 0.0),
+        updated_element=c.get("updated_element", 0.0),
+        combined=c.get("combined", 0.0),
+        contended=c.get("contended", 0.0),
+        far_lookups=c.get("far_lookups", 1.0),
+        steps={name: float(n) for name, n in c.get("steps", {}).items()},
+        turns={name: float(n) for name, n in c.get("turns", {}).items()},
         host_bandwidth=c.get("host_bandwidth", 0.0),
     )
 
