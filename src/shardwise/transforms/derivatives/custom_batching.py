@@ -11,7 +11,7 @@ from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ShapedArray, Tracer, bind, define_op, eval_program, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.control.scan import scan
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.transforms.bodies.derived_bodies import alive, picked, with_tangents
@@ -102,7 +102,7 @@ class _Rule:
 
     def __call__(self, size: int, values: Sequence[Any], mapped: Sequence[bool]) -> tuple[list[Any], list[int | None]]:
         name, rule = function_name(self.custom.fun), self.check_defined()
-        args, in_batched = tree_unflatten(self.in_tree, values), tree_unflatten(self.in_tree, mapped)
+        args, in_batched = tree_unflatten(self.in_tree, given_to_user(values)), tree_unflatten(self.in_tree, mapped)
         pair = rule(size, list(in_batched), *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ValueError(

@@ -29,7 +29,7 @@ from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
 from shardwise.ir.references import Ended, Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
@@ -179,6 +179,7 @@ class _VjpRules:
         """Results, residuals, and the residuals' tree."""
         custom = self.custom
         assert custom.fwd is not None
+        primals = given_to_user(primals)
         given = (
             [CustomVJPPrimal(p, b) for p, b in zip(primals, perturbed, strict=True)]
             if custom.symbolic_zeros
@@ -220,8 +221,8 @@ class _VjpRules:
         custom = self.custom
         assert custom.bwd is not None
         empty = (lambda t: SymbolicZero(tangent_type(t))) if custom.symbolic_zeros else _host_zero
-        given = [empty(t) if c is None else c for c, t in zip(cts, ct_types, strict=True)]
-        kept = tree_unflatten(residual_tree, residuals)
+        given = [empty(t) if c is None else c for c, t in zip(given_to_user(cts), ct_types, strict=True)]
+        kept = tree_unflatten(residual_tree, given_to_user(residuals))
         is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
         known = tree_map(lambda x: x.value if is_constant(x) else x, kept, is_leaf=is_constant)
         found = custom.bwd(*self.constant, known, tree_unflatten(out_tree, given))
