@@ -163,6 +163,9 @@ class Tracer(Array):
     def __deepcopy__(self, memo: Any) -> Tracer:
         return self
 
+    def __reduce__(self) -> Any:
+        raise self.concretization_error("pickle")
+
     def item(self, *args: Any) -> Any:
         """Not available while tracing: raises ConcretizationTypeError."""
         raise self.concretization_error("item()")
