@@ -410,6 +410,15 @@ def test_forward_rules_return_what_the_function_does(around: Any, fwd: Any) -> N
         sw.grad(lambda x: around(f)(x).sum())(jnp.float32(1))
 
 
+@pytest.mark.parametrize("zero", [jnp.ones(2), jnp.ones(3, jnp.float16)])
+def test_zeros_of_backward_rules_have_the_types_of_the_arguments(zero: Any) -> None:
+    f = sw.custom_vjp(lambda x: x.sum())
+    f.defvjp(lambda x: (x.value.sum(), None), lambda _, ct: (SymbolicZero(zero.aval),), symbolic_zeros=True)
+    for g in (sw.grad(f), sw.jit(sw.grad(f))):
+        with pytest.raises(ValueError, match="Consider just returning a None here"):
+            g(jnp.ones(3))
+
+
 def test_values_of_the_arguments_of_a_forward_rule() -> None:
     f = sw.custom_vjp(lambda p, y: p["x"] * y)
 

@@ -22,6 +22,7 @@ from shardwise.base.tree import (
     tree_leaves,
     tree_map,
     tree_unflatten,
+    treedef_is_leaf,
 )
 from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
@@ -247,7 +248,7 @@ class _VjpRules:
         flat: list[Any] = []
         for i, (ct, argument) in enumerate(zip(found, arguments, strict=True)):
             wanted, tree = tree_flatten(argument)
-            if ct is None or isinstance(ct, SymbolicZero):
+            if ct is None or (isinstance(ct, SymbolicZero) and not treedef_is_leaf(tree)):
                 flat += [None] * len(wanted)
                 continue
             try:
@@ -262,7 +263,15 @@ class _VjpRules:
         return flat
 
     def _leaf(self, ct: Any, aval: ShapedArray) -> Any:
-        if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(aval):
+        if ct is None or not has_tangent(aval):
+            return None
+        if isinstance(ct, SymbolicZero):
+            if (ct.shape, ct.dtype) != (aval.shape, aval.dtype):
+                raise ValueError(
+                    f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function {function_name(self.custom.fun)} produced a "
+                    f"SymbolicZero with a shape/dtype that does not match the corresponding argument's, {aval.str_short()}: got "
+                    f"{ct.aval.str_short()}. Consider just returning a None here."
+                )
             return None
         value = as_array(as_value(ct))
         missing = aval.vma - value.aval.vma
