@@ -21,6 +21,7 @@ class Planned(NamedTuple):
         name: what it does.
         seconds, nbytes: measured: of a call, and of arguments, results and temporaries.
         planned: the same, planned now.
+        within: whether the seconds lie in the interval of the plan.
         foretold: the same, planned by the model as it was before the program was first run on a GPU; None of those that it was made with.
     """
 
@@ -28,6 +29,7 @@ class Planned(NamedTuple):
     seconds: float
     nbytes: int
     planned: tuple[float, int]
+    within: bool
     foretold: tuple[float, int] | None
 
 
@@ -38,6 +40,7 @@ def page() -> str:
     known, new = [r for r in rows if r.foretold is None], [r for r in rows if r.foretold is not None]
     foretold, foretold_others = ([r._replace(planned=r.foretold) for r in of if r.foretold] for of in (new, others))
     lines = [_line(r) for r in rows]
+    within = sum(r.within for r in rows)
     return f"""## One GPU
 
 {len(rows)} programs (`planning/gpu_kernels.py`, `gpu_models.py`, `gpu_unseen.py`) were compiled and timed by JAX {record["jax"]} on one
@@ -58,6 +61,8 @@ those of `{record["machine"]}` but for its memory's, and run on a card of that k
 | **foretold** | {_summary(foretold)} |
 | the same, planned now | {_summary(new)} |
 | **foretold** for {other["device"]} | {_summary(foretold_others)} |
+
+The seconds of {within} of the {len(rows)} lie in the interval that the plan gives.
 
 | program | measured, ms | planned, ms | error | measured, MiB | planned, MiB | error | foretold, ms |
 |---|---|---|---|---|---|---|---|
@@ -98,7 +103,10 @@ def _planned(name: str, facts: dict[str, Any], machine: str) -> Planned:
     memory = facts["memory"]
     nbytes = memory["argument"] + memory["output"] - memory["alias"] + memory["temp"]
     foretold = facts.get("foretold")
-    return Planned(name, device_seconds(facts), nbytes, plan_of(name, machine), tuple(foretold) if foretold else None)
+    seconds, plan = device_seconds(facts), plan_of(name, machine)
+    within = plan.seconds.low <= seconds <= plan.seconds.high
+    planned = (plan.seconds.likely, plan.peak)
+    return Planned(name, seconds, nbytes, planned, within, tuple(foretold) if foretold else None)
 
 
 def device_seconds(facts: dict[str, Any]) -> float:
@@ -108,8 +116,8 @@ def device_seconds(facts: dict[str, Any]) -> float:
     return kernels if waits and 0 < kernels < 0.85 * seconds else seconds
 
 
-def plan_of(name: str, machine: str) -> tuple[float, int]:
-    """Seconds and bytes of a program's plan."""
+def plan_of(name: str, machine: str) -> Any:
+    """A program's plan."""
     from shardwise import alias
 
     alias.install()
@@ -121,5 +129,4 @@ def plan_of(name: str, machine: str) -> tuple[float, int]:
     with jax.enable_x64(name.startswith("float64")):
         f, args = ALL[name]()
         structs = jax.tree.map(struct, args, is_leaf=is_operand)
-        plan: Any = jax.plan.plan(f, *structs, on=machine)  # type: ignore[attr-defined]
-    return plan.seconds.likely, plan.peak
+        return jax.plan.plan(f, *structs, on=machine)  # type: ignore[attr-defined]

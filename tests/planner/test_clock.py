@@ -10,7 +10,8 @@ from shardwise import checkpoint, checkpoint_policies, grad, lax
 from shardwise.ad_checkpoint import checkpoint_name
 from shardwise.ir import Equation, Program, ShapedArray, Var, all_ops, trace_program
 from shardwise.planner.axes import place_axes
-from shardwise.planner.clock import BESIDE, COMPUTE, interval, schedule, shares
+from shardwise.planner.causes import interval, shares
+from shardwise.planner.clock import BESIDE, COMPUTE, schedule
 from shardwise.planner.fuse import groups
 from shardwise.planner.machines import find
 from shardwise.planner.target import for_chip
@@ -156,6 +157,9 @@ def test_the_interval_holds_the_prediction_and_is_wider_with_communication():
         assert bounds.low < bounds.likely == plan.seconds < bounds.high
     width = [(interval(p).high - interval(p).low) / p.seconds for p in (link, compute)]
     assert width[0] > width[1]
+    rows = Group("fused", (Equation(all_ops()["exp"], (x,), (value(16384, 8192),), {}),), (x,), ())
+    written = run(dataclasses.replace(rows, writes=rows.equations[0].outputs))
+    assert interval(written, "gpu").high > interval(written).high
 
 
 def test_nothing_takes_no_time():

@@ -1,6 +1,6 @@
 """Time: groups as tasks on streams, so that what can run at once does.
 
-In: groups (see `work`), a machine, and where the mesh axes lie in it. Out: a `Schedule`, its shares by cause, and an interval. A device
+In: groups (see `work`), a machine, and where the mesh axes lie in it. Out: a `Schedule`. A device
 computes one group at a time; each level of the network is a stream beside that. Groups start in their order as soon as what they read is
 there. In a loop, collectives that do not depend on the carry run one trip ahead, and those whose results nobody in the body reads end
 behind it.
@@ -17,69 +17,25 @@ from typing import Any
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
+from shardwise.planner.causes import HOST
 from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_of, stays_near
 from shardwise.planner.flops import work_of
 from shardwise.planner.launches import before_trips, between_trips, more_kernels
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
 from shardwise.planner.passes import whole_pass
-from shardwise.planner.result import Interval, Line, Schedule, Task
+from shardwise.planner.result import Line, Schedule, Task
 from shardwise.planner.roles import memory_kind_of
 from shardwise.planner.steps import without_steps
 from shardwise.planner.work import Group, Pass
 
 COMPUTE = "compute"
-HOST = "host"  # the stream of copies between a device's memory and the host's
 _FIRST_NAMES = 4  # of the ops of a fused group
 
 
 def schedule(groups: Sequence[Group], machine: Machine, placement: MeshPlacement) -> Schedule:
     """The tasks of one run of these groups, in the order in which they start; the critical ones marked."""
     return _Clock(machine, placement).run(groups)
-
-
-def shares(plan: Schedule) -> dict[str, float]:
-    """Seconds by cause on the critical path: 'product', 'compute', 'memory', 'latency', 'host',
-    'collective:<axes>'; they sum to the schedule's.
-    """
-    found: dict[str, float] = {}
-    for task in plan.tasks:
-        if not task.critical:
-            continue
-        if task.body is None:
-            found[_cause(task)] = found.get(_cause(task), 0.0) + task.seconds
-            continue
-        inner = shares(task.body)
-        scale = task.seconds / math.fsum(inner.values()) if any(inner.values()) else 0.0
-        for cause, seconds in inner.items():
-            found[cause] = found.get(cause, 0.0) + seconds * scale
-    total = math.fsum(found.values())
-    return {cause: seconds * plan.seconds / total for cause, seconds in found.items()} if total else found
-
-
-# Of the published steps, four of five lie between these ratios to the prediction; see docs/plan-accuracy.md. Links vary more.
-_SPREAD = {"collective": (0.7, 1.6), "latency": (0.5, 2.0)}
-_OTHERS = (0.9, 1.25)
-
-
-def interval(plan: Schedule) -> Interval:
-    """The most likely seconds of a schedule, and bounds that are the wider the more of it communication is."""
-    low = high = 0.0
-    for cause, seconds in shares(plan).items():
-        below, above = _SPREAD.get(cause.partition(":")[0], _OTHERS)
-        low += below * seconds
-        high += above * seconds
-    return Interval(low, plan.seconds, high)
-
-
-def _cause(task: Task) -> str:
-    if task.stream == HOST:
-        return HOST
-    if task.kind == "collective" or task.bound == "link":
-        return f"collective:{','.join(task.axes)}"
-    if task.bound == "flops":
-        return "product" if task.kind == "product" else "compute"
-    return task.bound
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from shardwise.ir import Equation, source_text, unwrapped
 from shardwise.passes import Transfer, transfers_of
 from shardwise.planner.advice import advise
 from shardwise.planner.axes import MeshPlacement, place_axes
-from shardwise.planner.clock import interval, schedule, shares
+from shardwise.planner.causes import interval, shares
+from shardwise.planner.clock import schedule
 from shardwise.planner.course import times_by_place
 from shardwise.planner.flops import Product, product_of
 from shardwise.planner.fuse import framed_groups
@@ -64,7 +65,7 @@ def make_plan(
         buffers=memory.buffers[:BUFFERS],
         profile=_profile(tasks, memory),
         schedule=tasks,
-        seconds=interval(tasks),
+        seconds=interval(tasks, machine.chip.platform),
         flops=flops,
         model_flops=flops - _flops_again(products),
         peak_flops=_peak_flops(products, machine),
