@@ -298,7 +298,7 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
     or missing dims.
 
     float16 and bfloat16 add up in float32; integers wrap. `out_sharding`: a spec over Explicit axes; ShardingTypeError if it leaves
-    unreduced an axis that splits none of the summed dims.
+    unreduced an axis that splits none of the summed dims, and over which the operand is reduced.
 
     >>> lax.reduce_sum(jnp.array([[1, 5], [7, 0]]), (0,))
     Array([8, 5], dtype=int32)
@@ -308,7 +308,7 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
         return bind(reduce_sum_p, x, axes=dims)
     sharding = resolve_out_sharding(out_sharding, "reduce_sum", x.ndim - len(dims))
     assert sharding is not None
-    summed = {a for d in dims if -x.ndim <= d < x.ndim for a in x.aval.spec[d]}
+    summed = {a for d in dims if -x.ndim <= d < x.ndim for a in x.aval.spec[d]} | x.aval.unreduced
     if beside := sorted(sharding.spec.unreduced - summed):
         raise ShardingTypeError(
             f"out_sharding's unreduced axes should be in operand's specs that were summed over: {beside} split none of the dims {dims} "
