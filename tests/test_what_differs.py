@@ -54,6 +54,21 @@ def quiet(call: Callable[[], Any]) -> bool:
     return True
 
 
+def warned(call: Callable[[], Any]) -> bool:
+    with pytest.warns(UserWarning):
+        call()
+    return True
+
+
+def kind_within_auto_axes() -> str:
+    """The class of what an eager call of a function with `auto_axes` gets."""
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    kinds = []
+    with jax.set_mesh(mesh):
+        jax.sharding.auto_axes(lambda v: (kinds.append(type(v).__name__), v)[1], out_sharding=jax.P())(jnp.ones(2))
+    return kinds[0]
+
+
 def unreduced(call: Callable[[Any], Any]) -> bool:
     """Whether what `call` makes of partial sums is partial sums."""
     jax.config.update("shardwise_dialect", "latest")
@@ -108,7 +123,9 @@ def scope() -> dict[str, Any]:
         "x": x,
         "q": jnp.ones((1, 2, 1, 4)),
         "guarded": guarded,
+        "kind_within_auto_axes": kind_within_auto_axes,
         "quiet": quiet,
+        "warned": warned,
         "unreduced": unreduced,
         "parts_of_a_sum": parts_of_a_sum,
         "lies_alike": lies_alike,

@@ -17,6 +17,7 @@ from shardwise.ir import Tracer as Tracer
 from shardwise.ir import Var as Var
 from shardwise.ir import is_concrete as is_concrete
 from shardwise.ops.rules.convert import as_value
+from shardwise.transforms.interpreters.trace_state import get_opaque_trace_state as get_opaque_trace_state
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr as ClosedJaxpr
 from shardwise.transforms.programs.jaxpr_views import DropVar as DropVar
 from shardwise.transforms.programs.jaxpr_views import Jaxpr as Jaxpr

@@ -30,11 +30,15 @@ SETUP = """
 import numpy as np
 P, NS, Mesh, lax, jit, shard_map = jax.P, jax.NamedSharding, jax.sharding.Mesh, jax.lax, jax.jit, jax.shard_map
 mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ('x', 'y'))
+explicit = jax.make_mesh((2,), ('x',), axis_types=(jax.sharding.AxisType.Explicit,))
 v, m, key = jnp.arange(8.0), jnp.ones((8, 8)), jax.random.key(0)
 kept = []
 def keep(x):
     kept.append(x)
     return x
+def under(mesh, run):
+    with jax.set_mesh(mesh):
+        return run()
 def leak(run):
     run(v)
     return kept.pop()

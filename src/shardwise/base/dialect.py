@@ -136,6 +136,8 @@ class Explicit:
     """Whether `reshard` to a NamedSharding moves a value to the devices of another mesh with the same axes."""
     auto_axes_of_auto_is_call: bool = differs(False, True)
     """Whether `auto_axes` over axes that are Auto already only calls the function."""
+    vmap_splits_unmapped_values: bool = differs(True, False)
+    """Whether arguments that `vmap` does not map may be split over the axes that split the mapped dims."""
     in_sharding_keywords: tuple[str, ...] = differs(("in_sharding", "in_shardings"), ("in_sharding",))
     """Keywords of `explicit_axes`, the one that errors name last."""
     out_sharding_keywords: tuple[str, ...] = differs(("out_sharding", "out_shardings"), ("out_sharding",))

@@ -49,11 +49,13 @@ _OF_NUMPY: Final = {
 # Parts that cannot be imported either.
 ABSENT: Final = {
     "ffi": "there are no XLA custom calls; call the library through pure_callback",
+    "experimental.array_serialization.pytree_serialization": "save the leaves with array_serialization.serialization, or use orbax",
     "experimental.jax2tf": "there is no TensorFlow here; exchange arrays with dlpack",
     "experimental.host_callback": "it was replaced by pure_callback, io_callback and debug.callback",
     "experimental.maps": "xmap was replaced by shard_map",
     "experimental.transfer": "arrays move with device_put and distributed.initialize",
     "experimental.buffer_callback": "use pure_callback",
+    "experimental.profiler": "no compiler here is guided by profiles; leave it out",
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
     "experimental.fused": "elementwise loops are fused without being asked",
     "experimental.scheduling_groups": "programs run in order; leave the groups out",

@@ -116,21 +116,32 @@ def tree_flatten_with_path(
     found: list[tuple[KeyPath, Any]] = []
     decisions: list[bool] = []  # per node from the root down, as optree asks for them
 
-    def visit(node: Any, path: KeyPath) -> None:
-        stop = is_leaf is not None and bool(is_leaf(path, node) if is_leaf_takes_path else is_leaf(node))
-        decisions.append(stop)
-        below = None if stop else children_with_keys(node)
-        if below is None:
-            found.append((path, node))
-            return
-        for key, child in below[0]:
-            visit(child, (*path, key))
+    def stops(node: Any, path: KeyPath) -> bool:
+        return is_leaf is not None and bool(is_leaf(path, node) if is_leaf_takes_path else is_leaf(node))
 
-    visit(tree, ())
+    _visit(tree, (), stops, found, decisions)
     if is_leaf is None:
         return found, tree_flatten(tree)[1]
     replay = iter(decisions)
     return found, treedef_of(optree.tree_flatten(tree, lambda _: next(replay), namespace=NAMESPACE)[1])
+
+
+def _visit(
+    node: Any,
+    path: KeyPath,
+    stops: Callable[[Any, KeyPath], bool],
+    found: list[tuple[KeyPath, Any]],
+    decisions: list[bool],
+) -> None:
+    """Add the leaves of `node` to `found`, and whether the walk stops at each node to `decisions`."""
+    stop = stops(node, path)
+    decisions.append(stop)
+    below = None if stop else children_with_keys(node)
+    if below is None:
+        found.append((path, node))
+        return
+    for key, child in below[0]:
+        _visit(child, (*path, key), stops, found, decisions)
 
 
 def tree_leaves_with_path(

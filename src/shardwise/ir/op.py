@@ -238,6 +238,7 @@ class Op:
     boundary        a region that works on blocks: params `in_dims` and `out_dims` say how they lie, `auto` the axes that are free.
     effects         True, or a predicate of params: never removed nor merged.
     calls_user      runs Python code of the user's, which may raise, and which counts its calls.
+    holds_functions its params hold functions of the user's, and these what they close over: its types are not kept by params.
     narrow          ``(params, wanted, part_of) -> Narrowed`` for ops with several results, some of which may be unread: the equation that
                     gives the wanted ones alone. ``part_of(program, results)`` is the part of a program that some results follow from.
     algorithm       ``(in_types, out_types, params) -> Steps`` for kernels that are no loop over elements: the algorithm that they run,
@@ -282,6 +283,7 @@ class Op:
     across: Callable[..., Any] | None = None
     effects: bool | Callable[[Params], bool] = False
     calls_user: bool = False
+    holds_functions: bool = False
     typed: bool = False
     collective: Collective | None = None
     shown: Shown = AS_IT_IS

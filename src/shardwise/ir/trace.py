@@ -163,6 +163,9 @@ class Tracer(Array):
     def __deepcopy__(self, memo: Any) -> Tracer:
         return self
 
+    def __reduce__(self) -> Any:
+        raise self.concretization_error("pickle")
+
     def item(self, *args: Any) -> Any:
         """Not available while tracing: raises ConcretizationTypeError."""
         raise self.concretization_error("item()")
@@ -278,6 +281,8 @@ def in_trace(value: Array | Literal) -> Array:
 
 def infer_types(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) -> tuple[ShapedArray, ...]:
     """The result types of `op`: its type rule, completed with explicit specs and varying axes."""
+    if op.holds_functions:
+        return _infer(op, in_types, params)
     try:  # type rules may read the context mesh and the x64 flag
         key = (op, in_types, context_token(), *params_key(op, params))
         found = _inferred.get(key)

@@ -67,7 +67,7 @@ def array(
 
     Args:
         dtype: the result's; by default Python scalars give weakly typed arrays, sequences the dtype of their items.
-        copy: False may share memory with `object`.
+        copy: False may share memory with `object`. Of a masked array of NumPy a copy has the data alone; without one it is refused.
         order: only None and 'K'.
         ndmin: at least this number of dims, by new ones in front.
         device: where the result lives: a Device, Sharding or PartitionSpec.
@@ -94,7 +94,7 @@ def array(
         if wanted is not None:
             result = as_array(cast(result, wanted))
     else:
-        result = _from_host(object, wanted)
+        result = _from_host(_unmasked(object) if copy else object, wanted)
         if not isinstance(result, Tracer) and (_no_nans() or _no_infs() or not get_abstract_mesh().empty):
             result = bind(copy_p, result)  # new arrays live on the mesh in context; what ops give is checked
     if result.ndim < ndmin:
@@ -128,6 +128,11 @@ def _copied(x: Array, wanted: Any) -> Array:
         return x._copied()
     result = bind(copy_p, x)  # on the mesh in context
     return result._copied() if concrete and type(result) is ArrayImpl else result
+
+
+def _unmasked(x: Any) -> Any:
+    """`x`, without its mask if it is one of NumPy's masked arrays: as np.array, a copy has the data alone."""
+    return x.data if isinstance(x, np.ma.MaskedArray) else x
 
 
 def _from_host(x: Any, wanted: Any) -> Array:
@@ -200,7 +205,7 @@ def _collect(x: Any, leaves: list[Any]) -> None:
         if isinstance(item, list | tuple):
             _collect(item, leaves)
         else:
-            leaves.append(plain_ndarray(item) if isinstance(item, np.ndarray) else item)
+            leaves.append(plain_ndarray(_unmasked(item)) if isinstance(item, np.ndarray) else item)
 
 
 def _stacked(x: Any, dtype: Any) -> Array:
@@ -215,7 +220,7 @@ def _stacked(x: Any, dtype: Any) -> Array:
         if len(shapes) > 1:
             raise TypeError(f"array: items of one sequence have different shapes: {sorted(shapes)}.")
         return lax.concatenate([lax.expand_dims(row, (0,)) for row in rows], 0)
-    return as_array(cast(value("array", x), dtype))
+    return as_array(cast(value("array", _unmasked(x)), dtype))
 
 
 def asarray(

@@ -105,33 +105,33 @@ class _Again:
 
 def _without_arrays(index: Any, arrays: list[Any]) -> Any:
     """An index as a value that hashes; the arrays in it go into that list."""
+    return tuple([_part(p, arrays) for p in index]) if isinstance(index, tuple) else _part(index, arrays)
 
-    def part(p: Any) -> Any:
-        if isinstance(p, slice):
-            return slice, (p.start, p.stop, p.step)
-        if isinstance(p, Slice):
-            return Slice, (part(p.start), p.size, p.stride)
-        if isinstance(p, (list, np.ndarray, Array)):
-            arrays.append(as_array(as_value(p)))
-            return "array", None
-        return None, p
 
-    return tuple(map(part, index)) if isinstance(index, tuple) else part(index)
+def _part(p: Any, arrays: list[Any]) -> Any:
+    if isinstance(p, slice):
+        return slice, (p.start, p.stop, p.step)
+    if isinstance(p, Slice):
+        return Slice, (_part(p.start, arrays), p.size, p.stride)
+    if isinstance(p, (list, np.ndarray, Array)):
+        arrays.append(as_array(as_value(p)))
+        return "array", None
+    return None, p
 
 
 def _index_again(form: Any, left: Iterator[Any]) -> Any:
     """The index of which `_without_arrays` made `form`."""
-
-    def part(kind: Any, given: Any) -> Any:
-        if kind is Slice:
-            return Slice(part(*given[0]), *given[1:])
-        if kind is slice:
-            return slice(*given)
-        return given if kind is None else next(left)
-
     if form and not isinstance(form[0], tuple):
-        return part(*form)
-    return tuple([part(*p) for p in form])
+        return _part_again(left, *form)
+    return tuple([_part_again(left, *p) for p in form])
+
+
+def _part_again(left: Iterator[Any], kind: Any, given: Any) -> Any:
+    if kind is Slice:
+        return Slice(_part_again(left, *given[0]), *given[1:])
+    if kind is slice:
+        return slice(*given)
+    return given if kind is None else next(left)
 
 
 class RefView(ReferenceView, Viewed):

@@ -86,6 +86,17 @@ def test_values_are_those_of_the_oracle(name):
             assert out.shape == want.shape
 
 
+@pytest.mark.parametrize("name", ["rows", "columns", "moved", "points", "split points", "windows", "window first"])
+def test_without_indices_windows_may_be_larger_than_the_operand(name):
+    jax = pytest.importorskip("jax")
+    shape, indices_shape, numbers, sizes = PATTERNS[name]
+    operand, indices = np.zeros(shape, np.int8), np.zeros((0, *indices_shape[1:]), np.int32)
+    larger = tuple(n + 2 * (d not in numbers[1]) for d, n in enumerate(sizes))
+    want = jax.lax.gather(operand, indices, jax.lax.GatherDimensionNumbers(*numbers), larger)
+    got = shardwise.lax.gather(operand, indices, GatherDimensionNumbers(*numbers), larger)
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+
+
 def typed(x, spec=None):
     if spec is None:
         return ShapedArray(x.shape, x.dtype)

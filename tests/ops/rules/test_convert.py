@@ -57,12 +57,22 @@ def test_subclasses_of_ndarray(door):
             np.testing.assert_array_equal(result, [10, 20])
 
 
-@pytest.mark.parametrize("door", [*DOORS, "asarray", "in a list"])
+@pytest.mark.parametrize("door", [*DOORS, "asarray", "array without a copy"])
 def test_masked_arrays_are_refused(door):
     masked = np.ma.masked_array(np.ones((2, 2), np.float32), [[0, 1], [0, 0]])
-    call = DOORS.get(door) or {"asarray": jnp.asarray, "in a list": lambda x: jnp.asarray([x, x])}[door]
+    call = DOORS.get(door) or {"asarray": jnp.asarray, "array without a copy": lambda x: jnp.array(x, copy=False)}[door]
     with pytest.raises(ValueError, match="masked arrays are not supported"):
         call(masked)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [jnp.array, lambda x: jnp.array([x])[0], lambda x: jnp.array([jnp.ones(2), x])[1], lambda x: jnp.array(x, float)],
+)
+def test_copies_of_masked_arrays_have_the_data_alone(copied):
+    masked = np.ma.masked_array(np.float32([1, 2]), [0, 1])
+    np.testing.assert_array_equal(copied(masked), [1, 2])
+    np.testing.assert_array_equal(sw.jit(lambda: copied(masked))(), [1, 2])
 
 
 def test_numbers_of_subclasses_are_weak_as_their_base():

@@ -116,6 +116,22 @@ def test_compiled_program_computes_again() -> None:
     assert merged["dot_general"] == plain["dot_general"]
 
 
+def test_an_argument_at_a_time_is_kept_from_being_merged() -> None:
+    def sines(prevent: Any) -> int:
+        f = sw.checkpoint(lambda a, b: jnp.sin(jnp.cos(a["w"])) * jnp.sin(jnp.cos(b)), prevent_cse=prevent)
+        return _ops(sw.value_and_grad(lambda a, b: f(a, b).sum(), (0, 1)), {"w": W}, W)["sin"]
+
+    both, none = sines(True), sines(False)
+    assert (
+        both
+        == sines((True, True))
+        > sines(({"w": True}, False))
+        == sines([False, True])
+        > none
+        == sines(({"w": False}, False))
+    )
+
+
 def test_policy_sees_inside_jit() -> None:
     loss = model(lambda f: sw.checkpoint(sw.jit(f), policy=policies.dots_saveable))
     assert _ops(sw.grad(loss), W, X)["dot_general"] == _ops(sw.grad(PLAIN), W, X)["dot_general"]

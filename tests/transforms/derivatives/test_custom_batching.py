@@ -98,6 +98,21 @@ def test_maps_of_derivatives_of_several_arguments() -> None:
     assert seen[-1] == (3, [True, False])
 
 
+def test_tangents_that_are_not_mapped_leave_unmapped_results_so() -> None:
+    """The rule gets elements then, and what it says of its result holds for them."""
+    zero = custom_vmap(jnp.sin)
+    zero.def_vmap(lambda size, batched, x: (jnp.zeros(()), False))
+    assert sw.vmap(lambda x: sw.jvp(zero, (x,), (1.0,)), out_axes=None)(ROW) == (0.0, 0.0)
+    row = custom_vmap(jnp.sin)
+    row.def_vmap(lambda size, batched, x: (jnp.full(size, 2.0), True))
+    out, tangent = sw.vmap(lambda x: sw.jvp(row, (x,), (1.0,)))(ROW)
+    np.testing.assert_array_equal([out, tangent], [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
+    scaled = custom_vmap(lambda x, y: x * y)
+    scaled.def_vmap(lambda size, batched, x, y: (3 * x * y, True))  # meant for mapped arguments alone
+    out, tangent = sw.vmap(lambda x: sw.jvp(lambda x: scaled(x, 2.0), (x,), (1.0,)))(ROW)
+    np.testing.assert_array_equal([out, tangent], [6 * ROW, [6.0, 6.0, 6.0]])
+
+
 def test_higher_derivatives_and_reverse_ones_of_maps() -> None:
     f = _cos_when_mapped(expected=True)
     twice = sw.vmap(lambda x, t: sw.jvp(lambda x: sw.jvp(f, (x,), (t,))[1], (x,), (t,))[1])

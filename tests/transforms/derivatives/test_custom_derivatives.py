@@ -364,6 +364,29 @@ def test_closed_over_values_are_not_differentiated(kind: str, mapped: bool) -> N
         assert float(sw.grad(lambda w, f=f: f(sw.lax.stop_gradient(w)) + w)(2.0)) == 1.0
 
 
+def _scaled(kind: str, y: Any, w: Any) -> Any:
+    """``w * y``; the derivative closes over `w`, too."""
+    if kind == "custom_jvp":
+        call: Any = sw.custom_jvp(lambda x: x * w)
+        call.defjvp(lambda p, t: (p[0] * w, t[0] * w))
+    else:
+        call = sw.custom_vjp(lambda x: x * w)
+        call.defvjp(lambda x: (x * w, w), lambda r, ct: (ct * r,))
+    return call(y)
+
+
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
+def test_rules_close_over_mapped_values(kind: str) -> None:
+    """What is differentiated is not mapped, so the rule runs when the maps around it have ended."""
+    three, two = jnp.arange(3.0), jnp.arange(2.0)
+    once = lambda y: sw.vmap(lambda w: _scaled(kind, y, w))(three).sum()  # noqa: E731
+    twice = lambda y: sw.vmap(lambda a: sw.vmap(lambda b: _scaled(kind, y, a * b))(two))(three).sum()  # noqa: E731
+    outer = lambda y: sw.vmap(lambda a: sw.vmap(lambda b: _scaled(kind, y, a))(two))(three).sum()  # noqa: E731
+    for f, slope in ((once, 3.0), (twice, 3.0), (outer, 6.0)):
+        assert float(sw.grad(f)(5.0)) == float(sw.jit(sw.grad(f))(5.0)) == slope
+    np.testing.assert_array_equal(sw.vmap(sw.grad(once))(two), [3.0, 3.0])
+
+
 @pytest.mark.parametrize("step", [jnp.floor, jnp.sign, sw.jit(jnp.round), lambda x: x.astype(int)])
 def test_closed_over_values_without_derivative_are_no_mistake(step: Any) -> None:
     def f(x: Any) -> Any:
@@ -385,6 +408,15 @@ def test_forward_rules_return_what_the_function_does(around: Any, fwd: Any) -> N
     f.defvjp(fwd, lambda _, ct: (ct,))
     with pytest.raises(TypeError, match="Custom VJP fwd rule <lambda> for function <lambda> must produce a pair"):
         sw.grad(lambda x: around(f)(x).sum())(jnp.float32(1))
+
+
+@pytest.mark.parametrize("zero", [jnp.ones(2), jnp.ones(3, jnp.float16)])
+def test_zeros_of_backward_rules_have_the_types_of_the_arguments(zero: Any) -> None:
+    f = sw.custom_vjp(lambda x: x.sum())
+    f.defvjp(lambda x: (x.value.sum(), None), lambda _, ct: (SymbolicZero(zero.aval),), symbolic_zeros=True)
+    for g in (sw.grad(f), sw.jit(sw.grad(f))):
+        with pytest.raises(ValueError, match="Consider just returning a None here"):
+            g(jnp.ones(3))
 
 
 def test_values_of_the_arguments_of_a_forward_rule() -> None:

@@ -35,6 +35,7 @@ from shardwise.ops.indexing.window_numbers import (
 )
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, filled, later, moved_to_front
+from shardwise.ops.shapes.fill import full
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather"]
@@ -83,8 +84,8 @@ def _gather_type(
             f"gather: a window of the operand {operand.shape} has dims {window}, but offset_dims {n.offset_dims} "
             f"places {len(n.offset_dims)}; leave the others to collapsed_slice_dims or operand_batching_dims."
         )
-    for d, (size, full) in enumerate(zip(slice_sizes, operand.shape, strict=True)):
-        if not 0 <= size <= full and operand_axes is None:
+    for d, (size, extent) in enumerate(zip(slice_sizes, operand.shape, strict=True)):
+        if not 0 <= size <= extent and operand_axes is None:
             raise TypeError(
                 f"gather: slice_sizes {slice_sizes} must lie within the operand {operand.shape}; see dim {d}."
             )
@@ -352,16 +353,21 @@ def gather(
     Array([[4, 5],
            [0, 1]], dtype=int32)
     """
-    return gather_windows(
-        operand,
-        start_indices,
-        dimension_numbers,
-        slice_sizes,
-        unique_indices=unique_indices,
-        indices_are_sorted=indices_are_sorted,
-        mode=mode,
-        fill_value=fill_value,
+    options: dict[str, Any] = dict(
+        unique_indices=unique_indices, indices_are_sorted=indices_are_sorted, mode=mode, fill_value=fill_value
     )
+    operand, start_indices = as_array(operand), as_array(start_indices)
+    within = [min(size, extent) for size, extent in zip(slice_sizes, operand.shape, strict=False)]
+    if 0 not in start_indices.shape[:-1] or within == list(slice_sizes[: operand.ndim]):
+        return gather_windows(operand, start_indices, dimension_numbers, slice_sizes, **options)
+    # Without indices a window may be larger than the operand: nothing is read.
+    found = gather_windows(operand, start_indices, dimension_numbers, within, **options)
+    shape = list(found.shape)
+    for d, window in zip(
+        dimension_numbers.offset_dims, gather_window_dims(dimension_numbers, operand.ndim), strict=True
+    ):
+        shape[d] = slice_sizes[window]
+    return full(tuple(shape), 0, found.dtype)
 
 
 def gather_windows(

@@ -194,7 +194,8 @@ def _start_values(
         raise ValueError(
             f"{name}: Length of slice indices must match number of operand dimensions, {ndim}; got {len(starts)}."
         )
-    if all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts):
+    known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
+    if known and len({type(s) for s in starts} - {int}) <= 1:
         return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
     values = [as_value(s) for s in starts]
     strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)

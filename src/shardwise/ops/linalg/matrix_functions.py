@@ -85,11 +85,14 @@ def _parts(x: NDArray, coefficients: Sequence[int]) -> tuple[NDArray, NDArray]:
     while len(powers) < 4:
         powers.append(_times(powers[-1], square))
 
-    def series(terms: Sequence[int]) -> NDArray:
-        low = sum((x.dtype.type(c) * p for c, p in zip(terms, powers, strict=False)), np.zeros_like(x))
-        return low + _times(powers[3], series((0, *terms[4:]))) if len(terms) > 4 else low
+    return _times(x, _series(powers, coefficients[1::2])), _series(powers, coefficients[::2])
 
-    return _times(x, series(coefficients[1::2])), series(coefficients[::2])
+
+def _series(powers: Sequence[NDArray], terms: Sequence[int]) -> NDArray:
+    """The sum of the terms times powers, of which there are the first four."""
+    of = powers[0]
+    low = sum((of.dtype.type(c) * p for c, p in zip(terms, powers, strict=False)), np.zeros_like(of))
+    return low + _times(powers[3], _series(powers, (0, *terms[4:]))) if len(terms) > 4 else low
 
 
 def _times(x: NDArray, y: NDArray) -> NDArray:

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
+from shardwise.base.errors import ShardingTypeError
 from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.ir import (
     Array,
@@ -296,7 +297,8 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
     """Sum of `operand` over the dims `axes`: f[a, b] with (0,) -> f[b]. TypeError for bools, ValueError for repeated
     or missing dims.
 
-    float16 and bfloat16 add up in float32; integers wrap. `out_sharding`: a spec over Explicit axes.
+    float16 and bfloat16 add up in float32; integers wrap. `out_sharding`: a spec over Explicit axes; ShardingTypeError if it leaves
+    unreduced an axis that splits none of the summed dims, and over which the operand is reduced.
 
     >>> lax.reduce_sum(jnp.array([[1, 5], [7, 0]]), (0,))
     Array([8, 5], dtype=int32)
@@ -305,6 +307,13 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
     if out_sharding is None:
         return bind(reduce_sum_p, x, axes=dims)
     sharding = resolve_out_sharding(out_sharding, "reduce_sum", x.ndim - len(dims))
+    assert sharding is not None
+    summed = {a for d in dims if -x.ndim <= d < x.ndim for a in x.aval.spec[d]} | x.aval.unreduced
+    if beside := sorted(sharding.spec.unreduced - summed):
+        raise ShardingTypeError(
+            f"out_sharding's unreduced axes should be in operand's specs that were summed over: {beside} split none of the dims {dims} "
+            f"of {x.aval.str_short()}. Got {sharding.spec}."
+        )
     return bind(reduce_sum_p, x, axes=dims, out_sharding=sharding)
 
 

@@ -75,6 +75,11 @@ def handed_out(values: Iterable[Any]) -> list[Any]:
     ]
 
 
+def given_to_user(values: Iterable[Any]) -> list[Any]:
+    """Operands as functions of the user's get them: constants of a program are arrays of the one that runs."""
+    return [as_array(x) if isinstance(x, Literal) else x for x in values]
+
+
 def as_array(x: Any) -> Array:
     """`x` as an Array: like `as_value`, but scalars become 0-d Arrays that keep their weak type."""
     value = as_value(x)

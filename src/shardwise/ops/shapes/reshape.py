@@ -171,6 +171,7 @@ def reshape(
 
     Raises:
         TypeError: sizes are negative or have another product than the operand's, or `dimensions` is not a permutation.
+        ValueError: `out_sharding` has unreduced axes.
         ShardingTypeError: the result's explicit sharding is ambiguous.
 
     >>> lax.reshape(jnp.arange(6), (2, 3))
@@ -188,6 +189,10 @@ def reshape(
         if dims != tuple(range(x.ndim)):
             x = transpose(x, dims)
     sharding = resolve_out_sharding(out_sharding, "reshape", len(sizes))
+    if sharding is not None and sharding.spec.unreduced:
+        raise ValueError(
+            f"out_sharding passed to `reshape` cannot contain unreduced axes. Got {sharding}. Reshape first, and reshard the result."
+        )
     if sizes == x.shape and sharding is None and isinstance(x, Array):
         return x
     return bind(reshape_p, x, new_sizes=sizes, out_sharding=sharding)

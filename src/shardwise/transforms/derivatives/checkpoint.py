@@ -43,7 +43,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.key_uses import LEAVES, called_uses
-from shardwise.ir.narrowed import narrow_call
+from shardwise.ir.narrowed import Narrowed, PartOf, narrow_call
 from shardwise.ir.op import Params
 from shardwise.ir.program import Source
 from shardwise.ir.reference_arguments import closed_over
@@ -59,6 +59,7 @@ from shardwise.transforms.derivatives.policies import SAVEABLE as SAVEABLE
 from shardwise.transforms.derivatives.policies import Offload as Offload
 from shardwise.transforms.derivatives.policies import Policy, Said, asked
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
+from shardwise.transforms.derivatives.prevented import Prevented, among, as_given, behind_barrier, per_leaf
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear, transpose_program
@@ -69,7 +70,7 @@ from shardwise.transforms.interpreters.linearize import linearize_flat, transpos
 def checkpoint(
     fun: Callable[P, R],
     *,
-    prevent_cse: bool = True,
+    prevent_cse: bool | Sequence[Any] = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
@@ -79,7 +80,8 @@ def checkpoint(
 
     Args:
         fun: the function. For a decorator with options write ``functools.partial(checkpoint, policy=...)``.
-        prevent_cse: keep the second computation from being merged with the first (unneeded where a loop separates them).
+        prevent_cse: keep the second computation from being merged with the first (unneeded where a loop separates them);
+            a tuple says for each positional argument, or each part of it, whether the second computation is held back by it.
         policy: ``policy(primitive, *types, **params) -> bool`` selects results that are kept nonetheless; see `checkpoint_policies`.
         static_argnums: arguments that are constants of the trace, by position;
         static_argnames: and by keyword.
@@ -98,6 +100,7 @@ def checkpoint(
             "with static_argnums, or "
             "compute what Python branches on outside."
         )
+    prevented = as_given(prevent_cse)
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
@@ -124,7 +127,10 @@ def checkpoint(
                     *[fixed[i] if i in fixed else next(after) for i in range(len(args))], **named
                 )
 
-            return checkpoint(over_rest, prevent_cse=prevent_cse, policy=policy)(*own, **keywords)
+            rest = tuple(a for i, a in enumerate(args) if i not in fixed)
+            held = per_leaf(prevented, rest, kwargs)
+            held = held if isinstance(held, bool) else any(held)
+            return checkpoint(over_rest, prevent_cse=held, policy=policy)(*own, **keywords)
 
         def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
             if not references:
@@ -136,7 +142,8 @@ def checkpoint(
                     return [r.held() for r in references], result
 
             options: dict[str, Any] = {"static_argnums": tuple(i + 1 for i in fixed), "static_argnames": static_names}
-            again = checkpoint(with_state, prevent_cse=prevent_cse, policy=policy, **options)
+            held = prevented if isinstance(prevented, bool) else (True, *prevented)
+            again = checkpoint(with_state, prevent_cse=held, policy=policy, **options)
             return again([r.held() for r in references], *args, **kwargs)
 
         return with_references(run)
@@ -176,12 +183,14 @@ def checkpoint(
             return _Traced(program, tuple(consts), out_tree, bool(recording.used_references))
 
         statics = (len(args), *[(i, exact(x)) for i, x in fixed.items()], *[(k, exact(v)) for k, v in named.items()])
+        held = per_leaf(prevented, dynamic, traced)
         known = _known_trace(fun, (context_token(), structure, statics, *types), trace)
         program, operands, out_tree = known.program, [*known.consts, *values], known.out_tree
         if is_eager():
             return tree_unflatten(out_tree, eval_program(program, operands))
         chosen = chosen_policy(policy) or None  # many a program calls a policy: `nothing_saveable()` is False
-        outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=prevent_cse)
+        held = among(held, before=len(known.consts))
+        outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=held)
         return tree_unflatten(out_tree, outs)
 
     return remat
@@ -227,7 +236,7 @@ def _known_trace(fun: Callable[..., Any], key: tuple[Any, ...], trace: Callable[
 def remat(
     fun: Callable[P, R],
     *,
-    prevent_cse: bool = True,
+    prevent_cse: bool | Sequence[Any] = True,
     policy: Policy | None = None,
     static_argnums: int | Sequence[int] = (),
     concrete: bool = False,
@@ -258,12 +267,13 @@ def _type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray,
 
 
 def _jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any
+    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, prevent_cse: Prevented, **params: Any
 ) -> tuple[list[Any], list[Any]]:
     """A checkpointed call for values and tangents."""
     made: Made = with_tangents(program, tuple(t is not None for t in tangents))
     moving = [t for t in tangents if t is not None]
-    outs = bind(checkpoint_op, *made.consts, *primals, *moving, program=made.program, **params)
+    held = among(prevent_cse, before=len(made.consts), after=len(moving))
+    outs = bind(checkpoint_op, *made.consts, *primals, *moving, program=made.program, prevent_cse=held, **params)
     count = len(program.outputs)
     found = dict(zip(made.results, outs[count:], strict=True))
     return outs[:count], [found.get(i) for i in range(count)]
@@ -279,7 +289,8 @@ def _batch(
         return outs
 
     body, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
-    return bind(checkpoint_op, *consts, *values, **{**params, "program": body}), found
+    held = among(params["prevent_cse"], before=len(consts))
+    return bind(checkpoint_op, *consts, *values, **{**params, "program": body, "prevent_cse": held}), found
 
 
 def _linearize(
@@ -293,7 +304,8 @@ def _linearize(
     primals = [*said.consts, *primals]
     live = (False,) * len(said.consts) + live
     with tracing(trace.parent):
-        again = {**params, "program": said.forward}
+        held = among(params["prevent_cse"], before=len(said.consts))
+        again = {**params, "program": said.forward, "prevent_cse": held}
         outs = eval_program(said.forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
         count = len(program.outputs)
         live += (False,) * said.inside
@@ -310,7 +322,7 @@ def _linearize(
         kept=kept,
         still=said.still,
         live=live,
-        prevent_cse=params["prevent_cse"],
+        prevent_cse=held,
     )
     found = iter(touts)
     moved = [next(found) if has_tangent(t) else None for t in program.out_types]
@@ -323,6 +335,12 @@ def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> li
 
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {"differentiated": False, "policy": None, **shown}
+
+
+def _narrow(params: Params, wanted: Sequence[bool], part_of: PartOf) -> Narrowed:
+    return narrow_call(
+        params, wanted, part_of, per_operand="" if isinstance(params["prevent_cse"], bool) else "prevent_cse"
+    )
 
 
 checkpoint_op = define_op(
@@ -338,7 +356,7 @@ checkpoint_op = define_op(
     effects=lambda params: params["program"].has_effects,
     shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
     keys=called_uses,
-    narrow=narrow_call,
+    narrow=_narrow,
 )
 
 
@@ -394,7 +412,7 @@ def _remat_transpose(
     kept: tuple[int, ...],
     still: tuple[int, ...],
     live: tuple[bool, ...],
-    prevent_cse: bool,
+    prevent_cse: Prevented,
 ) -> list[Any]:
     """The second run of the program, linearized and transposed at once."""
     count = sum(live)
@@ -417,7 +435,7 @@ def _pulled(
     kept: tuple[int, ...],
     still: tuple[int, ...],
     live: tuple[bool, ...],
-    prevent_cse: bool,
+    prevent_cse: Prevented,
     alive: tuple[bool, ...],
     types: tuple[ShapedArray, ...],
     source: Source | None,
@@ -446,7 +464,7 @@ def _pull(
     kept: tuple[int, ...],
     still: tuple[int, ...],
     live: tuple[bool, ...],
-    prevent_cse: bool,
+    prevent_cse: Prevented,
     args: Sequence[Any],
     cts: Sequence[Any],
 ) -> list[Any]:
@@ -454,8 +472,10 @@ def _pull(
     primals, known, _ = _given(args, program, kept, live)
     primals = [shared(x) for x in primals]  # the second run consumes the keys of the first one again
     values = [*primals, *known.values()]
-    if prevent_cse and values and not is_eager():
-        values = list(bind(optimization_barrier_p, *values))
+    held = behind_barrier(prevent_cse, len(primals), len(known))
+    if held and not is_eager():
+        for i, value in zip(held, bind(optimization_barrier_p, *[values[i] for i in held]), strict=True):
+            values[i] = value
         primals, known = values[: len(primals)], dict(zip(known, values[len(primals) :], strict=True))
     lin = linearize_flat(lambda *xs: [as_array(o) for o in _run_again(program, kept, still, known, xs)], primals, live)
     given = iter(cts)

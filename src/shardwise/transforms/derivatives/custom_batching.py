@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.base.wrapping import copy_identity
-from shardwise.ir import Program, Tracer, bind, define_op, eval_program, is_eager, trace_program, tracing
+from shardwise.ir import Program, ShapedArray, Tracer, bind, define_op, eval_program, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.control.scan import scan
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.transforms.bodies.derived_bodies import alive, picked, with_tangents
@@ -23,8 +23,8 @@ from shardwise.transforms.derivatives.custom_rules import (
     positional,
     rule_setter,
 )
+from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, instantiate, is_differentiable, jvp_program
-from shardwise.transforms.interpreters.vmap import vmap
 
 
 class custom_vmap:
@@ -102,7 +102,7 @@ class _Rule:
 
     def __call__(self, size: int, values: Sequence[Any], mapped: Sequence[bool]) -> tuple[list[Any], list[int | None]]:
         name, rule = function_name(self.custom.fun), self.check_defined()
-        args, in_batched = tree_unflatten(self.in_tree, values), tree_unflatten(self.in_tree, mapped)
+        args, in_batched = tree_unflatten(self.in_tree, given_to_user(values)), tree_unflatten(self.in_tree, mapped)
         pair = rule(size, list(in_batched), *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ValueError(
@@ -116,13 +116,7 @@ class _Rule:
                 f"that {name} returns, {self.out_tree}, got {tree}."
             )
         flags = broadcast_prefix(out_batched, out)
-        results = [as_array(as_value(o)) for o in outs]
-        for result, flag in zip(results, flags, strict=True):
-            if flag and (result.ndim == 0 or result.shape[0] != size):
-                raise ValueError(
-                    f"The vmap rule of {name} says that a result of shape {result.shape} is mapped, so its first dim must be {size}."
-                )
-        return results, [0 if flag else None for flag in flags]
+        return [as_array(as_value(o)) for o in outs], [0 if flag else None for flag in flags]
 
 
 def _batch(
@@ -134,30 +128,46 @@ def _batch(
             f"the custom_vmap function {params['name']} closes over a mapped value; pass it as an argument, so that the rule sees it."
         )
     fronts = [v if d is None else moved_to_front(v, d) for v, d in zip(values, dims, strict=True)]
-    return params["rule"](size, fronts[count:], [d is not None for d in dims[count:]])
+    results, found = params["rule"](size, fronts[count:], [d is not None for d in dims[count:]])
+    for result, dim in zip(results, found, strict=True):
+        if dim is not None and (result.ndim == 0 or result.shape[0] != size):
+            raise ValueError(
+                f"The vmap rule of {params['name']} says that a result of shape {result.shape} is mapped, so its first dim must be {size}."
+            )
+    return results, found
 
 
 class _TangentRule:
     """The rule for the function of values and tangents: the derivative of the user's rule.
 
-    `moving` says which arguments have tangents, `results` which results.
+    `moving` says which arguments have tangents, `results` which results; `types` are those of the function's results.
     """
 
-    __slots__ = ("moving", "results", "rule")
+    __slots__ = ("moving", "results", "rule", "types")
 
-    def __init__(self, rule: _FlatRule, moving: tuple[bool, ...], results: tuple[int, ...]) -> None:
+    def __init__(
+        self, rule: _FlatRule, moving: tuple[bool, ...], results: tuple[int, ...], types: Sequence[ShapedArray]
+    ) -> None:
         self.rule = rule
         self.moving = moving
         self.results = results
+        self.types = (*types, *[types[i] for i in results])
 
     def __call__(self, size: int, values: Sequence[Any], mapped: Sequence[bool]) -> tuple[list[Any], list[int | None]]:
         count, places = len(self.moving), [i for i, m in enumerate(self.moving) if m]
         tangents = dict(zip(places, mapped[count:], strict=True))
         if not any(mapped[i] and tangents.get(i, True) for i in range(count)):
             # No argument is mapped along with its tangent: the rule gets elements, and its derivative is mapped.
-            axes = [0 if m else None for m in mapped]
-            outs = vmap(lambda *one: self._pushed(size, one, [False] * count)[0], in_axes=tuple(axes))(*values)
-            return outs, [0] * len(outs)
+            outer = BatchTrace(size, None)
+            with tracing(outer):
+                one = [BatchTracer(outer, v, 0) if m else v for v, m in zip(values, mapped, strict=True)]
+                outs, dims = self._pushed(size, one, [False] * count)
+            outer.closed = True
+            pairs = [outer.unwrap(o) for o in outs]
+            # A rule that takes every argument for mapped says so of its result, too, which is one element of it.
+            rows = [d is not None and v.ndim > t.ndim for (v, _), d, t in zip(pairs, dims, self.types, strict=True)]
+            fronts = [v if d is None else moved_to_front(v, d) for v, d in pairs]
+            return fronts, [0 if r or d is not None else None for (_, d), r in zip(pairs, rows, strict=True)]
         flags = [mapped[i] or tangents.get(i, False) for i in range(count)]
         wanted = [*flags, *[flags[i] for i in places]]
         full = [
@@ -204,7 +214,7 @@ def _jvp(
         program=made.program,
         name=name,
         count=len(made.consts) + count,
-        rule=_TangentRule(rule, live[count:], made.results),
+        rule=_TangentRule(rule, live[count:], made.results, program.out_types),
     )
     total, found = len(program.out_types), dict(zip(made.results, outs[len(program.out_types) :], strict=True))
     return outs[:total], [found.get(i) for i in range(total)]
@@ -216,6 +226,7 @@ def _is_linear(tangent: Any) -> bool:
 
 custom_vmap_op = define_op(
     "custom_vmap_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

@@ -9,7 +9,7 @@ from shardwise.base.tree import PyTreeDef, register_pytree_node, tree_leaves, tr
 from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, Program, Tracer, bind, define_op, eval_program, trace_program
 from shardwise.ir.op import UndefinedPrimal
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp as custom_jvp
 from shardwise.transforms.derivatives.custom_rules import CustomVJPPrimal as CustomVJPPrimal
@@ -151,7 +151,11 @@ def linear_call(
 
     def transposed(leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         assert out_tree is not None
-        found, tree = flat_values(fun_transpose(tree_unflatten(residual_tree, leaves), tree_unflatten(out_tree, cts)))
+        known, given = (
+            tree_unflatten(residual_tree, given_to_user(leaves)),
+            tree_unflatten(out_tree, given_to_user(cts)),
+        )
+        found, tree = flat_values(fun_transpose(known, given))
         if tree != value_tree:
             raise TypeError(
                 f"transpose output pytree structure must match that of linear inputs, got output structure {tree} and input "
@@ -194,6 +198,7 @@ def _linear_call_transpose(
 
 linear_call_op = define_op(
     "linear_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

@@ -18,7 +18,7 @@ from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ir.references import Reference, holding, over_state
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import do, has_tangent
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
@@ -157,6 +157,7 @@ def _jvp_rule(
 ) -> tuple[list[Any], list[Any]]:
     """The user's rule on flat values; results and tangents, None where zero. `note` holds or gets the results' tree."""
     assert custom.jvp is not None
+    primals, tangents = given_to_user(primals), given_to_user(tangents)
     if custom.symbolic_zeros:
         given = [SymbolicZero(tangent_type(p.aval)) if t is None else t for p, t in zip(primals, tangents, strict=True)]
     else:
@@ -265,6 +266,7 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 custom_jvp_op = define_op(
     "custom_jvp_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

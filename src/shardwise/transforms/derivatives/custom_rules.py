@@ -17,7 +17,7 @@ from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, curr
 from shardwise.ir.reference_arguments import TracedArguments, closed_over
 from shardwise.ir.references import STEPPED_OUT, Reference, root_of, shows_reference, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, tangent_type, zeros
 from shardwise.transforms.tracing import from_beginning
@@ -228,7 +228,8 @@ def flat_call(
     """`fun` from flat values to flat values; `note` gets the tree of the result."""
 
     def flat(*leaves: Any) -> list[Any]:
-        outs, out_tree = flat_values(results_of(fun, fun(*joined(tree_unflatten(structure, leaves)))))
+        given = tree_unflatten(structure, given_to_user(leaves))
+        outs, out_tree = flat_values(results_of(fun, fun(*joined(given))))
         note[:] = [out_tree]
         return outs
 

@@ -22,6 +22,7 @@ from shardwise.base.tree import (
     tree_leaves,
     tree_map,
     tree_unflatten,
+    treedef_is_leaf,
 )
 from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
@@ -29,7 +30,7 @@ from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
 from shardwise.ir.references import Ended, Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
@@ -179,6 +180,7 @@ class _VjpRules:
         """Results, residuals, and the residuals' tree."""
         custom = self.custom
         assert custom.fwd is not None
+        primals = given_to_user(primals)
         given = (
             [CustomVJPPrimal(p, b) for p, b in zip(primals, perturbed, strict=True)]
             if custom.symbolic_zeros
@@ -220,8 +222,8 @@ class _VjpRules:
         custom = self.custom
         assert custom.bwd is not None
         empty = (lambda t: SymbolicZero(tangent_type(t))) if custom.symbolic_zeros else _host_zero
-        given = [empty(t) if c is None else c for c, t in zip(cts, ct_types, strict=True)]
-        kept = tree_unflatten(residual_tree, residuals)
+        given = [empty(t) if c is None else c for c, t in zip(given_to_user(cts), ct_types, strict=True)]
+        kept = tree_unflatten(residual_tree, given_to_user(residuals))
         is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
         known = tree_map(lambda x: x.value if is_constant(x) else x, kept, is_leaf=is_constant)
         found = custom.bwd(*self.constant, known, tree_unflatten(out_tree, given))
@@ -246,7 +248,7 @@ class _VjpRules:
         flat: list[Any] = []
         for i, (ct, argument) in enumerate(zip(found, arguments, strict=True)):
             wanted, tree = tree_flatten(argument)
-            if ct is None or isinstance(ct, SymbolicZero):
+            if ct is None or (isinstance(ct, SymbolicZero) and not treedef_is_leaf(tree)):
                 flat += [None] * len(wanted)
                 continue
             try:
@@ -261,7 +263,15 @@ class _VjpRules:
         return flat
 
     def _leaf(self, ct: Any, aval: ShapedArray) -> Any:
-        if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(aval):
+        if ct is None or not has_tangent(aval):
+            return None
+        if isinstance(ct, SymbolicZero):
+            if (ct.shape, ct.dtype) != (aval.shape, aval.dtype):
+                raise ValueError(
+                    f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function {function_name(self.custom.fun)} produced a "
+                    f"SymbolicZero with a shape/dtype that does not match the corresponding argument's, {aval.str_short()}: got "
+                    f"{ct.aval.str_short()}. Consider just returning a None here."
+                )
             return None
         value = as_array(as_value(ct))
         missing = aval.vma - value.aval.vma
@@ -372,6 +382,7 @@ def _lin_batch(
 
 custom_lin_op = define_op(
     "custom_lin",
+    holds_functions=True,
     type_rule=_lin_type,
     multiple_results=True,
     typed=True,
@@ -436,6 +447,7 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 custom_vjp_op = define_op(
     "custom_vjp_call",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

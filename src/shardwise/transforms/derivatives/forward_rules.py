@@ -75,5 +75,11 @@ def _ruled_jvp(
 
 
 ruled_op = define_op(
-    "custom_vjp_ruled", type_rule=_ruled_type, multiple_results=True, typed=True, jvp=_ruled_jvp, inline=_ruled_inline
+    "custom_vjp_ruled",
+    holds_functions=True,
+    type_rule=_ruled_type,
+    multiple_results=True,
+    typed=True,
+    jvp=_ruled_jvp,
+    inline=_ruled_inline,
 )

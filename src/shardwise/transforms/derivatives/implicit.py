@@ -236,6 +236,7 @@ def _solve_batch(
 
 linear_solve_op = define_op(
     "custom_linear_solve",
+    holds_functions=True,
     type_rule=called_type,
     multiple_results=True,
     typed=True,

@@ -8,7 +8,14 @@ from typing import Any
 from shardwise.base.tree import PyTreeDef
 from shardwise.ir import Program, ShapedArray, trace_program, tracing
 from shardwise.ops.rules.derivative import do, full_in_front
-from shardwise.transforms.interpreters.batch_trace import Alike, BatchTrace, BatchTracer, batch_program, lifted
+from shardwise.transforms.interpreters.batch_trace import (
+    Alike,
+    BatchTrace,
+    BatchTracer,
+    batch_program,
+    lifted,
+    mapping_again,
+)
 
 
 def mapped_results(
@@ -42,6 +49,7 @@ class MappedRules:
         inner_types: tuple[ShapedArray, ...] | None = None,
     ) -> None:
         self.rules = rules
+        self.again = mapping_again()
         self.size = size
         self.axis_name = axis_name
         self.dims = dims
@@ -67,7 +75,8 @@ class MappedRules:
     def forward(
         self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
     ) -> tuple[list[Any], list[Any], PyTreeDef]:
-        trace = BatchTrace(self.size, self.axis_name)
+        with self.again:
+            trace = BatchTrace(self.size, self.axis_name, of_rule=True)
         with tracing(trace):
             outs, residuals, tree = self.rules.forward(
                 [self._enter(trace, p, d) for p, d in zip(primals, self.dims, strict=True)], perturbed, note

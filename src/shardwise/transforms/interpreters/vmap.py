@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.collections_given import given_items
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ir import (
+    Array,
     Literal,
     check_leaks,
     current_trace,
@@ -278,7 +280,20 @@ def _checked_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tupl
             "Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is allowed. Got "
             f"spmd_axis_name={spmd} and arrays sharded over {splits.pop()}."
         )
-    return next(iter(splits), ())
+    split = next(iter(splits), ())
+    if split and not config.dialect.explicit.vmap_splits_unmapped_values:
+        for v, d in zip(values, dims, strict=True):
+            if (
+                d is None
+                and isinstance(v, Array)
+                and v.aval.mesh is not None
+                and any(a in split for dim in v.aval.spec for a in dim)
+            ):
+                raise ValueError(
+                    "Unmapped values passed to vmap cannot be sharded along the mesh axis you are vmapping over. Got "
+                    f"{v.aval.str_short()}, where {split} split the mapped dims. Reshard it first."
+                )
+    return split
 
 
 def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:

@@ -169,6 +169,10 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
     bad = [a for axes in dims for a in axes if types[a] is not AxisType.Auto]
     asserts = config.dialect.explicit.constraint_asserts_type
     if asserts and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
+        if sharding.spec.unreduced or sharding.spec.reduced:
+            raise ValueError(
+                f"with_sharding_constraint takes no spec with unreduced or reduced axes, got {sharding.spec}. Use reshard to change them."
+            )
         if x.aval.spec != kept_spec(mesh.abstract_mesh, dims):
             raise AssertionError(
                 f"with_sharding_constraint on explicit axes asserts the type, but the value is "

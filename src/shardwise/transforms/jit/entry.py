@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,9 @@ class Entry:
     """A compiled call for one list of leaf signatures; `call(leaves)` runs it and returns the result tree."""
 
     __slots__ = (
+        "__weakref__",
         "_elsewhere",
+        "_finished",
         "_given",
         "_hostly",
         "_plain",
@@ -76,16 +79,17 @@ class Entry:
         self._unflatten = unflatten
         self._plain = not (consts or placed or self._elsewhere) and kept == list(range(leaves))
         self._several = leaves > 1
-        self.call: Callable[[Sequence[Any]], Any] = self._first_call
-
-    def _first_call(self, leaves: Sequence[Any]) -> Any:
-        self.finish()
-        return self.call(leaves)
+        self._finished = False
+        self.call: Callable[[Sequence[Any]], Any] = _first_call(weakref.ref(self))
 
     def finish(self) -> None:
-        """Finish the executable, and write `call` for it. Does nothing the second time."""
-        if self.call != self._first_call:
+        """Finish the executable, and write `call` for it. Does nothing the second time.
+
+        `call` does not hold the entry, so that what the function closes over goes with the last reference to the function.
+        """
+        if self._finished:
             return
+        self._finished = True
         executable, unflatten = self.executable, self._unflatten
         executable.finish()
         if config.jax_log_compiles:
@@ -95,7 +99,7 @@ class Entry:
             logging.getLogger("shardwise").warning(f"Compiled {executable.name} in {took:.1f} ms")
         run = executable.call
         if not self._plain:
-            self.call = self._general
+            self.call = self._general()
             return
         if treedef_is_leaf(self.out_tree) and self.out_tree.num_leaves and not self._hostly and self.orders is None:
             call = executable.single()
@@ -103,18 +107,24 @@ class Entry:
             call = lambda leaves: unflatten(run(leaves))  # noqa: E731
         self.call = _checking_donation(call, self._given) if self._given and self._several else call
 
-    def _general(self, leaves: Sequence[Any]) -> Any:
-        donated = self._given
-        if donated and len({*map(id, leaves)}) != len(leaves):
-            check_donation(leaves, donated)
-        args = [leaves[i] for i in self.kept]
-        for i, sig in self.placed:
-            args[i] = with_signature(as_array_impl(args[i]), sig)
-        outs = self.executable.call([*self.consts, *args] if self.consts else args)
-        for i in self._elsewhere:
-            if isinstance(leaves[i], ArrayImpl):
-                leaves[i].delete()
-        return self._unflatten(outs)
+    def _general(self) -> Callable[[Sequence[Any]], Any]:
+        """The call where leaves are not all that the program takes, as they are."""
+        run, unflatten, consts = self.executable.call, self._unflatten, self.consts
+        kept, placed, donated, elsewhere = self.kept, self.placed, self._given, self._elsewhere
+
+        def call(leaves: Sequence[Any]) -> Any:
+            if donated and len({*map(id, leaves)}) != len(leaves):
+                check_donation(leaves, donated)
+            args = [leaves[i] for i in kept]
+            for i, sig in placed:
+                args[i] = with_signature(as_array_impl(args[i]), sig)
+            outs = run([*consts, *args] if consts else args)
+            for i in elsewhere:
+                if isinstance(leaves[i], ArrayImpl):
+                    leaves[i].delete()
+            return unflatten(outs)
+
+        return call
 
     def elsewhere(self, moved: Sequence[int]) -> list[int]:
         """Donated leaves that the program's call does not delete, because it gets a moved copy of them (`moved`, positions among the
@@ -122,6 +132,18 @@ class Entry:
         """
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
         return [i for i, usable in self.donated if usable and i not in direct]
+
+
+def _first_call(entry: weakref.ref[Entry]) -> Callable[[Sequence[Any]], Any]:
+    """The first call of an entry, which its caller holds: finish it, and call it."""
+
+    def call(leaves: Sequence[Any]) -> Any:
+        found = entry()
+        assert found is not None
+        found.finish()
+        return found.call(leaves)
+
+    return call
 
 
 def _checking_donation(call: Callable[[Sequence[Any]], Any], given: Sequence[int]) -> Callable[[Sequence[Any]], Any]:

@@ -323,6 +323,7 @@ def _kernel(env: Env, *blocks: Any, **params: Any) -> Any:
 
 custom_partitioning_op = define_op(
     "custom_partitioning",
+    holds_functions=True,
     type_rule=_type,
     kernel=_kernel,
     rule=_rule,

@@ -10,7 +10,7 @@ from shardwise.ir import (
     ShapedArray,
 )
 from shardwise.ir.op import Op, UndefinedPrimal
-from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.transforms.interpreters.batch_trace import BatchTrace
 from shardwise.transforms.interpreters.jvp import zeros
 from shardwise.transforms.programs.primitives import Primitive
@@ -64,7 +64,8 @@ class Rules(dict[Primitive, Any]):
 
 def _give_jvp(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        out, tangent = rule(tuple(primals), tuple(_zeros_in(tangents, primals)), **params)
+        tangents = _zeros_in(given_to_user(tangents), primals)
+        out, tangent = rule(tuple(given_to_user(primals)), tuple(tangents), **params)
         if op.multiple_results:
             return [as_array(as_value(o)) for o in out], _zeros_out(tangent)
         return as_array(as_value(out)), _zeros_out([tangent])[0]
@@ -74,7 +75,8 @@ def _give_jvp(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
 
 def _give_transpose(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
     def transpose(ct: Any, *args: Any, **params: Any) -> Any:
-        found = rule(list(ct) if op.multiple_results else ct, *args, **params)
+        cts = given_to_user(ct if op.multiple_results else [ct])
+        found = rule(cts if op.multiple_results else cts[0], *given_to_user(args), **params)
         return _zeros_out(found)
 
     op.transpose = transpose
@@ -89,7 +91,7 @@ def _give_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> Non
 def _give_axis_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
 
     def batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Any:
-        outs, out_dims = rule(size, axis_name, BatchTrace, tuple(values), tuple(dims), **params)
+        outs, out_dims = rule(size, axis_name, BatchTrace, tuple(given_to_user(values)), tuple(dims), **params)
         many, many_dims = (outs, out_dims) if op.multiple_results else ([outs], [out_dims])
         return [as_array(as_value(o)) for o in many], list(many_dims)
 
