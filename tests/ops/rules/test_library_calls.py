@@ -13,6 +13,7 @@ from shardwise.ir import trace_program
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.small import runs_small
 from shardwise.runtime.env import SINGLE
+from shardwise.runtime.machine.outside import loop_symbol
 
 FFT = jnp.fft
 LINALG = lax.linalg
@@ -161,3 +162,11 @@ def test_exponentials_of_matrices(devices):
     np.testing.assert_allclose(found, expm(x), rtol=2e-5, atol=2e-5)
     found = sw.jit(lambda x: lax.fori_loop(0, 1, lambda i, y: expm_frechet(x, x)[1], x))(jnp.asarray(x[1]))
     np.testing.assert_allclose(found, expm_frechet(x[1], x[1])[1], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "ufunc", ["numpy.no_such_function", "numpy.linalg._umath_linalg.none", "numpy.no_module.none", "numpy.log"]
+)
+def test_versions_that_have_no_such_loop_keep_the_op_outside(ufunc):
+    with pytest.raises(OSError, match="no ufunc|no loop"):
+        loop_symbol(ufunc, "UU->U")

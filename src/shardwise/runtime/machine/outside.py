@@ -64,7 +64,10 @@ def loop_symbol(ufunc: str, types: str) -> tuple[str, str]:
 def _loop_of(path: str, types: str) -> tuple[int, int]:
     """The addresses of the loop and of what it takes along."""
     module, _, name = path.rpartition(".")
-    ufunc: Any = getattr(importlib.import_module(module), name)
+    try:
+        ufunc: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):  # modules of NumPy's own differ between versions
+        raise OSError(f"there is no ufunc {path}") from None
     at, wanted = id(ufunc), types.replace("_", "->")
     counts = tuple((ctypes.c_int * 3).from_address(at + _COUNTS))
     number = ctypes.c_int.from_address(at + _NUMBER).value
