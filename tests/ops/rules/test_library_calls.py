@@ -168,5 +168,5 @@ def test_exponentials_of_matrices(devices):
     "ufunc", ["numpy.no_such_function", "numpy.linalg._umath_linalg.none", "numpy.no_module.none", "numpy.log"]
 )
 def test_versions_that_have_no_such_loop_keep_the_op_outside(ufunc):
-    with pytest.raises(OSError, match="no ufunc|no loop"):
+    with pytest.raises(OSError, match=r"no ufunc|no loop"):
         loop_symbol(ufunc, "UU->U")
