@@ -30,7 +30,7 @@ DIFFERENT = [
     (r"extend\.core\.(Literal|Var|JaxprEqn): .*|.*partial_eval\.PartialVal: .*", _INSIDE),
     (r"interpreters\.\w+\.(JVP|Batch|DynamicJaxpr)Trac\w+: .*|extend\.linear_util\.WrappedFun: .*|seed .*partial_eval\.Jaxpr: .*", _INSIDE),
     (r"interpreters\.mlir\.LoweringRuleContext: .*", "a name for annotations alone"),
-    (r"extend\.core\.ClosedJaxpr: default of .*|api_util\.debug_info: .*|.*new_jaxpr_eqn: .*", _MORE),
+    (r"core\.get_opaque_trace_state: default of convention|extend\.core\.ClosedJaxpr: default of .*|api_util\.debug_info: .*|.*new_jaxpr_eqn: .*", _MORE),
     (r"extend\.core\.(find_top_trace|jaxpr_as_fun): .*|seed core\.call: .*", "its name is not that of a call by position"),
     (r"extend\.linear_util\.transformation\w*: lacks gen", "used as a decorator, as JAX's is through partial"),
     (r"interpreters\.batching\.(bdim_at_front|broadcast): lacks mesh_axis", "the mapped dim's layout is found by propagation"),
@@ -62,7 +62,7 @@ NOT_BUILT = {
         """
         AbstractToken CallPrimitive DShapedArray DebugInfo Effect JaxprPpContext JaxprPpSettings TraceTag
         UnshapedArray call_impl concretization_function_error find_top_trace gensym
-        get_opaque_trace_state is_constant_shape mapped_aval max_dim min_dim
+        is_constant_shape mapped_aval max_dim min_dim
         nonempty_axis_env_DO_NOT_USE primal_dtype_to_tangent_dtype set_current_trace take_current_trace
         traverse_jaxpr_params unmapped_aval unsafe_am_i_under_a_jit_DO_NOT_USE unsafe_am_i_under_a_vmap_DO_NOT_USE
         unsafe_get_axis_names_DO_NOT_USE

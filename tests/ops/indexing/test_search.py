@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import shardwise.numpy as jnp
+from shardwise import jit, lax
 from shardwise.ops.indexing import search_loop
 from shardwise.runtime.machine.llvm import available
 
@@ -26,3 +28,9 @@ def test_many_values(monkeypatch, dtype, right):
         if got is not None:
             assert got.dtype == np.int32
             np.testing.assert_array_equal(got, np.searchsorted(a, values, side="right" if right else "left"))
+
+
+def test_complex_values_are_looked_up_within_programs_too():
+    a = jnp.sort(jnp.array([1 + 2j, 3 - 1j, 1 + 1j, jnp.nan]))
+    found = jit(lambda v: lax.fori_loop(0, 2, lambda _, n: n + jnp.searchsorted(a, v), jnp.zeros(3, int)))(a[:3])
+    assert found.tolist() == [0, 2, 4]

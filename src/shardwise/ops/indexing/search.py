@@ -152,6 +152,11 @@ def _small_search(a: Any, v: Any, *, right: bool) -> Any:
     return do.convert_element_type(do.reshape(low, new_sizes=v.shape), new_dtype=_index_dtype(n), weak_type=False)
 
 
+def _is_real(eqn: Equation) -> bool:
+    """Whether one comparison orders the values; complex ones are ordered by their parts."""
+    return not isdtype(eqn.inputs[0].aval.dtype, "complex floating")
+
+
 def _comes_before(x: Any, y: Any) -> Any:
     """``x < y`` in the order of `sort`."""
     less = do.lt(x, y)
@@ -166,7 +171,7 @@ searchsorted_p = define_op(
     partition=_search_partition,
     algorithm=_halvings,
     jvp=_no_tangent,
-    small=as_program(_small_search),
+    small=as_program(_small_search, _is_real),
 )
 
 
