@@ -78,3 +78,11 @@ def test_memory_analysis_is_that_of_the_plan(machine):
         memory, found = f.lower(*args).compile().memory_analysis(), plan(f, *args, on=machine)
     assert memory.peak_memory_in_bytes == found.peak
     assert memory.temp_size_in_bytes == found.temporaries and memory.argument_size_in_bytes == found.arguments
+
+
+@pytest.mark.parametrize(("machine", "count"), [("a100-1", 2), ("v5p-2", 2), ("h100-1", 0), ("h200-1", 0)])
+def test_a_note_says_which_algorithms_a_machine_has_no_figures_for(machine, count):
+    x = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    found = plan(lambda x: jnp.linalg.cholesky(jnp.sort(x, 0)) @ jnp.exp(jnp.sort(x, 0)), x, on=machine)
+    notes = [note for note in found.notes if "counts as its bytes alone" in note]
+    assert len(notes) == count and all("test_plan.py" in note and machine in note for note in notes)

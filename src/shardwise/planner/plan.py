@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.collector import uncollected
@@ -24,6 +24,7 @@ from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
 from shardwise.planner.memory import Memory, memory_of
 from shardwise.planner.result import Plan, Schedule, Traffic
+from shardwise.planner.steps import steps_of
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
 
@@ -156,6 +157,23 @@ def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> 
         yield f"the program runs on {used} of the {machine.devices} devices of {machine.name}; the others are idle"
     yield from machine.notes
     yield from dict.fromkeys(_endless(parts))
+    without: dict[str, Equation] = {}
+    _note_algorithms(parts, machine.chip.steps, without)
+    for name, eqn in without.items():
+        where = f"{source_text(eqn.source)}: " if eqn.source else ""
+        yield f"{where}{eqn.op.name} counts as its bytes alone, and may take much longer: {machine.name} has no figure for {name!r}"
+
+
+def _note_algorithms(parts: Sequence[Group], figures: Mapping[str, float], without: dict[str, Equation]) -> None:
+    """Add to `without` the first equation of each algorithm that no figure stands for; products count by their FLOPs."""
+    for group in parts:
+        for eqn in group.equations:
+            if eqn.op.emit is not None or eqn.op.product or unwrapped(eqn.op, eqn.params)[0].algorithm is None:
+                continue
+            name = steps_of(eqn).algorithm
+            if name not in figures:
+                without.setdefault(name, eqn)
+        _note_algorithms(group.body, figures, without)
 
 
 def _endless(parts: Sequence[Group]) -> Iterator[str]:
