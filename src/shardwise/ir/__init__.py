@@ -28,6 +28,7 @@ from shardwise.ir.op import define_op as define_op
 from shardwise.ir.op import unwrapped as unwrapped
 from shardwise.ir.program import Atom as Atom
 from shardwise.ir.program import Equation as Equation
+from shardwise.ir.program import Kernel as Kernel
 from shardwise.ir.program import Need as Need
 from shardwise.ir.program import Program as Program
 from shardwise.ir.program import ProgramMap as ProgramMap
@@ -58,6 +59,7 @@ from shardwise.ir.region import region_of as region_of
 from shardwise.ir.region import rounds_of as rounds_of
 from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.sources import Replay as Replay
+from shardwise.ir.sources import as_one_kernel as as_one_kernel
 from shardwise.ir.spread import ALONE as ALONE
 from shardwise.ir.spread import Spread as Spread
 from shardwise.ir.trace import Trace as Trace

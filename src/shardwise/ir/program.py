@@ -54,12 +54,14 @@ class Source(NamedTuple):
         line: in that file. Derivatives have the line of the op that they differentiate.
         backward: whether the equation belongs to a backward pass, what is computed again for it included.
         need: of a collective.
+        kernel: the one that the equation belongs to.
     """
 
     file: str
     line: int
     backward: bool = False
     need: Need | None = None
+    kernel: Kernel | None = None
 
     def __bool__(self) -> bool:
         return bool(self.file)
@@ -121,6 +123,33 @@ class Program:
         return _Printer().program(self)
 
     __repr__ = __str__
+
+
+@record
+class Kernel:
+    """Equations that an accelerator runs as one kernel, as somebody wrote it; here they are what its interpreter does.
+
+    Attributes:
+        name: of the kernel.
+        grid: how often it runs, per axis; a step after the other on a TPU. () where it is the equations and no more.
+        body: what a step computes: the first operands after the captured values are its position in the grid.
+        again: how many bytes its steps read and write in memory, relative to those of its operands and results, each once.
+        held: bytes of on-chip memory that it asks for.
+        part: how much of what its equations compute it computes: it leaves out what is masked.
+        flops, transcendentals, bytes_accessed: what a call needs as its author says; None where he does not.
+        written: bytes of the results of one such call.
+    """
+
+    name: str
+    grid: tuple[int, ...] = ()
+    body: Program | None = None
+    again: float = 1.0
+    held: int = 0
+    part: float = 1.0
+    flops: float | None = None
+    transcendentals: float | None = None
+    bytes_accessed: float | None = None
+    written: int = 0
 
 
 def subprograms(params: Mapping[str, Any]) -> Sequence[tuple[str, Program]]:

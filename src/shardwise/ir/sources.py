@@ -6,10 +6,12 @@ Out: a `Source` per recorded equation.
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from shardwise.base.tracebacks import user_frame
-from shardwise.ir.program import Source
+from shardwise.ir.program import NOWHERE, Kernel, Source
 
 
 class NameStack(NamedTuple):
@@ -44,6 +46,7 @@ class SourceInfo(NamedTuple):
 
 class _State(threading.local):
     replay: Replay | None = None
+    kernel: Kernel | None = None
 
 
 _state = _State()
@@ -75,12 +78,27 @@ class Replay:
         self.frame = None
 
 
+@contextmanager
+def as_one_kernel(kernel: Kernel) -> Generator[None]:
+    """Context whose equations an accelerator runs as one kernel; the outermost one counts."""
+    outer = _state.kernel
+    _state.kernel = outer or kernel
+    try:
+        yield
+    finally:
+        _state.kernel = outer
+
+
 def user_source() -> Source | None:
     """The source of what is recorded now: the innermost line of user code, or that of the equation that is replayed."""
-    frame, replay = user_frame(), _state.replay
+    frame, replay, kernel = user_frame(), _state.replay, _state.kernel
     backward = False
     if replay is not None:
         backward, source = replay.backward, replay.source
         if source is not None and frame is replay.frame:
-            return source if source.backward or not backward else Source(source.file, source.line, True)
-    return Source(frame.f_code.co_filename, frame.f_lineno, backward) if frame is not None else None
+            if kernel is not None and source.kernel is None:
+                source = source._replace(kernel=kernel)
+            return source if source.backward or not backward else source._replace(backward=True, need=None)
+    if frame is None:
+        return None if kernel is None else NOWHERE._replace(kernel=kernel)
+    return Source(frame.f_code.co_filename, frame.f_lineno, backward, None, kernel)

@@ -41,7 +41,8 @@ class Equals:
                 if type(atom) is not Var:
                     inputs = tuple(map(key_of, inputs))
                     break
-            key = (op, params, inputs, more)
+            # What a kernel computes for itself is in nobody's memory.
+            key = (op, params, inputs, more, None if eqn.source is None else eqn.source.kernel)
             found = self.first.setdefault(key, eqn)
         except TypeError:  # params that do not hash
             return None

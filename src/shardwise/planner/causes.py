@@ -55,5 +55,5 @@ def _cause(task: Task) -> str:
     if task.kind == "collective" or task.bound == "link":
         return f"collective:{','.join(task.axes)}"
     if task.bound == "flops":
-        return "product" if task.kind == "product" else "compute"
+        return "product" if task.kind == "product" or (task.kind == "kernel" and task.flops) else "compute"
     return task.bound

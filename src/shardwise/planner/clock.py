@@ -28,6 +28,7 @@ from shardwise.planner.result import Line, Schedule, Task
 from shardwise.planner.roles import memory_kind_of
 from shardwise.planner.steps import without_steps
 from shardwise.planner.work import Group, Pass
+from shardwise.planner.written_kernels import kernel_seconds_of
 
 COMPUTE = "compute"
 _FIRST_NAMES = 4  # of the ops of a fused group
@@ -134,6 +135,8 @@ class _Clock:
         if crossed:
             seconds = crossed / self.machine.chip.host_bandwidth
             return _Timed(_task(group, "move", HOST, seconds, hbm_bytes=crossed, bound="link"), (HOST,))
+        if group.kind == "kernel":
+            return self._written(group, near)
         passes = group.passes or (whole_pass(group, lookups=self.machine.chip.element > 0),)
         took = [self._pass(p, near, group.copies) for p in passes]
         overhead = (len(took) - 1) * self.machine.chip.overhead  # a kernel is called once
@@ -147,6 +150,15 @@ class _Clock:
             bound=max((seconds for _, _, seconds in took), key=lambda s: s.total).bound,
         )
         return self._with_rings(_Timed(task, (COMPUTE,)), group)
+
+    def _written(self, group: Group, near: set[Var]) -> _Timed:
+        """A kernel that the program brings along."""
+        touched = {v: v.aval.nbytes for v in (*group.reads, *group.writes) if isinstance(v, Var)}
+        inside = math.fsum(n for v, n in touched.items() if v in near)
+        far = math.fsum(touched.values()) - inside
+        flops, took = kernel_seconds_of(group.equations[-1], far, inside, self.machine.chip)
+        task = _task(group, group.kind, COMPUTE, took.total, flops=flops, hbm_bytes=far, bound=took.bound)
+        return _Timed(task, (COMPUTE,))
 
     def _pass(self, part: Pass, near: set[Var], copies: int) -> tuple[float, float, Seconds]:
         """FLOPs of products, bytes of memory, and seconds of one pass of a kernel."""
@@ -425,6 +437,8 @@ def _name(group: Group) -> str:
     if group.kind == "collective":
         op = unwrapped(eqns[-1].op, eqns[-1].params)[0]
         return op.collective.label if op.collective is not None else op.name
+    if group.kind == "kernel":
+        return eqns[-1].params["kernel"].name
     names = [unwrapped(e.op, e.params)[0].name for e in eqns]
     if group.kind == "product":
         at = next((i for i, e in enumerate(eqns) if unwrapped(e.op, e.params)[0].product), 0)

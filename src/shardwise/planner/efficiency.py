@@ -118,6 +118,37 @@ def kernel_seconds(
     return Seconds(longest + overhead, bound)
 
 
+def written_kernel_seconds(
+    work: Work, far_bytes: float, near_bytes: float, moved_bytes: float, steps: int, chip: Chip
+) -> Seconds:
+    """Seconds of a kernel that a program brings along.
+
+    On a TPU its blocks are copied while others are computed, and a step of its grid takes `Chip.grid_step` at least. On a GPU its blocks
+    run at once, what several of them read comes from the cache, and matrix and vector units take turns, as what one makes the other takes.
+
+    Args:
+        work: what is computed.
+        far_bytes, near_bytes: of its operands and results, in memory and on the chip.
+        moved_bytes: what its blocks read and write, of those in memory.
+        steps: of its grid.
+        chip: the device.
+    """
+    reach = reach_of(chip)
+    matrix = math.fsum(product_seconds(p, chip) for p in work.products)
+    vector = work.vector / chip.vector_flops if chip.vector_flops else 0.0
+    if chip.transcendental:
+        vector += work.transcendentals / chip.transcendental
+    blocks = moved_bytes if chip.platform == "tpu" else far_bytes
+    memory = blocks / (chip.hbm_bandwidth * reach.memory)
+    if chip.vmem_bandwidth:
+        memory = max(memory, (near_bytes + moved_bytes - blocks) / chip.vmem_bandwidth)
+    compute = matrix + vector if chip.platform == "gpu" else max(matrix, vector)
+    waits = steps * chip.grid_step
+    longest = max(compute, memory, waits)
+    bound = "latency" if longest < chip.overhead or longest == waits else "flops" if compute >= memory else "memory"
+    return Seconds(longest + chip.overhead, bound)
+
+
 def _lookup_seconds(lookups: Lookups, chip: Chip) -> float:
     """Seconds for the places of gathers and scatters: more for those that no cache holds. A CPU has several caches: there they grow as a
     power of the value's size.

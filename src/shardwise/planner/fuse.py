@@ -25,6 +25,7 @@ from shardwise.planner.target import Target
 from shardwise.planner.values import Values, fetched_rows, loop_of, rows_of, takes_prologues, values_of
 from shardwise.planner.widen import with_wide_products
 from shardwise.planner.work import DeviceProgram, Group, heaviest
+from shardwise.planner.written_kernels import with_written_kernels, written_kernel
 
 _KINDS = {
     Role.PRODUCT: "product",
@@ -66,7 +67,8 @@ def _rewritten(
     program: Program, target: Target, rows: tuple[Var, ...] = (), stacked: int = 0, kept: frozenset[Var] = frozenset()
 ) -> Program:
     """The program as the target computes it; `rows`, `stacked` and `kept` as for `with_copies`."""
-    multiplied = with_outer_products(with_gathers_again(with_moves_in_loops(program, target), target), target)
+    kernels = with_written_kernels(program, target)
+    multiplied = with_outer_products(with_gathers_again(with_moves_in_loops(kernels, target), target), target)
     copied = with_copies(multiplied, target, rows, stacked, kept)
     return with_wide_products(copied, target)
 
@@ -149,7 +151,7 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     made = {v for j in products for v in values.program.equations[j].outputs}
     equations = tuple(values.program.equations[j] for j in sorted(cone))
     read = tuple(v for v in reads if v not in made)
-    kind = "product" if products else _KINDS[role]
+    kind = "product" if products else "kernel" if eqn.op is written_kernel else _KINDS[role]
     overlaps = target.asynchronous and role is Role.COLLECTIVE and not products
     if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
         kind = "move"

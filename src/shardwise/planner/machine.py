@@ -38,6 +38,7 @@ class Chip:
         lookups_overhead: seconds until a gather or scatter begins, as `overhead`; 0: that.
         steps: seconds of a step of ops with algorithms of their own, by algorithm (`planner.steps`).
         turns: seconds of what such algorithms do one after the other, by algorithm, besides their steps.
+        grid_step: seconds of a step of the grid of a kernel that a program brings along, at least; 0: steps run at once.
         host_bandwidth: bytes/s one way between a device's memory and the host's; 0 where they are one memory.
     """
 
@@ -65,6 +66,7 @@ class Chip:
     lookups_overhead: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict[str, float])
     turns: Mapping[str, float] = field(default_factory=dict[str, float])
+    grid_step: float = 0.0
     host_bandwidth: float = 0.0
 
 

@@ -255,7 +255,7 @@ def _asynchronous(groups: Sequence[Group], first: dict[Var, int], last: dict[Var
     One that has its operands in time runs beside the product before it. One whose result no product waits for runs beside the next
     product, until whose end `last` keeps its operands.
     """
-    busy = [g for g, group in enumerate(groups) if group.kind in ("product", "loop")]
+    busy = [g for g, group in enumerate(groups) if group.kind in ("product", "kernel", "loop")]
     makers = {v: g for g, group in enumerate(groups) for v in group.writes}
     starts: dict[int, int] = {}
     for g, group in enumerate(groups):
@@ -332,7 +332,7 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
         return False
     if group.kind == "loop":
         return _is_carried(group, operand, result)
-    if group.kind in ("collective", "other") or operand in group.moved:
+    if group.kind in ("collective", "kernel", "other") or operand in group.moved:
         eqn = group.equations[-1]
         return eqn.op.arranges and (operand, result) in zip(eqn.inputs, eqn.outputs, strict=False)
     return True

@@ -27,6 +27,7 @@ from shardwise.planner.result import Plan, Schedule, Traffic
 from shardwise.planner.steps import steps_of
 from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
+from shardwise.planner.written_kernels import products_of_kernel, too_large
 
 BUFFERS = 200  # of the peak that a plan keeps
 
@@ -92,6 +93,7 @@ def _products(parts: Sequence[Group], known: dict[Any, Product], trips: int = 1)
         if group.body:
             yield from _products(group.body, known, trips * (group.trips or 1))
         for eqn in () if group.body else group.equations:
+            yield from [(eqn, product, trips) for product in products_of_kernel(eqn)]
             if unwrapped(eqn.op, eqn.params)[0].product:
                 key = (eqn.op, id(eqn.params), *[a.aval for a in eqn.inputs], eqn.outputs[0].aval)
                 product = known.get(key)
@@ -157,11 +159,22 @@ def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> 
         yield f"the program runs on {used} of the {machine.devices} devices of {machine.name}; the others are idle"
     yield from machine.notes
     yield from dict.fromkeys(_endless(parts))
+    yield from dict.fromkeys(_too_large(parts, machine))
     without: dict[str, Equation] = {}
     _note_algorithms(parts, machine.chip.steps, without)
     for name, eqn in without.items():
         where = f"{source_text(eqn.source)}: " if eqn.source else ""
         yield f"{where}{eqn.op.name} counts as its bytes alone, and may take much longer: {machine.name} has no figure for {name!r}"
+
+
+def _too_large(parts: Sequence[Group], machine: Machine) -> Iterator[str]:
+    """Kernels that the program brings along and the device cannot hold."""
+    for group in parts:
+        for eqn in group.equations:
+            what = too_large(eqn, machine.chip)
+            if what:
+                yield f"{source_text(eqn.source)}: {what}" if eqn.source else what
+        yield from _too_large(group.body, machine)
 
 
 def _note_algorithms(parts: Sequence[Group], figures: Mapping[str, float], without: dict[str, Equation]) -> None:

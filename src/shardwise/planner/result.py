@@ -46,7 +46,7 @@ class Task:
 
     Attributes:
         name: ``dot_general``, ``fused: mul add tanh``, ``all_gather``.
-        kind: 'product', 'fused', 'move', 'collective', 'loop' or 'other'.
+        kind: 'product', 'fused', 'move', 'collective', 'loop', 'kernel' (that the program brings along) or 'other'.
         stream: what is busy: 'compute', 'host' (the link to the host's memory), or the level of the network ('ici', 'dcn', 'nvlink', ...).
         start: seconds from the start of the schedule that holds the task.
         seconds: of a loop, of all its trips.

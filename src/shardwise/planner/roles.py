@@ -42,7 +42,14 @@ def role_of(eqn: Equation) -> Role:
 def role_of_op(op: Op) -> Role | None:
     """The role of all equations of an op with one result, None where that follows from params or types."""
     depends = (op.region, op.collective, op.memory_kind, op.fold)
-    if any(field is not None for field in depends) or op.hands_on or op.effects or op.calls_user or op.updates:
+    if (
+        any(field is not None for field in depends)
+        or op.hands_on
+        or op.local
+        or op.effects
+        or op.calls_user
+        or op.updates
+    ):
         return None
     if op.product:
         return Role.PRODUCT
@@ -68,7 +75,7 @@ def _role_of(eqn: Equation) -> Role:
     if op.fold is not None:
         same = len(eqn.outputs) == 1 and eqn.inputs[0].aval.size == eqn.outputs[0].aval.size
         return Role.VIEW if same and eqn.inputs[0].aval.dtype == eqn.outputs[0].aval.dtype else Role.FOLD
-    if op.effects or op.calls_user or (len(eqn.outputs) != 1 and op.boxes is None):
+    if op.local or op.effects or op.calls_user or (len(eqn.outputs) != 1 and op.boxes is None):
         return Role.OTHER
     if op.updates:
         return Role.UPDATE

@@ -46,6 +46,7 @@ class Target:
         row_bytes: the longest rows, in bytes of the widest operand, that a kernel holds while it reduces them, so that it computes with the
             result in the same go; 0: none.
         product_bytes: of the workspace that a library takes for a product per element of its result, up to `workspace`.
+        kernels: whether kernels that programs bring along run as one (see `written_kernels`).
         pooled: whether programs run as the engine has scheduled them (`DeviceProgram.executed`), in buffers of its pool. The other fields
             are for programs that it has not.
     """
@@ -73,6 +74,7 @@ class Target:
     row_bytes: int = 0
     product_bytes: int = 0
     workspace: int = 0
+    kernels: bool = False
     pooled: bool = False
 
 
@@ -88,6 +90,7 @@ TPU = Target(
     ring_bytes=256 * MIB,
     exchange_copies=True,
     near_groups=4,
+    kernels=True,
 )
 # XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only. What it copies, the rows that
 # its kernels hold and the workspaces were read from programs that JAX 0.11.2 compiled for an H100 (`benchmarks/planning/gpu_measure.py`).
@@ -100,6 +103,7 @@ GPU = Target(
     row_bytes=2**16,
     product_bytes=16,
     workspace=32 * MIB,
+    kernels=True,
 )
 # XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened; its scheduler favours concurrency. A reduction that
 # keeps the last dim is a loop of its own, in which neighbours along it are a vector.

@@ -22,7 +22,8 @@ from shardwise.experimental.pallas.mapping import INDEX, mapping_of
 from shardwise.experimental.pallas.mapping import Mapping as BlockMapping
 from shardwise.experimental.pallas.memory import uninitialized
 from shardwise.experimental.pallas.specs import BlockSpec, CostEstimate, GridSpec, no_block_spec
-from shardwise.ir import Array, ShapedArray, Tracer, bind, eval_program
+from shardwise.experimental.pallas.traffic import written_kernel
+from shardwise.ir import Array, ShapedArray, Tracer, as_one_kernel, bind, eval_program
 from shardwise.ops.control.bodies import Body, trace_body
 from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.elementwise.casts import convert
@@ -64,7 +65,7 @@ def pallas_call(
     """A function of arrays that runs `kernel` once per position of a grid.
 
     The kernel gets a Ref for each operand, each result and each scratch shape, and returns None. It is always interpreted: there is no
-    compiler for it here.
+    compiler for it here. Plans for accelerators count it as the one kernel that it is there.
 
     Args:
         kernel: ``kernel(*operands, *results, *scratch)``; scratch memory by name where `scratch_shapes` is a dict.
@@ -75,7 +76,8 @@ def pallas_call(
         scratch_shapes: memory that lasts from the first step to the last one.
         input_output_aliases: from the number of an operand to that of the result that begins with its values.
         debug: print the traced kernel.
-        interpret, compiler_params, cost_estimate, metadata: for compilers; they change nothing here.
+        cost_estimate: what a call costs, by which plans for accelerators count instead of by the kernel's ops.
+        interpret, compiler_params, metadata: for compilers; they change nothing here.
         name: the function's name.
 
     Raises:
@@ -102,7 +104,7 @@ def pallas_call(
     title = name or getattr(kernel, "__name__", "kernel")
 
     def call(*args: Any) -> Any:
-        return _call(kernel, title, shapes, grid_spec, aliases, debug, args)
+        return _call(kernel, title, shapes, grid_spec, aliases, debug, cost_estimate, args)
 
     call.__name__ = call.__qualname__ = title
     return jit(call, inline=True)
@@ -115,6 +117,7 @@ def _call(
     spec: GridSpec,
     aliases: dict[int, int],
     debug: bool,
+    cost: CostEstimate | None,
     args: tuple[Any, ...],
 ) -> Any:
     with_paths, in_tree = tree_flatten_with_path(args)
@@ -154,11 +157,12 @@ def _call(
     _check_aliases(aliases, values, out_types, with_paths, outs)
 
     begun = {o: values[i] for i, o in aliases.items()}
-    initial = [begun[o] if o in begun else uninitialized(t.shape, t.dtype) for o, t in enumerate(out_types)]
-    arrays = [m.pad(x) for m, x in zip((*blocks, *results), (*operands, *initial), strict=True)]
-    memory = [uninitialized(t.shape, t.dtype) for t in scratch_types]
-    last = _run(traced, spec.grid, (*blocks, *results), scalars, arrays, memory)
-    trimmed = [m.trim(x) for m, x in zip(results, last[len(blocks) :], strict=True)]
+    with as_one_kernel(written_kernel(title, spec.grid, blocks, results, scratch_types, traced.body.program, cost)):
+        initial = [begun[o] if o in begun else uninitialized(t.shape, t.dtype) for o, t in enumerate(out_types)]
+        arrays = [m.pad(x) for m, x in zip((*blocks, *results), (*operands, *initial), strict=True)]
+        memory = [uninitialized(t.shape, t.dtype) for t in scratch_types]
+        last = _run(traced, spec.grid, (*blocks, *results), scalars, arrays, memory)
+        trimmed = [m.trim(x) for m, x in zip(results, last[len(blocks) :], strict=True)]
     return tree_unflatten(out_tree, trimmed)
 
 

@@ -204,6 +204,7 @@ def _chip(table: Table) -> Chip:
         combined=c.get("combined", 0.0),
         contended=c.get("contended", 0.0),
         far_lookups=c.get("far_lookups", 1.0),
+        grid_step=c.get("grid_step", 0.0),
         steps={name: float(n) for name, n in c.get("steps", {}).items()},
         turns={name: float(n) for name, n in c.get("turns", {}).items()},
         host_bandwidth=c.get("host_bandwidth", 0.0),

@@ -86,8 +86,14 @@ def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> S
         return Said(program, program, (), ())
     program, still, consts = _opened(program, live)
     keeps = functools.partial(_keeps, policy)
-    inside = {i: found for i, e in enumerate(program.equations) if (found := kept_inside(e, keeps)) is not None}
-    said = {i: keeps(e) for i, e in enumerate(program.equations) if i not in inside and e.op is not ruled_op}
+    own = _within_kernels(program)
+    opens = [(i, e) for i, e in enumerate(program.equations) if e.source is None or e.source.kernel is None]
+    inside = {i: found for i, e in opens if (found := kept_inside(e, keeps)) is not None}
+    said = {
+        i: False if i in own else keeps(e)
+        for i, e in enumerate(program.equations)
+        if i not in inside and e.op is not ruled_op
+    }
     ruled = len(said) + len(inside) < len(program.equations)
     # What a policy keeps and has no results, such as a print, is not done again.
     kept = tuple(
@@ -107,6 +113,19 @@ def _asked(program: Program, policy: Policy | None, live: tuple[bool, ...]) -> S
         program = Program((*program.inputs, *given), later, program.outputs, *rest)
     count = sum(len(x.given) for x in inside.values())
     return Said(program, _as_run_first(forward) if ruled else forward, kept, places, count, still, consts)
+
+
+def _within_kernels(program: Program) -> set[int]:
+    """Positions of equations of kernels (`Source.kernel`) whose results nobody else reads: there is nothing to keep of them."""
+    found = {i: e.source.kernel for i, e in enumerate(program.equations) if e.source is not None}
+    kernels = {i: kernel for i, kernel in found.items() if kernel is not None}
+    if not kernels:
+        return set()
+    makers: dict[Atom, int] = {v: i for i in kernels for v in program.equations[i].outputs}
+    read = {makers[a] for a in program.outputs if a in makers}
+    for j, eqn in enumerate(program.equations):
+        read.update(i for a in eqn.inputs if (i := makers.get(a)) is not None and kernels[i] is not kernels.get(j))
+    return kernels.keys() - read
 
 
 def _as_run_first(program: Program) -> Program:
