@@ -24,7 +24,7 @@ UNREAD: dict[str, set[str]] = {
     "experimental.mesh_utils.create_hybrid_device_mesh": {"allow_split_physical_axes", "process_is_granule"},
     "experimental.pallas.access.load": {"cache_modifier", "eviction_policy", "volatile"},
     "experimental.pallas.access.swap": {"eviction_policy"},
-    "experimental.pallas.call.pallas_call": {"compiler_params", "cost_estimate", "interpret", "metadata"},
+    "experimental.pallas.call.pallas_call": {"compiler_params", "interpret", "metadata"},
     "experimental.pallas.copies.AsyncCopyDescriptor.start": {"priority"},
     "experimental.pallas.scoped.max_contiguous": {"values"},
     "experimental.pallas.scoped.multiple_of": {"values"},

@@ -94,7 +94,7 @@ def dot_product_attention(
     return (out, jnp.reshape(residual, shape[:-1])) if return_residual else out
 
 
-_attend = jit(attend, inline=True, static_argnames=("is_causal", "window", "with_residual"))
+_attend: Any = jit(attend, inline=True, static_argnames=("is_causal", "window", "with_residual"))
 
 
 def _four_dims(x: Any) -> Array:

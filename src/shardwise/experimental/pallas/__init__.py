@@ -69,6 +69,7 @@ from shardwise.numpy.dynamic_index import ds as ds
 from shardwise.transforms.checks.checkify_errors import debug_check as debug_check
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
+    from shardwise.experimental.pallas import ops as ops
     from shardwise.experimental.pallas import tpu as tpu
     from shardwise.experimental.pallas import triton as triton
 
@@ -90,34 +91,11 @@ _refused = _refusing(__name__)
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
 
     def __getattr__(name: str) -> _typing.Any:
-        if name in ("tpu", "triton"):
+        if name in ("ops", "tpu", "triton"):
             return _importlib.import_module(f"{__name__}.{name}")
         return _refused(name)
 
 
-__dir__ = _package_listing(__name__, "tpu", "triton")
+__dir__ = _package_listing(__name__, "ops", "tpu", "triton")
 
-_refuse_below(
-    __name__,
-    (
-        "fuser",
-        "mosaic_gpu",
-        "tpu_sc",
-        "ops",
-        "ops.gpu",
-        *(
-            f"ops.gpu.{kernel}"
-            for kernel in "attention decode_attention layer_norm paged_attention rms_norm softmax".split()
-        ),
-        "ops.tpu",
-        *(f"ops.tpu.{kernel}" for kernel in "all_gather example_kernel flash_attention matmul random".split()),
-        "ops.tpu.megablox",
-        *(f"ops.tpu.megablox.{part}" for part in "common gmm ops".split()),
-        "ops.tpu.paged_attention",
-        *(f"ops.tpu.paged_attention.{part}" for part in "paged_attention_kernel quantization_utils util".split()),
-        "ops.tpu.ragged_paged_attention",
-        *(f"ops.tpu.ragged_paged_attention.{part}" for part in "kernel tuned_block_sizes".split()),
-        "ops.tpu.splash_attention",
-        *(f"ops.tpu.splash_attention.splash_attention_{part}" for part in "kernel mask mask_info".split()),
-    ),
-)
+_refuse_below(__name__, ("fuser", "mosaic_gpu", "tpu_sc"))
