@@ -26,6 +26,10 @@ UNREAD: dict[str, set[str]] = {
     "experimental.pallas.access.swap": {"eviction_policy"},
     "experimental.pallas.call.pallas_call": {"compiler_params", "interpret", "metadata"},
     "experimental.pallas.copies.AsyncCopyDescriptor.start": {"priority"},
+    "experimental.pallas.ops.tpu.flash_attention.BlockSizes.get_default": {
+        "batch_size", "d_model", "kv_len", "num_heads", "q_seq_len",
+    },
+    "experimental.pallas.ops.tpu.flash_attention.flash_attention": {"debug"},
     "experimental.pallas.scoped.max_contiguous": {"values"},
     "experimental.pallas.scoped.multiple_of": {"values"},
     "experimental.pallas.scoped.reciprocal": {"full_range"},

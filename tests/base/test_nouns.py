@@ -9,7 +9,18 @@ from pathlib import Path
 import shardwise
 
 # JAX gives these names to several things, each in a namespace of its own.
-OF_JAX = {"CompilerParams", "DebugInfo", "JaxRuntimeError", "ShardMap", "Space", "Step", "Store", "Token"}
+OF_JAX = {
+    "BlockSizes",
+    "CompilerParams",
+    "DebugInfo",
+    "JaxRuntimeError",
+    "SegmentIds",
+    "ShardMap",
+    "Space",
+    "Step",
+    "Store",
+    "Token",
+}
 
 # Names that rooms without contact give to things of their own. This list shrinks.
 OF_ROOMS = {

@@ -132,7 +132,7 @@ def test_kernels_within_transforms(inside):
     with shardwise.plan.on(V5P):
         found = planned(f, HALF, HALF)
     times = 1 if inside == "shard_map" else 2
-    assert found.flops == pytest.approx(times * 2 * 4096**3, rel=0.01)
+    assert found.flops == pytest.approx(times * 2 * 4096**3, rel=1e-6)
     text = str(found)
     assert "product" in text and "dot_general" not in text and "dynamic_slice" not in text
 
@@ -164,10 +164,10 @@ def test_what_steps_of_the_grid_leave_out_is_not_counted(causal, products):
 def test_an_estimate_of_the_author_counts():
     cost = pl.CostEstimate(flops=10**12, transcendentals=0, bytes_accessed=10**9)
     (task,) = kernels_of(planned(functools.partial(product, block=512, cost_estimate=cost), HALF, HALF))
-    assert task.flops == pytest.approx(1e12, rel=0.01)
+    assert task.flops == pytest.approx(1e12, rel=0.01)  # elementwise ones, too, of which products are most
     many = pl.CostEstimate(flops=10, transcendentals=0, bytes_accessed=2765 * 10**6)
     (task,) = kernels_of(planned(functools.partial(product, block=512, cost_estimate=many), HALF, HALF))
-    assert task.seconds == pytest.approx(1e-3, rel=0.25) and task.bound == "memory"
+    assert task.seconds == pytest.approx(1e-3, rel=0.25) and task.bound == "memory"  # with what memory reaches
 
 
 def test_blocks_are_read_as_often_as_they_change():
@@ -186,7 +186,7 @@ def test_blocks_are_read_as_often_as_they_change():
         return planned(f, array(8192 * 8, 128)).seconds.likely
 
     once, again, never = seconds(lambda i, j: (i, 0)), seconds(lambda i, j: (j, 0)), seconds(lambda i, j: (0, 0))
-    assert again / once == pytest.approx(4, rel=0.15)
+    assert again / once == pytest.approx(4, rel=0.15)  # with latencies
     assert never == pytest.approx(32 * 3.5e-7, rel=0.1)  # the least that steps take
 
 

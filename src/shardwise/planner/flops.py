@@ -38,14 +38,14 @@ class Product:
     """A batch of matrix products, ``[m, k] @ [k, n]``.
 
     Attributes:
-        batch, m, n, k: sizes; those of several dims multiplied.
+        batch, m, n, k: sizes; those of several dims multiplied. Of a product that a kernel computes in part, a part of the batch.
         dtypes: of the two operands.
         passes: how often the narrow units run for one result of more precision.
         itemsize: bytes of an element of the wider operand.
         written: bytes of the result.
     """
 
-    batch: int
+    batch: float
     m: int
     n: int
     k: int

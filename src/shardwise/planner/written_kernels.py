@@ -100,7 +100,7 @@ def _as_written(eqn: Equation) -> Work:
 
 def _scaled(work: Work, part: float) -> Work:
     """The work of so many calls, or of a part of one."""
-    products = tuple([replace(p, batch=max(1, round(p.batch * part))) for p in work.products])
+    products = tuple([replace(p, batch=p.batch * part) for p in work.products])
     return replace(work, products=products, vector=work.vector * part, transcendentals=work.transcendentals * part)
 
 

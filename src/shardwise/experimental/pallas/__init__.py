@@ -69,7 +69,6 @@ from shardwise.numpy.dynamic_index import ds as ds
 from shardwise.transforms.checks.checkify_errors import debug_check as debug_check
 
 if _typing.TYPE_CHECKING:  # what `__getattr__` imports
-    from shardwise.experimental.pallas import ops as ops
     from shardwise.experimental.pallas import tpu as tpu
     from shardwise.experimental.pallas import triton as triton
 
@@ -91,11 +90,11 @@ _refused = _refusing(__name__)
 if not _typing.TYPE_CHECKING:  # checkers know the names; others are mistakes
 
     def __getattr__(name: str) -> _typing.Any:
-        if name in ("ops", "tpu", "triton"):
+        if name in ("tpu", "triton"):
             return _importlib.import_module(f"{__name__}.{name}")
         return _refused(name)
 
 
-__dir__ = _package_listing(__name__, "ops", "tpu", "triton")
+__dir__ = _package_listing(__name__, "tpu", "triton")
 
 _refuse_below(__name__, ("fuser", "mosaic_gpu", "tpu_sc"))

@@ -75,7 +75,7 @@ class BlockSizes:
 
     @classmethod
     def get_default(cls, batch_size: int, num_heads: int, q_seq_len: int, kv_len: int, d_model: int) -> BlockSizes:
-        """Blocks of 128, for any sizes."""
+        """Blocks of 128, whatever `batch_size`, `num_heads`, `q_seq_len`, `kv_len` and `d_model` are."""
         return cls(128, 128, 128, 1, 128, 128, 128, 128, 128, 128, 128)
 
 
