@@ -123,8 +123,8 @@ def written_kernel_seconds(
 ) -> Seconds:
     """Seconds of a kernel that a program brings along.
 
-    On a TPU its blocks are copied while others are computed, and a step of its grid takes `Chip.grid_step` at least. On a GPU its blocks
-    run at once, what several of them read comes from the cache, and matrix and vector units take turns, as what one makes the other takes.
+    Matrix and vector units take turns, as what one makes the other takes. On a TPU blocks are copied while others are computed, and a step of
+    the grid takes `Chip.grid_step` at least; on a GPU blocks run at once, and what several of them read comes from the cache.
 
     Args:
         work: what is computed.
@@ -142,7 +142,7 @@ def written_kernel_seconds(
     memory = blocks / (chip.hbm_bandwidth * reach.memory)
     if chip.vmem_bandwidth:
         memory = max(memory, (near_bytes + moved_bytes - blocks) / chip.vmem_bandwidth)
-    compute = matrix + vector if chip.platform == "gpu" else max(matrix, vector)
+    compute = matrix + vector
     waits = steps * chip.grid_step
     longest = max(compute, memory, waits)
     bound = "latency" if longest < chip.overhead or longest == waits else "flops" if compute >= memory else "memory"
