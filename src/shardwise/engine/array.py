@@ -34,6 +34,7 @@ from shardwise.ir import (
 )
 from shardwise.ops.rules.convert import install_array_constructor
 from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.capsules import capsule_of
 from shardwise.runtime.copies import copied
 from shardwise.runtime.handout import read_only
 from shardwise.runtime.hollow import is_hollow
@@ -275,7 +276,7 @@ class ArrayImpl(Array):
         if stream is not None:
             raise ValueError(f"CPU arrays have no streams; got stream={stream!r}, expected None.")
         value = self._value if max_version is not None and tuple(max_version) >= (1, 0) else self.dense
-        return value.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        return capsule_of(value, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if len(self._sig.devices) != 1:
