@@ -22,7 +22,7 @@ from shardwise._src import (
     tree_util,
     typing,
 )
-from shardwise._src.numpy import lax_numpy, ufuncs
+from shardwise._src.numpy import einsum, lax_numpy, ufuncs
 from shardwise.experimental import colocated_python, hijax, layout
 from shardwise.extend import source_info_util
 from shardwise.extend.core import Effect, Effects, Primitive, Var, control_flow_allowed_effects, gensym
@@ -326,6 +326,20 @@ def test_functions_of_numpy_by_their_module_in_jax():
     assert lax_numpy.einsum is jnp.einsum
     assert lax_numpy.sum is jnp.sum
     assert typing.DTypeLike is jax.typing.DTypeLike
+
+
+def test_sums_of_products_along_a_path_of_opt_einsum():
+    pytest.importorskip("jax.numpy")
+    oracle, opt_einsum = pytest.importorskip("jax._src.numpy.einsum"), pytest.importorskip("opt_einsum")
+    given = [np.arange(6.0, dtype=np.float32).reshape(2, 3), np.ones((3, 4), np.float32), np.arange(4, dtype=np.int32)]
+    for text in ("ij,jk,k->ki", "ij,jk,k->", "ij,lk,k->ijl"):
+        operands, path = opt_einsum.contract_path(text, *given, einsum_call=True, use_blas=True, optimize="optimal")
+        path = tuple((places, frozenset(names), step) for places, names, step, *_ in path)
+        for wanted in (None, np.float32):
+            found = einsum._einsum([jnp.asarray(x) for x in operands], path, None, wanted)
+            expected = np.asarray(oracle._einsum(list(operands), path, None, wanted))
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_functions_of_elements_by_their_module_in_jax():
