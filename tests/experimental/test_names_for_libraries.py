@@ -16,6 +16,7 @@ from shardwise._src import (
     core,
     distributed,
     dtypes,
+    lib,
     literals,
     public_test_util,
     traceback_util,
@@ -23,6 +24,7 @@ from shardwise._src import (
     typing,
 )
 from shardwise._src.numpy import einsum, lax_numpy, ufuncs
+from shardwise.base.config import use_dialect
 from shardwise.experimental import colocated_python, hijax, layout
 from shardwise.extend import source_info_util
 from shardwise.extend.core import Effect, Effects, Primitive, Var, control_flow_allowed_effects, gensym
@@ -320,6 +322,16 @@ def test_numbers_and_names_of_arguments(argnums, argnames):
     sig = inspect.signature(f)
     expected = oracle.infer_argnums_and_argnames(sig, argnums, argnames)
     assert api_util.infer_argnums_and_argnames(sig, argnums, argnames) == expected
+
+
+def test_what_libraries_ask_of_jaxlib():
+    oracle = pytest.importorskip("jax._src.lib")
+    with use_dialect("0.10"):
+        for name in ("version", "version_str", "jaxlib_extension_version"):
+            assert getattr(lib, name) == getattr(oracle, name)
+    with use_dialect("0.5"):
+        assert (lib.version, lib.xla_extension_version) == ((0, 5, 3), 320)
+        assert not hasattr(lib, "jaxlib_extension_version")
 
 
 def test_functions_of_numpy_by_their_module_in_jax():
