@@ -324,6 +324,14 @@ def test_numbers_and_names_of_arguments(argnums, argnames):
     assert api_util.infer_argnums_and_argnames(sig, argnums, argnames) == expected
 
 
+def test_why_a_tree_is_no_prefix_of_another():
+    oracle = pytest.importorskip("jax._src.tree_util")
+    for prefix, full in (((1, 2), (1, [2, 3])), ((1, 2), (1, 2, 3)), ({"a": 1}, {"b": 1}), ([1, (2, 3)], [1, [2, 3]])):
+        found, expected = (m.prefix_errors(prefix, full) for m in (tree_util, oracle))
+        assert len(found) == len(expected)
+        assert all(isinstance(problem("in_axes"), ValueError) for problem in found)
+
+
 def test_what_libraries_ask_of_jaxlib():
     oracle = pytest.importorskip("jax._src.lib")
     with use_dialect("0.10"):
