@@ -153,6 +153,15 @@ class TraceAnnotation(ContextDecorator):
         self.kwargs = kwargs
         self._begins: list[float] = []
 
+    @staticmethod
+    def is_enabled() -> bool:
+        """Whether a trace is running, which keeps the event."""
+        return running_timeline() is not None
+
+    def set_metadata(self, **kwargs: Any) -> None:
+        """Add arguments to the event."""
+        self.kwargs.update(kwargs)
+
     def __enter__(self) -> TraceAnnotation:
         self._begins.append(time.perf_counter())
         return self

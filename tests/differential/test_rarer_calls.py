@@ -45,7 +45,8 @@ rule.defvjp(lambda a: (a * 2, None), lambda r, ct: (put((8, 8)),))
 PROGRAMS = {
     "collectives over axes of which one varies": _BODIES + (
         "xy = ('x', 'y')\n"
-        "result = of(['lax.ppermute(a, xy, [(0, 7), (3, 1)])', 'lax.all_gather(a, xy)', 'lax.psum(a, xy)', 'lax.psum_scatter(a, xy)'])"
+        "result = of(['lax.ppermute(a, xy, [(0, 7), (3, 1)])', 'lax.all_gather(a, xy)', 'lax.psum(a, xy)', 'lax.psum_scatter(a, xy)'])\n"
+        "result += of(['lax.ppermute(a, xy, [(-8, -1), (-1, 0)])'])"
     ),
     "casts of what is not typed": _BODIES + (
         "result = of([f'lax.pcast(a, {x!r}, to={to!r})' for x in ('y', ('x', 'y'), ()) for to in ('varying', 'unreduced', 'up')])\n"
@@ -61,7 +62,8 @@ PROGRAMS = {
         "with jax.enable_x64(True):\n"
         "    b, i, u = (jax.ShapeDtypeStruct((3,), t) for t in ('bool', 'int8', 'uint64'))\n"
         "    result = [told(n, *xs) for n in names.split() for xs in ((b, b), (b, i))]\n"
-        "    result += [told(n, x) for n in single.split() for x in (b, i, u)]"
+        "    result += [told(n, x) for n in single.split() for x in (b, i, u)]\n"
+        "    result += [told('cov', jax.ShapeDtypeStruct((0, 2), t)) for t in ('float32', 'float64')]"
     ),
     "reads of nothing": (
         "key, none, i = jax.random.key(4), jnp.zeros((0, 4)), jnp.zeros((2, 4), 'int32')\n"

@@ -16,13 +16,15 @@ from shardwise._src import (
     core,
     distributed,
     dtypes,
+    lib,
     literals,
     public_test_util,
     traceback_util,
     tree_util,
     typing,
 )
-from shardwise._src.numpy import lax_numpy, ufuncs
+from shardwise._src.numpy import einsum, lax_numpy, ufuncs
+from shardwise.base.config import use_dialect
 from shardwise.experimental import colocated_python, hijax, layout
 from shardwise.extend import source_info_util
 from shardwise.extend.core import Effect, Effects, Primitive, Var, control_flow_allowed_effects, gensym
@@ -322,10 +324,42 @@ def test_numbers_and_names_of_arguments(argnums, argnames):
     assert api_util.infer_argnums_and_argnames(sig, argnums, argnames) == expected
 
 
+def test_why_a_tree_is_no_prefix_of_another():
+    oracle = pytest.importorskip("jax._src.tree_util")
+    for prefix, full in (((1, 2), (1, [2, 3])), ((1, 2), (1, 2, 3)), ({"a": 1}, {"b": 1}), ([1, (2, 3)], [1, [2, 3]])):
+        found, expected = (m.prefix_errors(prefix, full) for m in (tree_util, oracle))
+        assert len(found) == len(expected)
+        assert all(isinstance(problem("in_axes"), ValueError) for problem in found)
+
+
+def test_what_libraries_ask_of_jaxlib():
+    oracle = pytest.importorskip("jax._src.lib")
+    with use_dialect("0.10"):
+        for name in ("version", "version_str", "jaxlib_extension_version"):
+            assert getattr(lib, name) == getattr(oracle, name)
+    with use_dialect("0.5"):
+        assert (lib.version, lib.xla_extension_version) == ((0, 5, 3), 320)
+        assert not hasattr(lib, "jaxlib_extension_version")
+
+
 def test_functions_of_numpy_by_their_module_in_jax():
     assert lax_numpy.einsum is jnp.einsum
     assert lax_numpy.sum is jnp.sum
     assert typing.DTypeLike is jax.typing.DTypeLike
+
+
+def test_sums_of_products_along_a_path_of_opt_einsum():
+    pytest.importorskip("jax.numpy")
+    oracle, opt_einsum = pytest.importorskip("jax._src.numpy.einsum"), pytest.importorskip("opt_einsum")
+    given = [np.arange(6.0, dtype=np.float32).reshape(2, 3), np.ones((3, 4), np.float32), np.arange(4, dtype=np.int32)]
+    for text in ("ij,jk,k->ki", "ij,jk,k->", "ij,lk,k->ijl"):
+        operands, path = opt_einsum.contract_path(text, *given, einsum_call=True, use_blas=True, optimize="optimal")
+        path = tuple((places, frozenset(names), step) for places, names, step, *_ in path)
+        for wanted in (None, np.float32):
+            found = einsum._einsum([jnp.asarray(x) for x in operands], path, None, wanted)
+            expected = np.asarray(oracle._einsum(list(operands), path, None, wanted))
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_functions_of_elements_by_their_module_in_jax():

@@ -9,6 +9,7 @@ import shardwise
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import dlpack
+from shardwise.runtime import capsules
 from shardwise.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
@@ -196,6 +197,18 @@ def test_dlpack():
     assert jnp.array_equal(jnp.from_dlpack(x), x)
     assert np.array_equal(np.from_dlpack(jnp.arange(3)), [0, 1, 2])
     assert np.array_equal(np.from_dlpack(Exporter(dlpack.to_dlpack(jnp.arange(3)))), [0, 1, 2])
+
+
+@pytest.mark.parametrize("name", sorted(capsules.CODES))
+def test_dlpack_of_types_that_numpy_does_not_exchange(name):
+    x = np.array([[1, 2, 0.5], [4, 1, 2]]).astype(name)
+    oracle = pytest.importorskip("jax")
+    for here, there in ((jnp, oracle.numpy), (oracle.numpy, jnp), (jnp, jnp)):
+        found = there.from_dlpack(here.asarray(x))
+        assert found.dtype == x.dtype
+        assert np.array_equal(np.asarray(found), x)
+    capsule = dlpack.to_dlpack(jnp.asarray(x).T, max_version=(1, 0))
+    assert np.array_equal(jnp.from_dlpack(Exporter(capsule), copy=False), x.T)
 
 
 class Exporter:

@@ -78,6 +78,15 @@ def test_errors(line):
     check_error(line)
 
 
+@pytest.mark.parametrize("name", ["tril", "triu", "diagonal"])
+def test_the_number_of_a_diagonal_is_known_while_tracing(name):
+    import shardwise as jax
+    import shardwise.numpy as jnp
+
+    with pytest.raises(jax.errors.ConcretizationTypeError, match=f"of {name} must be known"):
+        jax.jit(getattr(jnp, name))(jnp.ones((3, 3)), 1)
+
+
 def test_fill_diagonal_wraps():
     import numpy as np
 

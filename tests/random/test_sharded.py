@@ -47,6 +47,9 @@ def test_out_sharding_over_explicit_axes(name):
         assert (np.asarray(out) == expected).all()
         jitted = sw.jit(lambda k: sample(k, out_sharding=P("x", "y")))(random.PRNGKey(3))
         assert tuple(jitted.aval.sharding.spec) == tuple(wanted)
+        parts = sw.jit(lambda k: sample(k, out_sharding=P("x", unreduced={"y"})))(random.PRNGKey(3))
+        assert parts.aval.sharding.spec.unreduced == {"y"}
+        assert (np.asarray(sw.reshard(parts, P())) == expected).all()
     out = sample(random.PRNGKey(3), out_sharding=NamedSharding(mesh, P("x", "y")))
     assert out.sharding == NamedSharding(mesh, wanted)
     assert (np.asarray(out) == expected).all()

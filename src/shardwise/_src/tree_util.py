@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from shardwise.base.tree import flatten_one_level as flatten_one_level
+from shardwise.base.tree import prefix_errors as prefix_errors
 from shardwise.base.treedef import is_tree_node, node_types, registration
 from shardwise.tree_util import *  # noqa: F403
 

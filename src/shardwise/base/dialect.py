@@ -321,6 +321,8 @@ class Dialect:
     """The release of JAX whose behaviour this dialect follows."""
     jaxlib_classes: str = differs("xla_extension", "_jax")
     """The module of `jaxlib` that defines its classes."""
+    jaxlib_revision: tuple[str, int] = differs(("xla_extension_version", 320), ("jaxlib_extension_version", 467))
+    """The name and number by which libraries ask what `jaxlib` can do."""
     switch: str = differs(
         "JAX 0.10 takes this: shardwise.config.update('shardwise_dialect', '0.10') before the first array, "
         "SHARDWISE_DIALECT=0.10 or `shardwise run --dialect 0.10` choose its behaviour.",

@@ -25,7 +25,6 @@ REFUSING: Final = {
     "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",
     "_src.lib.mlir": "programs have no MLIR form; print them with make_jaxpr, and write functions with numpy and lax",
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr, ship them with export",
-    "_src.numpy.einsum": "call jnp.einsum, which takes _dot_general",
 }
 # Names of NumPy, some of them of older versions, that stand for something else here.
 _OF_NUMPY: Final = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
-from shardwise.base.errors import JaxRuntimeError, about
+from shardwise.base.errors import DeletedArrayError, JaxRuntimeError, about
 from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.host_constants import keep_constant, known_constant
@@ -34,6 +34,7 @@ from shardwise.ir import (
 )
 from shardwise.ops.rules.convert import install_array_constructor
 from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.capsules import capsule_of
 from shardwise.runtime.copies import copied
 from shardwise.runtime.handout import read_only
 from shardwise.runtime.hollow import is_hollow
@@ -84,9 +85,9 @@ class ArrayImpl(Array):
             block = self._block = self._sig.form.from_dense(self.dense)
         return block
 
-    def _deleted_error(self) -> RuntimeError:
+    def _deleted_error(self) -> DeletedArrayError:
         shape = ",".join(map(str, self.shape))
-        return about("deleted-array", RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{shape}]."))
+        return DeletedArrayError(f"Array has been deleted with shape={self.dtype.name}[{shape}].")
 
     @property
     def _known_origin(self) -> int:
@@ -275,7 +276,7 @@ class ArrayImpl(Array):
         if stream is not None:
             raise ValueError(f"CPU arrays have no streams; got stream={stream!r}, expected None.")
         value = self._value if max_version is not None and tuple(max_version) >= (1, 0) else self.dense
-        return value.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        return capsule_of(value, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if len(self._sig.devices) != 1:

@@ -211,7 +211,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     Array([3, 5], dtype=int32)
     """
     x = array("ediff1d", ary)
-    x = diff(lax.reshape(x, (x.size,)))
+    flattened = lax.reshape(x, (x.size,))
+    x = lax.sub(flattened[1:], flattened[:-1])
     parts = []
     for extra, place in ((to_begin, 0), (to_end, 1)):
         if extra is not None:

@@ -135,7 +135,7 @@ def tril(m: Any, k: int = 0) -> Array:
            [3, 4]], dtype=int32)
     """
     x = _matrices("tril", m)
-    return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
+    return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], concrete_int(k, "k of tril"))), x, zero_like(x))
 
 
 @composed(1)
@@ -148,7 +148,7 @@ def triu(m: Any, k: int = 0) -> Array:
            [0, 4]], dtype=int32)
     """
     x = _matrices("triu", m)
-    return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], k - 1)), zero_like(x), x)
+    return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], concrete_int(k, "k of triu") - 1)), zero_like(x), x)
 
 
 def _mask_for(x: Array, mask: Array) -> Array:

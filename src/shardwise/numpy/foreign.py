@@ -18,6 +18,7 @@ from shardwise.engine.array import host_array, shared_array
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array
 from shardwise.numpy.creation import asarray
+from shardwise.runtime.capsules import array_of
 from shardwise.runtime.handout import is_constant
 
 __all__ = ["from_dlpack", "frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez"]
@@ -46,7 +47,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         raise NotImplementedError(
             f"from_dlpack takes arrays in host memory (device type 1), got {kind}. Copy it there first."
         )
-    value = np.from_dlpack(x)
+    value = array_of(x)
     if copy is False:
         return _on_shared_memory(value, device)
     if copy and is_constant(value):  # which others may be

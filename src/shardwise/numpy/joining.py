@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,8 @@ def _items(name: str, arrays: Arrays) -> list[Array] | Array:
                 f"Need at least one array to {name}, got an array of shape {items.shape}, which has no rows."
             )
         return items
+    if isinstance(arrays, Iterator):
+        raise TypeError(f"{name} takes a sequence of arrays, got {type(arrays).__name__}; pass a list of it.")
     items = [checked(name, a, i) for i, a in enumerate(arrays)]
     if not items:
         raise ValueError(f"Need at least one array to {name}, got none.")

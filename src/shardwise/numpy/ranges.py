@@ -399,7 +399,7 @@ index_exp = np.index_exp
 
 
 def _window(name: str, M: Any, function: Callable[[Array, int], Array]) -> Array:
-    n = concrete_int(M, f"M of {name}")
+    n = int(concrete(M, f"M of {name}"))
     dtype = default_dtype("f")
     if n <= 1:
         return lax.full((max(n, 0),), 1, dtype)

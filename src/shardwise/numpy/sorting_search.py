@@ -229,4 +229,4 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     upwards = search(edges, v, right=not right)
     downwards = lax.sub(np.int32(n), search(lax.rev(edges, (0,)), v, right=not right))
     first, last = lax.index_in_dim(edges, 0, keepdims=False), lax.index_in_dim(edges, n - 1, keepdims=False)
-    return where_(lax.ge(last, first), upwards, downwards)
+    return where_(last >= first, upwards, downwards)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import issubdtype
+from shardwise.base.dtypes import default_dtype, issubdtype
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
@@ -68,7 +68,7 @@ def cov(
     promoted = promote_inexact(x) if second is None else promote_inexact(x, second)
     rows = _matrix("m", as_array(promoted[0]), rowvar)
     if not rows.shape[0]:
-        return lax.full((0, 0), 0, np.float32 if dtype is None else dtype)
+        return lax.full((0, 0), 0, default_dtype("f") if dtype is None else dtype)
     if second is not None:
         other = as_array(promoted[1])
         rows = lax.concatenate([rows, _matrix("y", other, rowvar or 1 in other.shape[:1])], 0)

@@ -186,7 +186,11 @@ def sampled(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedShar
         return sample(None)
     sharding, context = sampling_layout(name, out_sharding, ndim)
     with context:
-        return sample(sharding)
+        if sharding is None or not sharding.spec.unreduced:
+            return sample(sharding)
+        # Parts are summed later, and what makes floats of bits is no sum: the sample is made whole.
+        whole = NamedSharding(sharding.mesh, sharding.spec.update(unreduced=frozenset()))
+        return reshard_sample(sample(whole), sharding)
 
 
 def reshard_sample(x: Array, sharding: NamedSharding | None) -> Array:

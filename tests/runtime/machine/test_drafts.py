@@ -141,3 +141,14 @@ def test_a_text_that_is_refused_leaves_no_lock():
         with pytest.raises(RuntimeError):
             llvm.compile_function("f", "no module")
     assert not llvm._in_work
+
+
+def test_exit_functions_that_a_program_calls_itself_leave_llvm_to_other_threads():
+    llvm.close()
+    drafts._stop()
+    assert not drafts.ending
+    free: list[bool] = []
+    other = threading.Thread(target=lambda: free.append(llvm._lock.acquire(timeout=5) and llvm._lock.release() is None))
+    other.start()
+    other.join()
+    assert free == [True]

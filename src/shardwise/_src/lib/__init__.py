@@ -19,8 +19,12 @@ refuse_below(
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
+    if name in ("__version__", "version_str"):
         return config.dialect.jax_version
+    if name == "version":
+        return tuple(map(int, config.dialect.jax_version.split(".")))
+    if name == config.dialect.jaxlib_revision[0]:
+        return config.dialect.jaxlib_revision[1]
     if name in ("xla_client", "xla_extension", "_jax"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(

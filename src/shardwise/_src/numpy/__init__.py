@@ -1,5 +1,1 @@
-"""`numpy`: parts of its functions that libraries import by private names. They refuse when they are used."""
-
-from shardwise.base.refused import refuse_below
-
-refuse_below(__name__, ("einsum",))
+"""`numpy`: its functions by the names of the modules that hold them in JAX."""

@@ -344,7 +344,7 @@ def all_to_all(
 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """Send each device's `x` along `perm`, (source, destination) pairs of positions on the axis `axis_name`; devices
-    that receive nothing get zeros.
+    that receive nothing get zeros. Negative positions count from the end.
 
     Raises:
         TypeError: `perm` is no sequence of pairs.
@@ -359,10 +359,10 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     pairs = tuple(given_items(pair, expected) for pair in given_items(perm, expected))
     if any(len(pair) != 2 or isinstance(place, str) for pair in pairs for place in pair or [""]):
         raise TypeError(f"{expected}; got {perm!r}.")
-    pairs = tuple((int(s), int(d)) for s, d in pairs)
     for s, d in pairs:
-        if not (0 <= s < n and 0 <= d < n):
+        if not (-n <= int(s) < n and -n <= int(d) < n):
             raise ValueError(f"ppermute: pair {(s, d)} is out of range for axis {axis_name!r} of size {n}.")
+    pairs = tuple((int(s) % n, int(d) % n) for s, d in pairs)
     if len({s for s, _ in pairs}) != len(pairs) or len({d for _, d in pairs}) != len(pairs):
         raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}.")
     return tree_map(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from weakref import ref
 
 from shardwise.runtime.machine.machine_code import LoadedCode, MachineCode
-from shardwise.runtime.machine.threads import start_thread
+from shardwise.runtime.machine.threads import process_ends, start_thread
 
 _SOONEST, _LATEST = 0.02, 0.3  # seconds between looks at the counts
 _SAVED = 40_000  # nanoseconds of LLVM for a line of a module, most of which a draft saves
@@ -85,6 +85,8 @@ class Drafts:
                 code.give_way(better)
 
     def _stop(self) -> None:
+        if not process_ends():
+            return
         self._end.set()
         with self.working:
             pass

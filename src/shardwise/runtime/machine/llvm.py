@@ -24,7 +24,7 @@ from shardwise.runtime.machine.drafts import calls_that_pay, drafts
 from shardwise.runtime.machine.machine_code import LoadedCode, MachineCode
 from shardwise.runtime.machine.outside import named_in, outside_address
 from shardwise.runtime.machine.processor import check_level, processor_kind, uses
-from shardwise.runtime.machine.threads import start_thread
+from shardwise.runtime.machine.threads import process_ends, start_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,15 @@ class _Host:
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-atexit.register(_lock.acquire)  # for good: no other thread loads LLVM, or is at work in it, when its library ends
+
+
+@atexit.register
+def close() -> None:
+    """Keep the lock where the process ends: no other thread loads LLVM, or is at work in it, when its library ends."""
+    if process_ends():
+        _lock.acquire()
+
+
 _hosts: list[_Host | None] = []
 _preparing = False
 

@@ -41,6 +41,11 @@ def start_thread(target: Callable[..., object], *args: object) -> bool:
     return True
 
 
+def process_ends() -> bool:
+    """Whether the interpreter ends, as its exit functions ask: tests of programs may call those earlier."""
+    return not threading.main_thread().is_alive()
+
+
 class _Job:
     """One call: helpers enter until the caller has closed it; the caller waits for those inside, and gets their error."""
 
