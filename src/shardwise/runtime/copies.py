@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.runtime import costs
@@ -137,6 +138,15 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     if size < costs.POOLED_FROM or x.dtype.hasobject:
         return x.take(positions, axis, mode="clip")  # clips nothing, but is faster
     out = pool.empty((*x.shape[:axis], flat.size, *x.shape[axis + 1 :]), x.dtype)
+    if (repeated := _evenly_repeated(flat)) is not None:
+        first, step, times = repeated
+        rows = as_strided(
+            x[(slice(None),) * axis + (slice(first, first + 1),)],
+            (*x.shape[:axis], flat.size // times, times, *x.shape[axis + 1 :]),
+            (*x.strides[:axis], step * x.strides[axis], 0, *x.strides[axis + 1 :]),
+        )
+        fill(out.reshape(rows.shape), rows)
+        return out.reshape(shape)
     if size < costs.COPY_SHARED:
         x.take(flat, axis, out=out, mode="clip")
     elif (before := prod(x.shape[:axis])) == 1:
@@ -150,6 +160,19 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
         step = max(1, costs.COPY_PART * before // size)
         run_in_parts(lambda run: source[run].take(flat, 1, out=target[run], mode="clip"), before, step, thread_count())
     return out.reshape(shape)
+
+
+def _evenly_repeated(positions: Ndarray) -> tuple[int, int, int] | None:
+    """The first position, the step to the next one and how many times each occurs, if that is several and says it all: images grow so."""
+    n, first = positions.size, int(positions[0])
+    if n < 2 or positions[1] != first:
+        return None
+    times = int(np.argmax(positions != first)) or n
+    if n % times:
+        return None
+    step = int(positions[times]) - first if n > times else 0
+    even = first + step * np.arange(n // times)
+    return (first, step, times) if (positions.reshape(-1, times) == even[:, None]).all() else None
 
 
 def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = None) -> Ndarray:

@@ -346,8 +346,8 @@ def _across_short_rows(graph: Graph, loops: MemoryLoops, width: int) -> int | No
 def _rows_in_vectors(
     graph: Graph, loops: MemoryLoops, sizes: Sequence[int], width: int
 ) -> tuple[list[str], MemoryLoops] | None:
-    """How vectors of several rows meet operands and results, and the loops around rows; None where rows fill registers, or the elements of a
-    row do not lie side by side. So colours meet a factor per pixel, or one per colour.
+    """How vectors of several rows meet operands and results, and the loops around rows; None where rows fill registers, or the elements
+    of a row do not lie side by side. So colours meet a factor per pixel, or one per colour.
     """
     extents, row = loops.extents, loops.extents[-1]
     if len(extents) < 2 or graph.joins or any(access.at for access in graph.accesses):
