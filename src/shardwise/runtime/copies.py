@@ -184,14 +184,19 @@ def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = 
     nbytes = prod(shape) * first.itemsize
     if nbytes < costs.POOLED_FROM or first.dtype.hasobject:
         return np.concatenate(xs, axis)
-    order = sorted(range(like.ndim), key=lambda d: (-abs(like.strides[d]), d))
-    out = pool.empty([shape[d] for d in order], first.dtype).transpose(np.argsort(order))
-    threads = thread_count() if nbytes >= costs.COPY_SHARED else 1
-    start = 0
+    plain = like.flags.c_contiguous
+    order = range(like.ndim) if plain else sorted(range(like.ndim), key=lambda d: (-abs(like.strides[d]), d))
+    out = pool.empty([shape[d] for d in order], first.dtype)
+    if not plain:
+        out = out.transpose(np.argsort(order))
+    shared, start = nbytes >= costs.COPY_SHARED, 0
     for x in xs:
         part = out[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
         start += x.shape[axis]
-        if x.size and _copied_by_rows(part.transpose(order), x.transpose(order)):
+        if not x.size or _copied_by_rows(*((part, x) if plain else (part.transpose(order), x.transpose(order)))):
+            continue
+        if not shared:
+            np.copyto(part, x)
             continue
         cut = next((d for d in order if part.shape[d] > 1), order[0])
         before = (slice(None),) * cut
@@ -199,6 +204,5 @@ def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = 
         def copy(run: slice, part: Ndarray = part, x: Ndarray = x, before: tuple[slice, ...] = before) -> None:
             np.copyto(part[(*before, run)], x[(*before, run)])
 
-        if x.size:
-            run_in_parts(copy, x.shape[cut], max(1, costs.COPY_PART * x.shape[cut] // x.nbytes), threads)
+        run_in_parts(copy, x.shape[cut], max(1, costs.COPY_PART * x.shape[cut] // x.nbytes), thread_count())
     return out
