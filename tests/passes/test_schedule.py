@@ -220,3 +220,16 @@ def test_a_callback_may_read_what_a_loop_reduces():
     expected = f(np.ones((512, 128), np.float32))
     jax.effects_barrier()
     np.testing.assert_array_equal(seen, [expected])
+
+
+def test_what_meets_reductions_in_a_later_group_is_a_group_without_their_loops():
+    """There is nothing to reduce in it, and what squeezes pieces of the reduced dim stays outside."""
+
+    def f(x):
+        red, green = (lax.squeeze(lax.slice_in_dim(x, i, i + 1, axis=1), (1,)) for i in range(2))
+        most = lax.reduce_max(x, (1,))
+        span = lax.sub(most, lax.reduce_min(x, (1,)))
+        return [lax.select(lax.eq(most, red), lax.div(lax.sub(green, red), span), lax.mul(most, 2.0)), most, span]
+
+    _, out = scheduled(f, ShapedArray((20_000, 3), np.dtype("float32")))
+    assert groups(out) == [["reduce_max", "reduce_min", "sub"], ["eq", "sub", "div", "mul", "select_n"]]

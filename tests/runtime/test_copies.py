@@ -64,6 +64,16 @@ def test_taken(shape):
             np.testing.assert_array_equal(take_positions(x, positions, axis), x.take(positions, axis))
 
 
+def test_taken_several_times_each(monkeypatch):
+    """In even steps, up, down or none, and in steps that are even at first."""
+    monkeypatch.setattr(costs, "POOLED_FROM", 0)
+    x = np.random.default_rng(0).normal(size=(4, 12, 6))
+    rows = np.arange(12)
+    for places in (rows, rows[::-1], rows[10::-3], rows[4:5], [0, 1, 3], [2, 0, 1]):
+        for positions in (np.repeat(places, 3), np.repeat(places, 2)[:-1], np.repeat(places, 2)[1:]):
+            np.testing.assert_array_equal(take_positions(x, positions, 1), x.take(positions, 1))
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joined(monkeypatch, axis):
     """As NumPy has it, whatever the order of dims in memory, and by threads."""

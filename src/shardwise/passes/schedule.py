@@ -30,6 +30,10 @@ def schedule(program: Program, env: Env) -> Program:
     if not any(k is not None for k in kinds):
         return program
     parts = _parts(program, kinds)
+    while left := [i for part in parts for i in _outside(program, part, kinds, env)]:
+        for i in left:
+            kinds[i] = _kind(program.equations[i], env)
+        parts = _parts(program, kinds)
     if all(len(p.members) == 1 and not _worth(program, p.members) for p in parts):
         return program
     kept = {v for v in program.outputs if isinstance(v, Var)}
@@ -143,6 +147,14 @@ def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[IterationS
     if len(types) > 1:
         return kind, True
     return None, env.spread.elements(members[0].outputs[0].aval) >= costs.FUSED_FEWEST
+
+
+def _outside(program: Program, part: Part, kinds: Sequence[Any], env: Env) -> Sequence[int]:
+    """The members of a part that has the kind of a reduction, but cannot run in its loops: it has nothing to reduce."""
+    kind = kinds[part.members[0]]
+    if not isinstance(kind, IterationSpace):
+        return ()
+    return () if _loops([program.equations[i] for i in part.members], kind, env)[1] else part.members
 
 
 def _worth(program: Program, members: Sequence[int]) -> bool:

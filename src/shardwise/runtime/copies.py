@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.runtime import costs
@@ -137,6 +138,15 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     if size < costs.POOLED_FROM or x.dtype.hasobject:
         return x.take(positions, axis, mode="clip")  # clips nothing, but is faster
     out = pool.empty((*x.shape[:axis], flat.size, *x.shape[axis + 1 :]), x.dtype)
+    if (repeated := _evenly_repeated(flat)) is not None:
+        first, step, times = repeated
+        rows = as_strided(
+            x[(slice(None),) * axis + (slice(first, first + 1),)],
+            (*x.shape[:axis], flat.size // times, times, *x.shape[axis + 1 :]),
+            (*x.strides[:axis], step * x.strides[axis], 0, *x.strides[axis + 1 :]),
+        )
+        fill(out.reshape(rows.shape), rows)
+        return out.reshape(shape)
     if size < costs.COPY_SHARED:
         x.take(flat, axis, out=out, mode="clip")
     elif (before := prod(x.shape[:axis])) == 1:
@@ -152,6 +162,19 @@ def take_positions(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     return out.reshape(shape)
 
 
+def _evenly_repeated(positions: Ndarray) -> tuple[int, int, int] | None:
+    """The first position, the step to the next one and how many times each occurs, if that is several and says it all: images grow so."""
+    n, first = positions.size, int(positions[0])
+    if n < 2 or positions[1] != first:
+        return None
+    times = int(np.argmax(positions != first)) or n
+    if n % times:
+        return None
+    step = int(positions[times]) - first if n > times else 0
+    even = first + step * np.arange(n // times)
+    return (first, step, times) if (positions.reshape(-1, times) == even[:, None]).all() else None
+
+
 def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = None) -> Ndarray:
     """``np.concatenate(xs, axis)`` of arrays of one dtype, in the order that the dims of the largest, or of `like`, have in memory."""
     first, size = xs[0], sum(x.shape[axis] for x in xs)
@@ -161,14 +184,19 @@ def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = 
     nbytes = prod(shape) * first.itemsize
     if nbytes < costs.POOLED_FROM or first.dtype.hasobject:
         return np.concatenate(xs, axis)
-    order = sorted(range(like.ndim), key=lambda d: (-abs(like.strides[d]), d))
-    out = pool.empty([shape[d] for d in order], first.dtype).transpose(np.argsort(order))
-    threads = thread_count() if nbytes >= costs.COPY_SHARED else 1
-    start = 0
+    plain = like.flags.c_contiguous
+    order = range(like.ndim) if plain else sorted(range(like.ndim), key=lambda d: (-abs(like.strides[d]), d))
+    out = pool.empty([shape[d] for d in order], first.dtype)
+    if not plain:
+        out = out.transpose(np.argsort(order))
+    shared, start = nbytes >= costs.COPY_SHARED, 0
     for x in xs:
         part = out[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
         start += x.shape[axis]
-        if x.size and _copied_by_rows(part.transpose(order), x.transpose(order)):
+        if not x.size or _copied_by_rows(*((part, x) if plain else (part.transpose(order), x.transpose(order)))):
+            continue
+        if not shared:
+            np.copyto(part, x)
             continue
         cut = next((d for d in order if part.shape[d] > 1), order[0])
         before = (slice(None),) * cut
@@ -176,6 +204,5 @@ def concatenate_blocks(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = 
         def copy(run: slice, part: Ndarray = part, x: Ndarray = x, before: tuple[slice, ...] = before) -> None:
             np.copyto(part[(*before, run)], x[(*before, run)])
 
-        if x.size:
-            run_in_parts(copy, x.shape[cut], max(1, costs.COPY_PART * x.shape[cut] // x.nbytes), threads)
+        run_in_parts(copy, x.shape[cut], max(1, costs.COPY_PART * x.shape[cut] // x.nbytes), thread_count())
     return out

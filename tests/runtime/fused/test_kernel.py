@@ -354,6 +354,9 @@ LAYOUTS = {
     "odd rows with gaps": lambda r: (0, (r(131, 150)[:, 3:140], r(1, 137))),
     "four dims": lambda r: (2, (r(2, 1, 8, 64, 32), r(1, 3, 8, 1, 32))),
     "unaligned": lambda r: (0, (np.frombuffer(b"\0" + r(20000).tobytes(), np.uint8)[1:].view(np.float32), r(20000))),
+    "short rows backwards": lambda r: (0, (r(900, 9, 3)[:, ::-1], r(900, 1, 3))),
+    "short rows of longer ones": lambda r: (0, (r(9000, 4)[:, :3], r(9000, 6)[::-1, 1:4])),
+    "every second short row": lambda r: (0, (r(500, 35, 5)[:, ::2], r(500, 18, 5))),
     "short rows": lambda r: (0, (r(9000, 5)[:, :3], r(9000, 3))),
 }  # fmt: skip
 

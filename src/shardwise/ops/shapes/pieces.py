@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,13 @@ def _slice_type(
 def _slice_kernel(
     env: Env, x: Block, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
 ) -> Block:
+    return x[_index(start_indices, limit_indices, strides)]
+
+
+def _index(start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> tuple[Any, ...]:
+    """What a slice asks NumPy for."""
     steps = strides or (1,) * len(start_indices)
-    return x[(..., *[_slice(a, b, s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)])]
+    return (..., *[_slice(a, b, s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)])
 
 
 def _slice_localize(params: Params, in_types: Types, out_types: Types) -> Params:
@@ -136,6 +142,7 @@ slice_p = define_op(
     "slice",
     type_rule=_slice_type,
     kernel=_slice_kernel,
+    compile=lambda env, in_types, out_types, params: itemgetter(_index(**params)),
     rule=cut_rule,
     explicit=_cut_specs,
     localize=_slice_localize,

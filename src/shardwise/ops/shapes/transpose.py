@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from shardwise.ir import Array, ShapedArray, bind, define_op
@@ -86,8 +87,13 @@ def _squeeze_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray
 
 
 def _squeeze_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
-    gone = {env.lead + d for d in dimensions}
-    return x[tuple([0 if d in gone else slice(None) for d in range(x.ndim)] + [...])]
+    return x[_without(env, dimensions)]
+
+
+def _without(env: Env, dimensions: tuple[int, ...]) -> tuple[Any, ...]:
+    """What squeezing asks NumPy for."""
+    dims = [0 if d in dimensions else slice(None) for d in range(max(dimensions, default=-1) + 1)]
+    return (*[slice(None)] * env.lead, *dims, ...)
 
 
 def _squeeze_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -106,6 +112,7 @@ squeeze_p = define_op(
     "squeeze",
     type_rule=_squeeze_type,
     kernel=_squeeze_kernel,
+    compile=lambda env, in_types, out_types, params: itemgetter(_without(env, **params)),
     rule=_squeeze_rule,
     jvp="linear",
     emit=elementwise_ir.MOVE,

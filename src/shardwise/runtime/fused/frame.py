@@ -23,7 +23,8 @@ HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece"
 
 # How lanes meet an operand or a result.
 CONTIGUOUS, REPEATED, STRIDED = "contiguous", "repeated", "strided"
-ALIKE, COLUMN = "alike", "column"  # of vectors with several rows: all rows have the same elements, or each row has one
+# Of vectors with several rows: all rows have the same elements, each row has one, or rows do not follow each other in memory.
+ALIKE, COLUMN, APART = "alike", "column", "apart"
 PAST_CACHE = "past the cache"  # a contiguous result that nobody reads soon
 
 
@@ -124,11 +125,11 @@ class GroupFrame:
         form, dtype, kind = self.form, dtype_name(self.atoms[k].aval), self.form.access[k]
         steps: list[int | str] = [f"%step{k}.{d}" for d in range(form.inner + 1)]
         size = itemsize(dtype)
-        apart = 0 if kind in (REPEATED, ALIKE) else self._lane_step(k) if kind in (STRIDED, COLUMN) else size
+        apart = 0 if kind in (REPEATED, ALIKE) else self._lane_step(k) if kind in (STRIDED, COLUMN, APART) else size
         if form.row:
             steps[form.lane :] = [
                 form.row * size if kind == CONTIGUOUS else apart,
-                size if kind in (CONTIGUOUS, ALIKE) else 0,
+                size if kind in (CONTIGUOUS, ALIKE, APART) else 0,
             ]
         else:
             steps[form.lane :] = [apart]

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.runtime import costs
-from shardwise.runtime.fused.frame import ALIKE, COLUMN, CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
+from shardwise.runtime.fused.frame import ALIKE, APART, COLUMN, CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
 from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph, cost_of
 from shardwise.runtime.fused.writer import GroupWriter
@@ -346,8 +346,8 @@ def _across_short_rows(graph: Graph, loops: MemoryLoops, width: int) -> int | No
 def _rows_in_vectors(
     graph: Graph, loops: MemoryLoops, sizes: Sequence[int], width: int
 ) -> tuple[list[str], MemoryLoops] | None:
-    """How vectors of several rows meet operands and results, and the loops around rows; None where rows fill registers, or elements do not
-    lie side by side as they do in results. So colours meet a factor per pixel, or one per colour.
+    """How vectors of several rows meet operands and results, and the loops around rows; None where rows fill registers, or the elements
+    of a row do not lie side by side. So colours meet a factor per pixel, or one per colour.
     """
     extents, row = loops.extents, loops.extents[-1]
     if len(extents) < 2 or graph.joins or any(access.at for access in graph.accesses):
@@ -360,6 +360,8 @@ def _rows_in_vectors(
         apart, near = own[-2:]
         if near == size and apart in (0, row * size):
             access.append(CONTIGUOUS if apart else ALIKE)
+        elif near == size and row < width:  # reversed, every second row, or rows that are cut out of longer ones
+            access.append(APART)
         elif near == 0:
             access.append(COLUMN if apart else REPEATED)
         else:

@@ -14,10 +14,10 @@ from shardwise.runtime.machine.lane import Lane
 from shardwise.runtime.machine.lanes import Lanes
 from shardwise.runtime.machine.libm_angles import in_double
 
-# log(erfc(x) * exp(x**2) / t) in t = 1 / (1 + x / 2) for x from 0 to 10.7
+# erfc(x) * exp(x**2) / t in t = 1 / (1 + x / 2) for x from 0 to 10.2
 _ERFC = (
-    -0.14715543705822946, 1.001887149605246, -2.862366010859135, 4.3451994438037123, -3.650780390752818, 1.7279191453166157,
-    -0.73665709830138206, 0.23229606551332062, 0.35345448520409102, 1.0017783487877918, -1.265575700651447,
+    0.035767002695212206, -0.19103273811328686, 0.38141786433467345, -0.2895891544302622, -0.02196306074456218,
+    0.03540773210304684, 0.05487714999934293, 0.18559516073790475, 0.24517912573767028, 0.28225240033845417, 0.2820885208365016,
 )  # fmt: skip
 # erf(x) / x - 1 in x**2 for abs(x) <= 1 / 2
 _ERF_SMALL = (
@@ -180,7 +180,7 @@ def _erfc_of_size(w: Lanes, size: Lane) -> Lane:
     one = w.like(1, size)
     held = w.select(w.compare("gt", size, w.like(10.7, size)), w.like(10.7, size), size)
     t = w.div(one, w.fma(held, w.like(0.5, held), one))
-    return w.mul(t, libm.exp(w, w.fma(w.neg(held), held, w.poly(t, _ERFC))))
+    return w.mul(w.mul(t, w.poly(t, _ERFC)), libm.exp_of_doubles(w, w.mul(w.neg(held), held)))
 
 
 def erf_inv(w: Lanes, x: Lane) -> Lane:
