@@ -101,7 +101,9 @@ def _rem_push(t: Any, z: Any, x: Any, y: Any) -> Any:
 
 def extremum_share(winner: Any, loser: Any, out: Any) -> Any:
     """1 where only `winner` is the extremum, one half where both are."""
-    return do.select_n(do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), scalar(0.5, out.dtype)))
+    return do.select_n(
+        do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), scalar(0.5, out.dtype))
+    )
 
 
 def _chosen_left(t: Any, z: Any, x: Any, y: Any) -> Any:

@@ -42,7 +42,7 @@ class _Bound:
                     f"(an operand of {op.name}). Use vjp, which takes the point to linearize at."
                 )
             beside = next(a.aval for a in reversed(args) if isinstance(a, (Array, Literal)))
-            return bind(op, *[a if isinstance(a, (Array, Literal)) else _number(a, beside) for a in args], **params)
+            return bind(op, *[a if isinstance(a, (Array, Literal)) else _written(a, beside) for a in args], **params)
 
         self.__dict__[name] = call
         return call
@@ -66,9 +66,14 @@ def strongly(x: Any) -> Any:
     return do.convert_element_type(x, new_dtype=x.dtype, weak_type=False) if x.aval.weak_type else x
 
 
-def _number(value: Any, beside: ShapedArray) -> Literal:
-    """A rule's number. Weakly typed where JAX's rules have such: beside scalars, and wherever they write 0 and 1."""
-    return literal(value, beside.dtype, weak_type=not beside.shape or value in (0, 1))
+def number(value: Any, beside: ShapedArray) -> Literal:
+    """A number in a rule that JAX has strongly typed beside arrays with dims, and weakly typed beside scalars."""
+    return literal(value, beside.dtype, weak_type=not beside.shape)
+
+
+def _written(value: Any, beside: ShapedArray) -> Literal:
+    """The number that a rule writes as such: most zeros and ones of JAX's rules are weakly typed everywhere."""
+    return scalar(value, beside.dtype) if value in (0, 1) else number(value, beside)
 
 
 def is_linear(x: Any) -> bool:
