@@ -1,8 +1,9 @@
 """Dtypes and weak types of what every public function gives for weakly typed arrays, beside strong ones and scalars.
 
 `promotion` asks about operands without dims and about all dtypes; here the functions come from the namespaces, and operands have
-dims. JAX's answers are kept in ``weak.json.xz``, for both eras. ``python -m tests.calls.weak jax latest FILE`` writes those of the
-JAX of this interpreter; ``keep SEED LATEST`` puts the two files together.
+dims. JAX's answers are kept in ``weak.json.xz``, for both eras. ``python -m tests.calls.weak jax FILE`` writes those of the
+JAX of this interpreter; ``keep SEED LATEST`` puts the two files together. What JAX 0.10 says of slopes lies in ``weak_slopes.json.xz``;
+``slopes`` writes it anew.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 RECORD = Path(__file__).with_name("weak.json.xz")
+SLOPES = Path(__file__).with_name("weak_slopes.json.xz")
 
 MODULES = {
     "jnp": "numpy", "lax": "lax", "nn": "nn", "linalg": "numpy.linalg", "fft": "numpy.fft", "special": "scipy.special",
@@ -35,6 +37,7 @@ STRONG = {"f": "float32", "i": "int32", "b": "bool", "c": "complex64"}
 NARROW = {"f": "bfloat16", "i": "int8", "b": "bool", "c": "complex64"}
 # a, m, s: weak arrays of 1, 2 and 0 dims; S and N: strong ones, of the same and of a narrow dtype; i: weak whole numbers; l: a list.
 CALLS = "s a m aa aS Sa aN Np a1 ai mm Saa aaS sss la laS".split()
+SLOPE_CALLS = ["s", "ss", "a"]  # whose slopes are asked for
 
 
 def operands(jax: Any, letter: str, call: str) -> tuple[Any, ...]:
@@ -86,18 +89,43 @@ def answers(library: str) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
+def slopes(library: str, share: int = 1) -> Iterator[tuple[str, str | None]]:
+    """The types of the tangents that forward mode gives, and of the cotangents that reverse mode gives; one of so many questions."""
+    jax = importlib.import_module(library)
+    wanted = [q for q in questions(library) if q[0].split()[1] == "f" and q[0].split()[2] in SLOPE_CALLS]
+    for name, function, args in wanted[::share]:
+
+        def leaves(*xs: Any, function: Any = function) -> Any:
+            return jax.tree.leaves(function(*xs))
+
+        def backward(*xs: Any, leaves: Any = leaves) -> Any:
+            out, pull = jax.vjp(leaves, *xs)
+            return pull(out)
+
+        yield f"{name} forward", answer(jax, lambda *xs, f=leaves: jax.jvp(f, xs, xs)[1], args)
+        yield f"{name} backward", answer(jax, backward, args)
+
+
 def recorded(dialect: str) -> dict[str, str]:
     """JAX's answers in that dialect's era."""
     return json.loads(lzma.decompress(RECORD.read_bytes()))[dialect]
 
 
-def main(command: str, first: str, second: str) -> None:
+def recorded_slopes() -> dict[str, str]:
+    """What JAX 0.10 says of slopes."""
+    return json.loads(lzma.decompress(SLOPES.read_bytes()))
+
+
+def main(command: str, first: str = "", second: str = "") -> None:
     """Write what one library says, or put two such files together."""
-    if command == "keep":
+    if command == "slopes":
+        found = {name: text for name, text in slopes("jax") if text}
+        SLOPES.write_bytes(lzma.compress(json.dumps(found, sort_keys=True).encode(), preset=9))
+    elif command == "keep":
         both = {"seed": json.loads(Path(first).read_text()), "latest": json.loads(Path(second).read_text())}
         RECORD.write_bytes(lzma.compress(json.dumps(both, sort_keys=True).encode(), preset=9))
     else:
-        Path(second).write_text(json.dumps(answers(command), sort_keys=True))
+        Path(first).write_text(json.dumps(answers(command), sort_keys=True))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,11 @@ def test_formats(wrap, capsys):
         debug.print("{} and {y}, {name}", x, y=lax.neg(x), name="text")
         debug.print("{x:.3f} {{}}", x=x)
         debug.print("nothing")
+        debug.print("{} {}", 3, True)
         return x
 
     wrap(f)(f32(1.5))
-    assert capsys.readouterr().out == "1.5 and -1.5, text\n1.500 {}\nnothing\n"
+    assert capsys.readouterr().out == "1.5 and -1.5, text\n1.500 {}\nnothing\n3 True\n"
 
 
 def test_options_first(capsys):

@@ -49,7 +49,7 @@ def _shown_rule(name: str, function: Callable[..., Array], jvp: Callable[..., An
 def _relu_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (x,), (t,) = primals, tangents
     y = _relu(x)
-    return y, jnp.where(y > 0, t, literal(0, t.dtype))
+    return y, jnp.where(y > 0, t, literal(0, t.dtype, weak_type=True))
 
 
 def _relu_of(x: Array) -> Array:
@@ -70,7 +70,7 @@ def relu(x: Any) -> Array:
 
 def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (x,), (t,) = primals, tangents
-    return _relu6(x), jnp.where((x > 0) & (x < 6), t, literal(0, t.dtype))
+    return _relu6(x), jnp.where((x > 0) & (x < 6), t, literal(0, t.dtype, weak_type=True))
 
 
 def _relu6_of(x: Array) -> Array:

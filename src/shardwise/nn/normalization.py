@@ -135,7 +135,7 @@ def _logsumexp(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, whe
     axes = _axes(axis, x)
     greatest = _greatest(lax.real(x) if is_complex(x.dtype) else x, axes, where)
     greatest = lax.stop_gradient(jnp.where(lax.is_finite(greatest), greatest, literal(0, greatest.dtype)))
-    powers = jnp.exp(x - astype(greatest, x.dtype))
+    powers = jnp.exp(lax.sub(x, astype(greatest, x.dtype)))
     if factor is not None:
         powers = powers * factor
     total = jnp.sum(powers, axes, keepdims=keepdims, where=where)

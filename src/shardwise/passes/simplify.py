@@ -54,9 +54,11 @@ def known_scalars(program: Program) -> Program:
 
 
 def _is_arithmetic(eqn: Equation) -> bool:
-    op, (first, *others) = eqn.op, eqn.outputs
-    plain = not others and not first.aval.shape and not is_key_dtype(first.aval.dtype) and first.aval.mesh is None
-    return plain and op.emit is not None and not op.transcendental and not op.has_effects(eqn.params)
+    op = eqn.op
+    if op.emit is None or op.transcendental or op.has_effects(eqn.params):
+        return False
+    out = eqn.outputs[0].aval  # elementwise ops have one result
+    return not out.shape and not is_key_dtype(out.dtype) and out.mesh is None
 
 
 def _computed(eqn: Equation) -> Literal:

@@ -11,7 +11,7 @@ from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ops.elementwise import complex_loops
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.casts import convert
-from shardwise.ops.rules.derivative import along, back, do, scalar, unknown
+from shardwise.ops.rules.derivative import along, back, do, scalar, strongly, unknown
 from shardwise.ops.rules.operands import (
     Block,
     aligned,
@@ -101,7 +101,9 @@ def _rem_push(t: Any, z: Any, x: Any, y: Any) -> Any:
 
 def extremum_share(winner: Any, loser: Any, out: Any) -> Any:
     """1 where only `winner` is the extremum, one half where both are."""
-    return do.select_n(do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), 0.5))
+    return do.select_n(
+        do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), scalar(0.5, out.dtype))
+    )
 
 
 def _chosen_left(t: Any, z: Any, x: Any, y: Any) -> Any:
@@ -119,15 +121,16 @@ def _squares(x: Any, y: Any) -> Any:
 def _pow_base(t: Any, z: Any, x: Any, y: Any) -> Any:
     """``y * x ** (y - 1)``; 0 for the integer power 0 of any `x`, where floats have 0 times the infinity at 0."""
     if y.dtype == x.dtype:
+        x, y = strongly(x), strongly(y)
         return do.mul(t, do.mul(y, do.pow(x, do.sub(y, 1))))
     zero = do.eq(y, 0)
     slope = do.pow(x, do.select_n(zero, do.sub(y, 1), 1))
-    power = do.convert_element_type(y, new_dtype=x.dtype, weak_type=x.weak_type)
+    power = do.convert_element_type(y, new_dtype=x.dtype, weak_type=False)
     return do.mul(t, do.select_n(zero, do.mul(power, slope), 0))
 
 
 def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
-    return do.mul(t, do.mul(do.log(do.select_n(do.eq(x, 0), x, 1)), z))
+    return strongly(do.mul(t, do.mul(do.log(do.select_n(do.eq(x, 0), x, 1)), z)))
 
 
 # -- ops -------------------------------------------------------------------------------------------------------------

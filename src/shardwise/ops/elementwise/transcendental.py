@@ -13,7 +13,7 @@ from shardwise.ops.elementwise import complex_loops, complex_points
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.elementwise.accuracy import check_accuracy
 from shardwise.ops.elementwise.by_dtype import by_dtype
-from shardwise.ops.rules.derivative import along, do
+from shardwise.ops.rules.derivative import along, do, number
 from shardwise.ops.rules.operands import Block, elementwise_op, operand, own_ufunc
 
 __all__ = [
@@ -102,7 +102,12 @@ cos_p = _transcendental(
     "cos", _cos, "fc", ufunc_of=_cos_of, emit=ir.COS, push=lambda t, y, x: do.mul(t, do.neg(do.sin(x)))
 )
 tan_p = _transcendental(
-    "tan", _tan, "fc", ufunc_of=_tan_of, emit=ir.TAN, push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1))
+    "tan",
+    _tan,
+    "fc",
+    ufunc_of=_tan_of,
+    emit=ir.TAN,
+    push=lambda t, y, x: do.mul(t, do.add(do.square(y), number(1, y.aval))),
 )
 tanh_p = _transcendental(
     "tanh", _tanh, "fc", ufunc_of=_tanh_of, emit=ir.TANH, push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y)))
@@ -119,7 +124,7 @@ asin_p = _transcendental(
     "fc",
     ufunc_of=_asin_of,
     emit=ir.ASIN,
-    push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(1, do.square(x)))),
+    push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(number(1, x.aval), do.square(x)))),
 )
 acos_p = _transcendental(
     "acos",
@@ -127,9 +132,11 @@ acos_p = _transcendental(
     "fc",
     ufunc_of=_acos_of,
     emit=ir.ACOS,
-    push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(1, do.square(x))))),
+    push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(number(1, x.aval), do.square(x))))),
 )
-atan_p = _transcendental("atan", np.arctan, "fc", emit=ir.ATAN, push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
+atan_p = _transcendental(
+    "atan", np.arctan, "fc", emit=ir.ATAN, push=lambda t, y, x: do.div(t, do.add(do.square(x), number(1, x.aval)))
+)
 asinh_p = _transcendental(
     "asinh",
     _asinh,

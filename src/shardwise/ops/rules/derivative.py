@@ -41,8 +41,8 @@ class _Bound:
                     "the function is not linear: to transpose it, the value of something is needed that depends on the arguments "
                     f"(an operand of {op.name}). Use vjp, which takes the point to linearize at."
                 )
-            dtype = next(a.dtype for a in reversed(args) if isinstance(a, (Array, Literal)))
-            return bind(op, *[a if isinstance(a, (Array, Literal)) else scalar(a, dtype) for a in args], **params)
+            beside = next(a.aval for a in reversed(args) if isinstance(a, (Array, Literal)))
+            return bind(op, *[a if isinstance(a, (Array, Literal)) else _written(a, beside) for a in args], **params)
 
         self.__dict__[name] = call
         return call
@@ -54,6 +54,26 @@ do: Any = _Bound()
 def scalar(value: Any, dtype: Any) -> Literal:
     """A weakly typed constant: it does not change the weak type of the other operands."""
     return literal(value, dtype, weak_type=True)
+
+
+def strong(value: Any, dtype: Any) -> Literal:
+    """A strongly typed constant: what is computed from it is strongly typed."""
+    return literal(value, dtype)
+
+
+def strongly(x: Any) -> Any:
+    """`x` strongly typed."""
+    return do.convert_element_type(x, new_dtype=x.dtype, weak_type=False) if x.aval.weak_type else x
+
+
+def number(value: Any, beside: ShapedArray) -> Literal:
+    """A number in a rule that JAX has strongly typed beside arrays with dims, and weakly typed beside scalars."""
+    return literal(value, beside.dtype, weak_type=not beside.shape)
+
+
+def _written(value: Any, beside: ShapedArray) -> Literal:
+    """The number that a rule writes as such: most zeros and ones of JAX's rules are weakly typed everywhere."""
+    return scalar(value, beside.dtype) if value in (0, 1) else number(value, beside)
 
 
 def is_linear(x: Any) -> bool:

@@ -16,7 +16,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.showing import SHOWING
 from shardwise.ir.types import Spec
 from shardwise.ops.rules import batching
-from shardwise.ops.rules.derivative import do, filled, is_linear, later
+from shardwise.ops.rules.derivative import do, filled, is_linear, later, strong
 from shardwise.ops.rules.dims import dim_index, int_tuple
 from shardwise.ops.rules.operands import Block, operand, operands
 from shardwise.ops.shapes.strided_slices import spread_partition, strided_partition
@@ -109,7 +109,7 @@ def _slice_transpose(
         (a, n - a - (max(m - 1, 0) * s + min(m, 1)), s - 1)
         for a, m, n, s in zip(start_indices, ct.shape, x.aval.shape, steps, strict=True)
     )
-    return [do.pad(ct, 0, padding_config=config)]
+    return [do.pad(ct, strong(0, ct.dtype), padding_config=config)]
 
 
 def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -396,12 +396,12 @@ def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config:
     if t is None and t_value is None:
         return out, None
     t = filled(primals[0].aval) if t is None else t
-    return out, do.pad(t, 0 if t_value is None else t_value, padding_config=padding_config)
+    return out, do.pad(t, filled(primals[1].aval) if t_value is None else t_value, padding_config=padding_config)
 
 
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) -> list[Any]:
     """The operand's cotangent is `ct` at its positions, by the opposite padding and strides; the value's is the sum of the rest."""
-    inside = do.pad(ct, 0, padding_config=tuple((-lo, -hi, 0) for lo, hi, _ in padding_config))
+    inside = do.pad(ct, strong(0, ct.dtype), padding_config=tuple((-lo, -hi, 0) for lo, hi, _ in padding_config))
     if any(i for _, _, i in padding_config):
         shape = inside.shape
         inside = do.slice(
