@@ -82,13 +82,31 @@ def test_data_of_the_host_stays():
         x = jax.device_put(np.arange(256.0, dtype=np.float32), NS(mesh, P("x")))
         np.testing.assert_array_equal(x, np.arange(256))
         assert run.notes == ()
-        assert np.asarray(x + 1).sum() == 0
+        assert np.asarray(jax.jit(lambda x: x + 1)(x)).sum() == 0
         assert len(run.notes) == 1
+
+
+def test_small_ops_of_known_values_are_computed():
+    with shardwise.plan.on("v5p-256") as run:
+        key = jax.random.key(3)
+        split = jax.device_put(jnp.arange(256), NS(mesh_of(run, x=128), P("x")))
+        known = [
+            int(jnp.ceil(jnp.asarray(7) / 2)),
+            bool(jnp.all(jnp.isfinite(jnp.linspace(0, 1, 5)))),
+            float(jax.random.uniform(key)),
+            jnp.argsort(jnp.array([3, 1, 2])).tolist(),
+            int((split + 1).sum()),
+        ]
+        assert run.notes == ()
+        large, counted = jnp.ones(1 << 20), jax.lax.fori_loop(0, 3, lambda i, x: x + 1, jnp.zeros(()))
+        assert float(large[0]) == float(counted) == 0
+        assert len(run.notes) == 1
+    assert known == [4, True, float(jax.random.uniform(jax.random.key(3))), [1, 2, 0], 256 * 257 // 2]
 
 
 def test_values_read_as_zeros_with_a_note_per_line():
     with shardwise.plan.on("v5p-256") as run:
-        x = jnp.ones(())
+        x = jax.jit(lambda: jnp.ones(()))()
         for _ in range(3):
             assert float(x) == 0.0
         assert not x
@@ -102,7 +120,7 @@ def test_reading_may_be_an_error():
         shardwise.plan.on("v5p-256", read="raise"),
         pytest.raises(ValueUnknownError, match=r"float32\[\] at test_session.py:\d+, .*read='zeros' \(--read zeros\)"),
     ):
-        float(jnp.ones(()))
+        float(jax.jit(lambda: jnp.ones(()))())
 
 
 def test_a_program_that_is_called_again_adds_to_its_count():
