@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -28,12 +29,19 @@ _NO_MEMORY = (
     "shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of its data in "
     "place of values."
 )
-_ASSERTED = (
-    "shardwise plan: a planned run computes no values, they read as zeros, so that checks of values fail. Where PYTHONOPTIMIZE=1 is set, "
-    "Python leaves assertions out; other checks the program has to leave out itself."
+_NO_FILE = (
+    "shardwise plan: a planned run reads files as any run does. In place of data that is not on this machine, files of the same format "
+    "and shapes do, whatever they hold."
 )
+_CHILDREN = " It ran other processes, of which nothing is seen: plan the program that they run."
+_OF_VALUES = (
+    AssertionError,
+    ArithmeticError,
+    LookupError,
+    ValueError,
+)  # errors that a zero in place of a value may lead to
 _OF_SIZES = re.compile(
-    r"\b(devices?|mesh(es)?|reshape|divi\w+|shard\w*|batch)\b", re.IGNORECASE
+    r"\b(\w*devices?(_count)?|mesh(es)?|reshape|divi(ded?|ding|des|sible|sibility)|batch)\b", re.IGNORECASE
 )  # in errors of programs that expect another machine
 _MODULES = {"json": "as_json", "html": "html", "trace": "trace"}  # in `plan.report`, by option
 # The options of planning that `shardwise explain --on` does not have.
@@ -116,6 +124,7 @@ def carry_out(options: argparse.Namespace) -> int:
     if options.layouts is not None and (not options.search or options.layouts < 1):
         raise UsageError(f"--layouts {options.layouts}: give --search and a number of layouts, at least one")
     prepare(program, options.dialect)
+    children = _seconds_of_children()
     from shardwise.plan import on  # start-up time: it brings the whole engine
     from shardwise.plan.advise import advised  # start-up time: as above
 
@@ -139,8 +148,9 @@ def carry_out(options: argparse.Namespace) -> int:
             if status:
                 return status
             raise UsageError(
-                f"{program.name} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
+                f"{program.name} called no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
                 "compiled programs: decorate the training step with jax.jit, and call it."
+                + (_CHILDREN if _seconds_of_children() > children else "")
             )
         plans[0] = advised(plans[0], largest, run.machine, thorough=options.advise)
         if options.search:
@@ -151,9 +161,11 @@ def carry_out(options: argparse.Namespace) -> int:
     def advice(error: BaseException) -> str:
         if isinstance(error, MemoryError):
             return _NO_MEMORY
-        if isinstance(error, AssertionError) and run.notes:
-            return _ASSERTED
-        return _devices_of(run.machine) if isinstance(error, ValueError) and _OF_SIZES.search(str(error)) else ""
+        if isinstance(error, FileNotFoundError):
+            return _NO_FILE
+        if isinstance(error, (ValueError, AssertionError)) and _OF_SIZES.search(_said(error)):
+            return _devices_of(run.machine)
+        return _read_as_zeros(run.last_read) if isinstance(error, _OF_VALUES) and run.last_read else ""
 
     try:
         return run_observed(program, options, report, advice)
@@ -186,6 +198,27 @@ def _spare_memory() -> None:
     limit = own + free
     if soft in (resource.RLIM_INFINITY, -1) or limit < soft:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _seconds_of_children() -> float:
+    """The processor time of the processes that this one has started and waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _said(error: BaseException) -> str:
+    """The text of an error; of an assertion its condition, too."""
+    frames = traceback.extract_tb(error.__traceback__)
+    asserted = frames[-1].line if frames and isinstance(error, AssertionError) else ""
+    return f"{error} {asserted}"
+
+
+def _read_as_zeros(line: str) -> str:
+    """What to do where the program does not bear zeros in place of values, the last of which it read in `line`."""
+    return (
+        f"shardwise plan: the program read values that a planned run does not compute, the last at {line}: they are zeros, so that checks "
+        "of them fail. Where PYTHONOPTIMIZE=1 is set, Python leaves assertions out; other checks the program has to leave out itself."
+    )
 
 
 def _devices_of(machine: Machine) -> str:

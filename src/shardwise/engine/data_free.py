@@ -23,7 +23,9 @@ from shardwise.passes import Context, Module
 from shardwise.runtime.hollow import hollow, is_hollow
 from shardwise.sharding import Mesh, Sharding
 
-COMPUTED = 1 << 16  # bytes of an operand or a result of a single op that is computed: such an op takes less than a millisecond
+COMPUTED = (
+    1 << 16
+)  # bytes of an operand or a result of a single op that is computed: such an op takes less than a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,18 @@ class DataFree(LoweredProgram):
         user_call: the call for which it was compiled; None for single ops.
     """
 
-    __slots__ = ("_computed", "_run", "_small", "_values", "context", "jitted", "module", "names", "request", "user_call")
+    __slots__ = (
+        "_computed",
+        "_run",
+        "_small",
+        "_values",
+        "context",
+        "jitted",
+        "module",
+        "names",
+        "request",
+        "user_call",
+    )
 
     def __init__(
         self,

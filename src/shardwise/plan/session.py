@@ -65,6 +65,7 @@ class Run:
         steps: the number of calls of the largest program after which the run ends; None: it runs to its end.
         programs: those that the user compiled by `jit`, by name and types.
         single_ops: calls of ops outside of `jit`.
+        last_read: the line that read a value without data last; '' if none did.
     """
 
     def __init__(self, machine: Machine, read: str = "zeros", steps: int | None = None) -> None:
@@ -79,6 +80,7 @@ class Run:
         self.steps = steps
         self.programs: dict[Any, list[Called]] = {}
         self.single_ops = 0
+        self.last_read = ""
         self._by_executable: dict[DataFree, Called] = {}
         self._largest: Called | None = None
         self._notes: dict[tuple[Source | None, str], None] = {}
@@ -139,6 +141,7 @@ class Run:
                 f"the program reads a value of type {shown}{where}, and a planned run computes none. Plan with read='zeros' "
                 "(--read zeros), where values read as zeros, or leave the line out of the planned run."
             )
+        self.last_read = source_text(source) if source else ""
         self._note(source, f"reads {shown}: zeros in a planned run")
 
     def _note(self, source: Source | None, text: str) -> None:
