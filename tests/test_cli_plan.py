@@ -117,6 +117,12 @@ def test_modules(shell, tmp_path):
             "jax.devices() are the 8 devices of v5e-8",
         ),
         ("import jax; open('data/train.bin')", ("--on", "v5e-8"), 1, "files of the same format and shapes do"),
+        (
+            "import urllib.request as u; u.urlopen('http://127.0.0.1:9')",
+            ("--on", "v5e-8"),
+            1,
+            "files of the same format",
+        ),
         ("import jax", ("--on", "v5e-8", "--json", "-", "--html", "-"), 2, "standard output takes one of"),
         ("import jax", (), 2, "--on MACHINE is missing"),
         ("import jax", ("--on", "none.toml"), 2, "--on none.toml: No such file"),

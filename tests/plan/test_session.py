@@ -348,8 +348,11 @@ def test_utilities_of_several_hosts_find_all_of_them():
         client.key_value_set("a/b", "1")
         client.wait_at_barrier("here", 1000)
         assert client.blocking_key_value_get("a/b", 1000) == "1" and client.key_value_dir_get("a") == [("a/b", "1")]
+        assert client.key_value_try_get("a/b") == "1" and client.key_value_increment("n", 2) == 2
         client.key_value_delete("a")
-        assert client.key_value_dir_get("a") == []
+        assert client.key_value_dir_get("a") == [] and client.get_live_nodes([0, 3]).keys() == {0, 3}
+        with pytest.raises(jax.errors.JaxRuntimeError, match="NOT_FOUND: the key 'a/b'"):
+            client.key_value_try_get("a/b")
         assert multihost_utils.process_allgather(np.ones((2, 3))).shape == (hosts, 2, 3)
         assert multihost_utils.process_allgather(np.ones((2, 3)), tiled=True).shape == (hosts * 2, 3)
         multihost_utils.sync_global_devices("x")

@@ -30,18 +30,14 @@ _NO_MEMORY = (
     "place of values."
 )
 _NO_FILE = (
-    "shardwise plan: a planned run reads files as any run does. In place of data that is not on this machine, files of the same format "
+    "shardwise plan: a planned run reads data as any run does. In place of data that is not on this machine, files of the same format "
     "and shapes do, whatever they hold."
 )
+_NOT_THERE = {"FileNotFoundError", "ConnectionError", "URLError"}  # of Python, of libraries that fetch data
 _CHILDREN = " It ran other processes, of which nothing is seen: plan the program that they run."
-_OF_VALUES = (
-    AssertionError,
-    ArithmeticError,
-    LookupError,
-    ValueError,
-)  # errors that a zero in place of a value may lead to
+_OF_VALUES = (AssertionError, ArithmeticError, LookupError, ValueError)  # where a zero stands for a value
 _OF_SIZES = re.compile(
-    r"\b(\w*devices?(_count)?|mesh(es)?|reshape|divi(ded?|ding|des|sible|sibility)|batch)\b", re.IGNORECASE
+    r"\b(\w*devices?(_count)?|reshape|divi(ded?|ding|des|sible|sibility)|batch)\b", re.IGNORECASE
 )  # in errors of programs that expect another machine
 _MODULES = {"json": "as_json", "html": "html", "trace": "trace"}  # in `plan.report`, by option
 # The options of planning that `shardwise explain --on` does not have.
@@ -161,11 +157,11 @@ def carry_out(options: argparse.Namespace) -> int:
     def advice(error: BaseException) -> str:
         if isinstance(error, MemoryError):
             return _NO_MEMORY
-        if isinstance(error, FileNotFoundError):
+        if any(kind.__name__ in _NOT_THERE for kind in type(error).__mro__):
             return _NO_FILE
         if isinstance(error, (ValueError, AssertionError)) and _OF_SIZES.search(_said(error)):
             return _devices_of(run.machine)
-        return _read_as_zeros(run.last_read) if isinstance(error, _OF_VALUES) and run.last_read else ""
+        return _read_as_zeros(run.last_read) if run.last_read and _may_be_of_values(error) else ""
 
     try:
         return run_observed(program, options, report, advice)
@@ -211,6 +207,13 @@ def _said(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     asserted = frames[-1].line if frames and isinstance(error, AssertionError) else ""
     return f"{error} {asserted}"
+
+
+def _may_be_of_values(error: BaseException) -> bool:
+    """Whether zeros in place of values may have led to it. What this library refuses it refuses by types."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(__file__).parents[1])
+    return isinstance(error, _OF_VALUES) and not ours
 
 
 def _read_as_zeros(line: str) -> str:

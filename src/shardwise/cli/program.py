@@ -85,7 +85,7 @@ class UserProgram:
         for path in map(Path, self.arguments):  # a launcher's program
             if path.suffix == ".py" and path.is_file():
                 texts.append((str(path), path.read_text(encoding="utf-8", errors="replace")))
-                folders.append(path.resolve().parent)
+                folders += [path.resolve().parent, Path.cwd()]
         return texts, folders
 
     def _own_sources(self) -> tuple[list[tuple[str, str]], list[Path]]:
