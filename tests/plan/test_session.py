@@ -267,8 +267,50 @@ def test_callbacks_are_not_called():
         f = jax.jit(lambda x: jax.pure_callback(lambda v: called.append(v) or v, x, x))
         assert f(jnp.ones(3)).shape == (3,)
         jax.debug.print("{}", jnp.ones(3))
+
+        @jax.jit
+        def printing(x):
+            y = jnp.tanh(x)
+            jax.debug.print("{}", (y * 2).mean())
+            jax.debug.print("done")
+            return y.sum(0)
+
+        printing(jnp.ones((512, 512)))
     assert not called
     assert any("a callback is not called" in note for note in run.notes)
+    assert [plan.calls for plan in run.plans()] == [1, 1]
+
+
+def _chosen_by_values():
+    """Steps whose data depends on values that a compiled program gave."""
+    mesh = jax.make_mesh((jax.device_count(),), ("x",))
+    w = jax.device_put(jax.random.normal(jax.random.key(0), (16, 4)), NS(mesh, P()))
+    policy = jax.jit(lambda w, x: jax.nn.softmax(x @ w))
+
+    @jax.jit
+    def step(w, x, a):
+        return w - 0.1 * x.T @ jax.nn.one_hot(a, 4)
+
+    for i in range(2):
+        x = jax.device_put(np.sin(np.arange(i, 256 + i, dtype=np.float32)).reshape(16, 16), NS(mesh, P("x")))
+        w = step(w, x, np.asarray(policy(w, x)).argmax(1))
+    return np.asarray(w)
+
+
+def test_a_run_may_compute_what_it_plans():
+    with shardwise.plan.on("v5e-8", read="compute") as run:
+        computed = _chosen_by_values()
+    np.testing.assert_allclose(computed, _chosen_by_values(), rtol=1e-6)
+    assert {p.name: (p.calls, p.devices) for p in run.plans()} == {"step": (2, 8), "<lambda>": (2, 8)}
+    assert run.notes == ()
+    with shardwise.plan.on("v5e-8", read="compute"), pytest.raises(MemoryError, match="is for programs that fit here"):
+        jax.jit(lambda: jnp.ones(TERA))()
+
+
+def test_programs_compiled_ahead_of_time_are_planned_where_none_is_called():
+    with shardwise.plan.on("v5e-8") as run:
+        jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
+    assert [(p.calls, p.flops) for p in run.plans()] == [(0, 2 * 64**3)]
 
 
 def test_many_devices_cost_as_few():

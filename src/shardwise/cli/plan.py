@@ -64,9 +64,9 @@ def register(commands: Any) -> None:
     )
     parser.add_argument(
         "--read",
-        choices=("zeros", "raise"),
+        choices=("zeros", "raise", "compute"),
         default="zeros",
-        help="what reading a value does: it is zero, with a note per line (the default), or an error",
+        help="what reading a value does: it is zero, with a note per line (the default), or an error, or it is computed on this machine",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="end the run after N calls of the largest program")
     parser.add_argument(
@@ -220,7 +220,7 @@ def _read_as_zeros(line: str) -> str:
     """What to do where the program does not bear zeros in place of values, the last of which it read in `line`."""
     return (
         f"shardwise plan: the program read values that a planned run does not compute, the last at {line}: they are zeros, so that checks "
-        "of them fail. Where PYTHONOPTIMIZE=1 is set, Python leaves assertions out; other checks the program has to leave out itself."
+        "of them fail. --read compute computes them on this machine; where PYTHONOPTIMIZE=1 is set, Python leaves assertions out."
     )
 
 

@@ -1,7 +1,7 @@
 """`DataFree`: a program compiled in a planned run, or for devices that exist only in the description of a machine.
 
 Its call in such a run is counted, deletes donated arguments, and returns arrays without data. Small single ops of known values are
-computed all the same: programs make sizes, indices and checks of them.
+computed all the same: programs make sizes, indices and checks of them. So is everything where the recorder asks for it.
 
 In: a partitioned program and its results' signatures. Out: the same interface as an `Executable`'s, without kernels or schedules.
 """
@@ -16,7 +16,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.executable import Executable
 from shardwise.engine.lowered import LoweredProgram
-from shardwise.engine.planned import Recorder, recorder
+from shardwise.engine.planned import Recorder, free_memory, recorder
 from shardwise.engine.signature import Signature
 from shardwise.ir import Literal, Program, calls_user, subprograms
 from shardwise.passes import Context, Module
@@ -69,8 +69,8 @@ class DataFree(LoweredProgram):
 
     __slots__ = (
         "_computed",
+        "_computes",
         "_run",
-        "_small",
         "_values",
         "context",
         "jitted",
@@ -102,7 +102,7 @@ class DataFree(LoweredProgram):
         self.user_call: UserCall | None = None
         self._values = [(sig, hollow(sig.form.shape, physical(sig.aval.dtype))) for sig in out_sigs]
         self._computed: Executable | None = None
-        self._small = self._run is not None and not jitted and self._is_small()
+        self._computes = self._run is not None and (self._run.computes or (not jitted and self._is_small()))
         if self._run is not None:
             self._run.compiled(self)
 
@@ -125,7 +125,7 @@ class DataFree(LoweredProgram):
             if type(x) is ArrayImpl:
                 x._check_alive()
         self._run.called(self)
-        if self._small and all(map(_is_known, args)):
+        if self._computes and all(map(_is_known, args)):
             return self._compute(args)
         for i in self.owned:
             x = args[i]
@@ -135,7 +135,10 @@ class DataFree(LoweredProgram):
 
     def _compute(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
         if self._computed is None:
-            self._computed = Executable(self.in_sigs, self.module, self.context, self.out_sigs, {}, names=self.names)
+            _check_free(self.name, sum(sig.aval.nbytes for sig in self.out_sigs))
+            self._computed = Executable(
+                self.in_sigs, self.module, self.context, self.out_sigs, {}, self.owned, self.names
+            )
         return self._computed.call(args)
 
     def _is_small(self) -> bool:
@@ -152,6 +155,15 @@ class DataFree(LoweredProgram):
     def single(self) -> Callable[[Sequence[Any]], ArrayImpl]:
         """`call` for a program with one result; it returns that result instead of a list."""
         return lambda args: self.call(args)[0]
+
+
+def _check_free(name: str, nbytes: int) -> None:
+    free = free_memory()
+    if free is not None and nbytes > free:
+        raise MemoryError(
+            f"the results of {name} take {nbytes / 2**30:,.1f} GiB of this machine's memory, of which {free / 2**30:,.1f} GiB are free. "
+            "read='compute' (--read compute) is for programs that fit here; with 'zeros' arrays take no memory."
+        )
 
 
 def _is_known(x: ArrayImpl | Literal) -> bool:

@@ -22,7 +22,7 @@ from shardwise.planner import Machine, Plan, client_of, device_program_of, for_c
 from shardwise.planner.machines import find
 from shardwise.sharding.backend import backend, backend_initialized, install_client
 
-READ = ("zeros", "raise")
+READ = ("zeros", "raise", "compute")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
 HELPER_CALLS = 100_000  # of such a helper, without a step: seconds of a run that would have no end otherwise
 MANY_CALLS = 10_000  # of the largest program in a run without `steps`: it may wait for a value that nobody computes
@@ -61,7 +61,7 @@ class Run:
 
     Attributes:
         machine: that is planned for.
-        read: 'zeros' or 'raise': what reading a value does.
+        read: 'zeros', 'raise' or 'compute': what reading a value does.
         steps: the number of calls of the largest program after which the run ends; None: it runs to its end.
         programs: those that the user compiled by `jit`, by name and types.
         single_ops: calls of ops outside of `jit`.
@@ -71,7 +71,7 @@ class Run:
     def __init__(self, machine: Machine, read: str = "zeros", steps: int | None = None) -> None:
         if read not in READ:
             raise ValueError(
-                f"read={read!r}: give 'zeros' (values read as zeros) or 'raise' (reading one is an error)."
+                f"read={read!r}: give 'zeros' (values read as zeros), 'raise' (reading one is an error) or 'compute' (programs run here)."
             )
         if steps is not None and steps < 1:
             raise ValueError(f"steps={steps}: a run ends after at least one step.")
@@ -87,6 +87,11 @@ class Run:
 
     # -- what the engine tells (`engine.planned.Recorder`) ---------------------------------------------------------------------
 
+    @property
+    def computes(self) -> bool:
+        """Whether programs compute, on this machine."""
+        return self.read_mode == "compute"
+
     def compiled(self, executable: DataFree) -> None:
         """Note a program of the user's, and what of it nobody will run."""
         silent: set[tuple[Op, int]] = set()  # ops with the ids of their params
@@ -94,7 +99,7 @@ class Run:
             key = (eqn.op, id(eqn.params))
             if key in silent:
                 continue
-            if calls_user(eqn):
+            if calls_user(eqn) and not self.computes:
                 self._note(eqn.source, "a callback is not called: its results are zeros")
             else:
                 silent.add(key)
@@ -155,7 +160,9 @@ class Run:
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:
-        """A plan for each program that was called, the one with the most work in the run first."""
+        """A plan for each program that was called, the one with the most work in the run first; if none was, for those compiled ahead
+        of time.
+        """
         target = for_chip(self.machine.chip)
         return tuple(
             make_plan(device_program_of(c.executable, target), self.machine, calls=c.calls, notes=self.notes)
@@ -163,14 +170,13 @@ class Run:
         )
 
     def largest(self) -> DataFree | None:
-        """The program with the most work in the run; None if none was called."""
+        """The program with the most work in the run; None if none was compiled."""
         return next((c.executable for c in self._by_work()), None)
 
     def _by_work(self) -> list[Called]:
-        return sorted(
-            (c for alike in self.programs.values() for c in alike if c.calls),
-            key=lambda c: (-c.work * c.calls, -c.calls),
-        )
+        compiled = [c for alike in self.programs.values() for c in alike]
+        called = [c for c in compiled if c.calls]
+        return sorted(called or compiled, key=lambda c: (-c.work * max(c.calls, 1), -c.calls))
 
 
 def _is_like(work: float, other: float) -> bool:
@@ -187,7 +193,8 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
 
     Args:
         machine: its name, ``v5p-256``, or a `Machine`.
-        read: what reading a value does (``float(loss)``, ``np.asarray(x)``, ``if x:``): 'zeros' or 'raise'.
+        read: what reading a value does (``float(loss)``, ``np.asarray(x)``, ``if x:``): it is zero, or it raises, or, with 'compute', it is
+            right, since programs also run on this machine, which takes the time and memory that they take here.
         steps: the number of calls of the largest program after which the run ends, by `StepsDone`.
 
     Raises:
