@@ -437,3 +437,18 @@ def test_a_run_that_calls_its_largest_program_very_often_names_steps(monkeypatch
         for _ in range(calls):
             step(x)
     assert capsys.readouterr().err.count("was called 20 times, and the run goes on") == lines
+
+
+def test_a_long_run_names_steps_and_what_was_read(monkeypatch, capsys):
+    monkeypatch.setattr(session, "LONG", 0.0)
+    with shardwise.plan.on("v5p-8"):
+        step, count = jax.jit(lambda x, n: (x @ x, n + 1)), 0
+        x = jnp.ones((256, 256))
+        for _ in range(3):
+            x, count = step(x, count)
+            assert int(count) == 0
+    told = capsys.readouterr().err
+    assert (
+        told.count("step")
+        and told.count("and the run goes on. Values read as zeros (the last at test_session.py:") == 1
+    )

@@ -7,6 +7,7 @@ nobody computed; `Run.plans` says what the programs need there.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -26,6 +27,7 @@ READ = ("zeros", "raise", "compute")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
 HELPER_CALLS = 100_000  # of such a helper, without a step: seconds of a run that would have no end otherwise
 MANY_CALLS = 10_000  # of the largest program in a run without `steps`: it may wait for a value that nobody computes
+LONG = 60.0  # seconds of such a run, in which the largest program is called again and again
 
 
 class ValueUnknownError(RuntimeError):
@@ -81,6 +83,8 @@ class Run:
         self.programs: dict[Any, list[Called]] = {}
         self.single_ops = 0
         self.last_read = ""
+        self._told = False  # that it may have no end
+        self._first = 0.0  # when its largest program was first called
         self._by_executable: dict[DataFree, Called] = {}
         self._largest: Called | None = None
         self._notes: dict[tuple[Source | None, str], None] = {}
@@ -128,13 +132,23 @@ class Run:
             if called.calls == last:
                 raise StepsDone
         called.calls += 1
-        if called is self._largest and self.steps is None and called.calls == MANY_CALLS:
+        called.layouts[executable] += 1
+        if called is self._largest and self.steps is None and not (self.computes or self._told):
+            self._tell_of_steps(executable.name, called.calls)
+
+    def _tell_of_steps(self, name: str, calls: int) -> None:
+        """Once, where the run may have no end."""
+        if calls == 1:
+            self._first = time.monotonic()
+            return
+        self._told = calls == MANY_CALLS or time.monotonic() - self._first > LONG
+        if self._told:
+            read = f" (the last at {self.last_read})" if self.last_read else ""
             print(
-                f"shardwise plan: {executable.name} was called {MANY_CALLS:,} times, and the run goes on. Values read as zeros: a loop "
-                "until a loss is small may never end. --steps N (steps=N) ends the run after N calls.",
+                f"shardwise plan: {name} was called {calls:,} times, and the run goes on. Values read as zeros{read}: a loop until a loss "
+                "is small, or over steps that the program counts, may never end. --steps N (steps=N) ends the run after N calls.",
                 file=sys.stderr,
             )
-        called.layouts[executable] += 1
 
     def read(self, shape: Sequence[int], dtype: Any) -> None:
         """A value without data is read: zeros with a note, or an error."""
