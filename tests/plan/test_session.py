@@ -448,7 +448,4 @@ def test_a_long_run_names_steps_and_what_was_read(monkeypatch, capsys):
             x, count = step(x, count)
             assert int(count) == 0
     told = capsys.readouterr().err
-    assert (
-        told.count("step")
-        and told.count("and the run goes on. Values read as zeros (the last at test_session.py:") == 1
-    )
+    assert told.count("and the run goes on. Values read as zeros (the last at test_session.py:") == 1
