@@ -276,7 +276,7 @@ def _files(options: argparse.Namespace) -> dict[str, str]:
 
 
 def check_writable(options: argparse.Namespace) -> None:
-    """Refuse files that could not be written after the run, before it."""
+    """Refuse files that could not be written after the run, before it. The paths become whole: the program may go to another folder."""
     files = _files(options)
     for name, file in files.items():
         if file != "-":
@@ -285,6 +285,9 @@ def check_writable(options: argparse.Namespace) -> None:
         raise UsageError("standard output takes one of --json, --html and --trace; give a file for the others")
     if options.chakra is not None and Path(options.chakra).is_file():
         raise UsageError(f"--chakra {options.chakra}: that is a file; give a folder")
+    for name, file in (*files.items(), ("chakra", options.chakra)):
+        if file is not None and file != "-":
+            setattr(options, name, str(Path(file).resolve()))
 
 
 def check_file(option: str, file: str) -> None:
