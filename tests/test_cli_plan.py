@@ -90,7 +90,9 @@ def test_modules(shell, tmp_path):
             "jax.jit, and call it.\n",
         ),
         (
-            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import jax'])",
+            "import resource as r, subprocess, sys; own = r.getrlimit(r.RLIMIT_DATA)[0]\n"
+            "code = 'import resource as r, sys; assert r.getrlimit(r.RLIMIT_DATA)[0] != int(sys.argv[1])'\n"
+            "subprocess.run([sys.executable, '-c', code, str(own)], check=True)",
             ("--on", "v5p-256"),
             2,
             "plan the program that they run",

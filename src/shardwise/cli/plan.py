@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import os
 import re
@@ -194,6 +195,27 @@ def _spare_memory() -> None:
     limit = own + free
     if soft in (resource.RLIM_INFINITY, -1) or limit < soft:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+        _start_children_with((soft, hard))
+
+
+def _start_children_with(limits: tuple[int, int]) -> None:
+    """Let processes that `subprocess` starts have these limits: some, such as Ray's, reserve more memory than there is."""
+    assert resource is not None
+    import subprocess  # start-up time: of the other commands
+
+    kind, set_limits, get_limits = resource.RLIMIT_DATA, resource.setrlimit, resource.getrlimit
+    start = subprocess.Popen.__init__
+
+    @functools.wraps(start)
+    def started(self: Any, *args: Any, **kwargs: Any) -> None:
+        own = get_limits(kind)
+        set_limits(kind, limits)
+        try:
+            start(self, *args, **kwargs)
+        finally:
+            set_limits(kind, own)
+
+    subprocess.Popen.__init__ = started
 
 
 def _seconds_of_children() -> float:
