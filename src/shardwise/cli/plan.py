@@ -199,7 +199,7 @@ def _spare_memory() -> None:
 
 
 def _start_children_with(limits: tuple[int, int]) -> None:
-    """Let processes that `subprocess` starts have these limits: some, such as Ray's, reserve more memory than there is."""
+    """Let processes that `subprocess` starts have these limits: some reserve more memory than they use."""
     assert resource is not None
     import subprocess  # start-up time: of the other commands
 
