@@ -125,6 +125,8 @@ def test_the_choice_is_told_in_one_line(shell, tmp_path):
     (tmp_path / "book.ipynb").write_text(json.dumps(book))
     assert run(shell, tmp_path, "book.ipynb").stderr.count("book.ipynb:4 uses jax.set_mesh") == 1
     assert run(shell, tmp_path, "prog.py", PMI_RANK="1").stderr == ""
+    (tmp_path / "launcher.py").write_text("import runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0])")
+    assert run(shell, tmp_path, "launcher.py", "prog.py").stderr == told
 
 
 def test_a_given_dialect_is_not_questioned(shell, tmp_path):

@@ -37,8 +37,20 @@ def plan(shell, tmp_path):
 
 
 def test_a_program_is_planned_as_it_stands(plan, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
     done = plan(
-        PROGRAM, "--on", "v5p-256", "--html", "p.html", "--json", "p.json", "--trace", "t.json", "--chakra", "c", 3
+        PROGRAM + "__import__('os').chdir('elsewhere')",
+        "--on",
+        "v5p-256",
+        "--html",
+        "p.html",
+        "--json",
+        "p.json",
+        "--trace",
+        "t.json",
+        "--chakra",
+        "c",
+        3,
     )
     assert done.stderr == "" and done.returncode == 0
     lines = done.stdout.splitlines()
@@ -74,7 +86,16 @@ def test_modules(shell, tmp_path):
             "import jax.numpy as jnp; jnp.ones(3) + 1",
             ("--on", "v5p-256"),
             2,
-            "calls no jitted function (2 ops ran outside of jit)",
+            "called no jitted function (2 ops ran outside of jit). Plans are made of compiled programs: decorate the training step with "
+            "jax.jit, and call it.\n",
+        ),
+        (
+            "import resource as r, subprocess, sys; own = r.getrlimit(r.RLIMIT_DATA)[0]\n"
+            "code = 'import resource as r, sys; assert r.getrlimit(r.RLIMIT_DATA)[0] != int(sys.argv[1])'\n"
+            "subprocess.run([sys.executable, '-c', code, str(own)], check=True)",
+            ("--on", "v5p-256"),
+            2,
+            "plan the program that they run",
         ),
         (PROGRAM, ("--on", "v5p-256", "--read", "raise", "1"), 1, "float32[] at prog.py:16"),
         (
@@ -92,10 +113,29 @@ def test_modules(shell, tmp_path):
         ),
         ("import jax; int('')", ("--on", "v5e-8"), 1, "base 10: ''\n"),
         (
-            "import jax.numpy as jnp; assert jnp.allclose(jnp.ones(2), 1)",
+            "import jax; f = jax.jit(lambda x: x + 1)\nassert f(1) == 2",
             ("--on", "v5e-8"),
             1,
-            "Where PYTHONOPTIMIZE=1 is set",
+            "the last at prog.py:2: they are zeros, so that checks of them fail. --read compute computes them",
+        ),
+        (
+            "import jax, math; f = jax.jit(lambda x: x + 1)\nmath.log(f(1.0))",
+            ("--on", "v5e-8"),
+            1,
+            "the last at prog.py:2: they are zeros",
+        ),
+        (
+            "import jax; assert jax.device_count() == 4",
+            ("--on", "v5e-8"),
+            1,
+            "jax.devices() are the 8 devices of v5e-8",
+        ),
+        ("import jax; open('data/train.bin')", ("--on", "v5e-8"), 1, "files of the same format and shapes do"),
+        (
+            "import urllib.request as u; u.urlopen('http://127.0.0.1:9')",
+            ("--on", "v5e-8"),
+            1,
+            "files of the same format",
         ),
         ("import jax", ("--on", "v5e-8", "--json", "-", "--html", "-"), 2, "standard output takes one of"),
         ("import jax", (), 2, "--on MACHINE is missing"),

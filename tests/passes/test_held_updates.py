@@ -27,6 +27,9 @@ NOT_HELD = {
     "another value": lambda p, x: jnp.where(p, x.at[3].set(1.0), x + 1),
     "each element": lambda p, x: jnp.where(x > 0, x.at[3].set(1.0), x),
     "clipped": lambda p, x: jnp.where(p, x.at[AT].set(1.0, mode="clip"), x),
+    "the second result of a loop": lambda p, x: jnp.where(
+        p, lax.while_loop(lambda c: c[1].sum() < 9, lambda c: (c[0] + 1, c[1] + 1), (0, x))[1], x.at[3].set(1.0)
+    ),
     "most of it": lambda p, x: jnp.where(p, lax.dynamic_update_slice(x, x[:7] + 1, (AT[0], 0)), x),
 }
 

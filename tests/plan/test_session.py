@@ -82,13 +82,31 @@ def test_data_of_the_host_stays():
         x = jax.device_put(np.arange(256.0, dtype=np.float32), NS(mesh, P("x")))
         np.testing.assert_array_equal(x, np.arange(256))
         assert run.notes == ()
-        assert np.asarray(x + 1).sum() == 0
+        assert np.asarray(jax.jit(lambda x: x + 1)(x)).sum() == 0
         assert len(run.notes) == 1
+
+
+def test_small_ops_of_known_values_are_computed():
+    with shardwise.plan.on("v5p-256") as run:
+        key = jax.random.key(3)
+        split = jax.device_put(jnp.arange(256), NS(mesh_of(run, x=128), P("x")))
+        known = [
+            int(jnp.ceil(jnp.asarray(7) / 2)),
+            bool(jnp.all(jnp.isfinite(jnp.linspace(0, 1, 5)))),
+            float(jax.random.uniform(key)),
+            jnp.argsort(jnp.array([3, 1, 2])).tolist(),
+            int((split + 1).sum()),
+        ]
+        assert run.notes == ()
+        large, counted = jnp.ones(1 << 20), jax.lax.fori_loop(0, 3, lambda i, x: x + 1, jnp.zeros(()))
+        assert float(large[0]) == float(counted) == 0
+        assert len(run.notes) == 1
+    assert known == [4, True, float(jax.random.uniform(jax.random.key(3))), [1, 2, 0], 256 * 257 // 2]
 
 
 def test_values_read_as_zeros_with_a_note_per_line():
     with shardwise.plan.on("v5p-256") as run:
-        x = jnp.ones(())
+        x = jax.jit(lambda: jnp.ones(()))()
         for _ in range(3):
             assert float(x) == 0.0
         assert not x
@@ -102,7 +120,7 @@ def test_reading_may_be_an_error():
         shardwise.plan.on("v5p-256", read="raise"),
         pytest.raises(ValueUnknownError, match=r"float32\[\] at test_session.py:\d+, .*read='zeros' \(--read zeros\)"),
     ):
-        float(jnp.ones(()))
+        float(jax.jit(lambda: jnp.ones(()))())
 
 
 def test_a_program_that_is_called_again_adds_to_its_count():
@@ -249,8 +267,50 @@ def test_callbacks_are_not_called():
         f = jax.jit(lambda x: jax.pure_callback(lambda v: called.append(v) or v, x, x))
         assert f(jnp.ones(3)).shape == (3,)
         jax.debug.print("{}", jnp.ones(3))
+
+        @jax.jit
+        def printing(x):
+            y = jnp.tanh(x)
+            jax.debug.print("{}", (y * 2).mean())
+            jax.debug.print("done")
+            return y.sum(0)
+
+        printing(jnp.ones((512, 512)))
     assert not called
     assert any("a callback is not called" in note for note in run.notes)
+    assert [plan.calls for plan in run.plans()] == [1, 1]
+
+
+def _chosen_by_values():
+    """Steps whose data depends on values that a compiled program gave."""
+    mesh = jax.make_mesh((jax.device_count(),), ("x",))
+    w = jax.device_put(jax.random.normal(jax.random.key(0), (16, 4)), NS(mesh, P()))
+    policy = jax.jit(lambda w, x: jax.nn.softmax(x @ w))
+
+    @jax.jit
+    def step(w, x, a):
+        return w - 0.1 * x.T @ jax.nn.one_hot(a, 4)
+
+    for i in range(2):
+        x = jax.device_put(np.sin(np.arange(i, 256 + i, dtype=np.float32)).reshape(16, 16), NS(mesh, P("x")))
+        w = step(w, x, np.asarray(policy(w, x)).argmax(1))
+    return np.asarray(w)
+
+
+def test_a_run_may_compute_what_it_plans():
+    with shardwise.plan.on("v5e-8", read="compute") as run:
+        computed = _chosen_by_values()
+    np.testing.assert_allclose(computed, _chosen_by_values(), rtol=1e-6)
+    assert {p.name: (p.calls, p.devices) for p in run.plans()} == {"step": (2, 8), "<lambda>": (2, 8)}
+    assert run.notes == ()
+    with shardwise.plan.on("v5e-8", read="compute"), pytest.raises(MemoryError, match="is for programs that fit here"):
+        jax.jit(lambda: jnp.ones(TERA))()
+
+
+def test_programs_compiled_ahead_of_time_are_planned_where_none_is_called():
+    with shardwise.plan.on("v5e-8") as run:
+        jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
+    assert [(p.calls, p.flops) for p in run.plans()] == [(0, 2 * 64**3)]
 
 
 def test_many_devices_cost_as_few():
@@ -330,8 +390,11 @@ def test_utilities_of_several_hosts_find_all_of_them():
         client.key_value_set("a/b", "1")
         client.wait_at_barrier("here", 1000)
         assert client.blocking_key_value_get("a/b", 1000) == "1" and client.key_value_dir_get("a") == [("a/b", "1")]
+        assert client.key_value_try_get("a/b") == "1" and client.key_value_increment("n", 2) == 2
         client.key_value_delete("a")
-        assert client.key_value_dir_get("a") == []
+        assert client.key_value_dir_get("a") == [] and client.get_live_nodes([0, 3]).keys() == {0, 3}
+        with pytest.raises(jax.errors.JaxRuntimeError, match="NOT_FOUND: the key 'a/b'"):
+            client.key_value_try_get("a/b")
         assert multihost_utils.process_allgather(np.ones((2, 3))).shape == (hosts, 2, 3)
         assert multihost_utils.process_allgather(np.ones((2, 3)), tiled=True).shape == (hosts * 2, 3)
         multihost_utils.sync_global_devices("x")
@@ -374,3 +437,15 @@ def test_a_run_that_calls_its_largest_program_very_often_names_steps(monkeypatch
         for _ in range(calls):
             step(x)
     assert capsys.readouterr().err.count("was called 20 times, and the run goes on") == lines
+
+
+def test_a_long_run_names_steps_and_what_was_read(monkeypatch, capsys):
+    monkeypatch.setattr(session, "LONG", 0.0)
+    with shardwise.plan.on("v5p-8"):
+        step, count = jax.jit(lambda x, n: (x @ x, n + 1)), 0
+        x = jnp.ones((256, 256))
+        for _ in range(3):
+            x, count = step(x, count)
+            assert int(count) == 0
+    told = capsys.readouterr().err
+    assert told.count("and the run goes on. Values read as zeros (the last at test_session.py:") == 1

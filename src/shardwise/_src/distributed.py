@@ -1,7 +1,9 @@
 """This process's place among the others."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.errors import JaxRuntimeError
 from shardwise.distributed import is_initialized
 from shardwise.engine.planned import recorder
 from shardwise.sharding.backend import process_count, process_index
@@ -13,24 +15,48 @@ class _Alone:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
 
+    def connect(self) -> None:
+        """There is nobody to connect to."""
+
+    def shutdown(self) -> None:
+        """Forget all values."""
+        self._values.clear()
+
+    def get_live_nodes(self, process_ids: Sequence[int]) -> dict[int, int]:
+        """All of them, each in its first life."""
+        return dict.fromkeys(process_ids, 1)
+
     def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int = 0, process_ids: Any = None) -> None:
         """Every process is here."""
         del barrier_id, timeout_in_ms, process_ids
 
     def key_value_set(self, key: str, value: Any, allow_overwrite: bool = False) -> None:
-        """Keep a value; ValueError if the key has one and must not be overwritten."""
+        """Keep a value; JaxRuntimeError if the key has one and must not be overwritten."""
         if key in self._values and not allow_overwrite:
-            raise ValueError(f"the key {key!r} has a value already.")
+            raise JaxRuntimeError(f"ALREADY_EXISTS: the key {key!r} has a value. Pass allow_overwrite=True.")
         self._values[key] = value
 
     key_value_set_bytes = key_value_set
 
-    def blocking_key_value_get(self, key: str, timeout_in_ms: int = 0) -> Any:
-        """The value of a key; KeyError if there is none, as nobody else will set it."""
-        del timeout_in_ms
+    def key_value_try_get(self, key: str) -> Any:
+        """The value of a key; JaxRuntimeError if there is none."""
+        if key not in self._values:
+            raise JaxRuntimeError(f"NOT_FOUND: the key {key!r} has no value, and in a planned run nobody else sets it.")
         return self._values[key]
 
+    key_value_try_get_bytes = key_value_try_get
+
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int = 0) -> Any:
+        """The value of a key; JaxRuntimeError at once if there is none, as nobody else will set it."""
+        del timeout_in_ms
+        return self.key_value_try_get(key)
+
     blocking_key_value_get_bytes = blocking_key_value_get
+
+    def key_value_increment(self, key: str, increment: int) -> int:
+        """Add to the number of a key, which begins at 0; the sum."""
+        self._values[key] = total = int(self._values.get(key, 0)) + increment
+        return total
 
     def key_value_dir_get(self, key: str) -> list[tuple[str, Any]]:
         """All keys that begin so, with their values."""

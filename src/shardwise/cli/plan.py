@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -28,12 +30,15 @@ _NO_MEMORY = (
     "shardwise plan: the program's own host memory ran out; arrays of jax take none. Give it less data to load, or shapes of its data in "
     "place of values."
 )
-_ASSERTED = (
-    "shardwise plan: a planned run computes no values, they read as zeros, so that checks of values fail. Where PYTHONOPTIMIZE=1 is set, "
-    "Python leaves assertions out; other checks the program has to leave out itself."
+_NO_FILE = (
+    "shardwise plan: a planned run reads data as any run does. In place of data that is not on this machine, files of the same format "
+    "and shapes do, whatever they hold."
 )
+_NOT_THERE = {"FileNotFoundError", "ConnectionError", "URLError"}  # of Python, of libraries that fetch data
+_CHILDREN = " It ran other processes, of which nothing is seen: plan the program that they run."
+_OF_VALUES = (AssertionError, ArithmeticError, LookupError, ValueError)  # where a zero stands for a value
 _OF_SIZES = re.compile(
-    r"\b(devices?|mesh(es)?|reshape|divi\w+|shard\w*|batch)\b", re.IGNORECASE
+    r"\b(\w*devices?(_count)?|reshape|divi(ded?|ding|des|sible|sibility)|batch)\b", re.IGNORECASE
 )  # in errors of programs that expect another machine
 _MODULES = {"json": "as_json", "html": "html", "trace": "trace"}  # in `plan.report`, by option
 # The options of planning that `shardwise explain --on` does not have.
@@ -60,9 +65,9 @@ def register(commands: Any) -> None:
     )
     parser.add_argument(
         "--read",
-        choices=("zeros", "raise"),
+        choices=("zeros", "raise", "compute"),
         default="zeros",
-        help="what reading a value does: it is zero, with a note per line (the default), or an error",
+        help="what reading a value does: it is zero, with a note per line (the default), or an error, or it is computed on this machine",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="end the run after N calls of the largest program")
     parser.add_argument(
@@ -116,6 +121,7 @@ def carry_out(options: argparse.Namespace) -> int:
     if options.layouts is not None and (not options.search or options.layouts < 1):
         raise UsageError(f"--layouts {options.layouts}: give --search and a number of layouts, at least one")
     prepare(program, options.dialect)
+    children = _seconds_of_children()
     from shardwise.plan import on  # start-up time: it brings the whole engine
     from shardwise.plan.advise import advised  # start-up time: as above
 
@@ -139,8 +145,9 @@ def carry_out(options: argparse.Namespace) -> int:
             if status:
                 return status
             raise UsageError(
-                f"{program.name} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
+                f"{program.name} called no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
                 "compiled programs: decorate the training step with jax.jit, and call it."
+                + (_CHILDREN if _seconds_of_children() > children else "")
             )
         plans[0] = advised(plans[0], largest, run.machine, thorough=options.advise)
         if options.search:
@@ -151,9 +158,11 @@ def carry_out(options: argparse.Namespace) -> int:
     def advice(error: BaseException) -> str:
         if isinstance(error, MemoryError):
             return _NO_MEMORY
-        if isinstance(error, AssertionError) and run.notes:
-            return _ASSERTED
-        return _devices_of(run.machine) if isinstance(error, ValueError) and _OF_SIZES.search(str(error)) else ""
+        if any(kind.__name__ in _NOT_THERE for kind in type(error).__mro__):
+            return _NO_FILE
+        if isinstance(error, (ValueError, AssertionError)) and _OF_SIZES.search(_said(error)):
+            return _devices_of(run.machine)
+        return _read_as_zeros(run.last_read) if run.last_read and _may_be_of_values(error) else ""
 
     try:
         return run_observed(program, options, report, advice)
@@ -186,6 +195,55 @@ def _spare_memory() -> None:
     limit = own + free
     if soft in (resource.RLIM_INFINITY, -1) or limit < soft:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+        _start_children_with((soft, hard))
+
+
+def _start_children_with(limits: tuple[int, int]) -> None:
+    """Let processes that `subprocess` starts have these limits: some reserve more memory than they use."""
+    assert resource is not None
+    import subprocess  # start-up time: of the other commands
+
+    kind, set_limits, get_limits = resource.RLIMIT_DATA, resource.setrlimit, resource.getrlimit
+    start = subprocess.Popen.__init__
+
+    @functools.wraps(start)
+    def started(self: Any, *args: Any, **kwargs: Any) -> None:
+        own = get_limits(kind)
+        set_limits(kind, limits)
+        try:
+            start(self, *args, **kwargs)
+        finally:
+            set_limits(kind, own)
+
+    subprocess.Popen.__init__ = started
+
+
+def _seconds_of_children() -> float:
+    """The processor time of the processes that this one has started and waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _said(error: BaseException) -> str:
+    """The text of an error; of an assertion its condition, too."""
+    frames = traceback.extract_tb(error.__traceback__)
+    asserted = frames[-1].line if frames and isinstance(error, AssertionError) else ""
+    return f"{error} {asserted}"
+
+
+def _may_be_of_values(error: BaseException) -> bool:
+    """Whether zeros in place of values may have led to it. What this library refuses it refuses by types."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = bool(frames) and Path(frames[-1].filename).is_relative_to(Path(__file__).parents[1])
+    return isinstance(error, _OF_VALUES) and not ours
+
+
+def _read_as_zeros(line: str) -> str:
+    """What to do where the program does not bear zeros in place of values, the last of which it read in `line`."""
+    return (
+        f"shardwise plan: the program read values that a planned run does not compute, the last at {line}: they are zeros, so that checks "
+        "of them fail. --read compute computes them on this machine; where PYTHONOPTIMIZE=1 is set, Python leaves assertions out."
+    )
 
 
 def _devices_of(machine: Machine) -> str:
@@ -240,7 +298,7 @@ def _files(options: argparse.Namespace) -> dict[str, str]:
 
 
 def check_writable(options: argparse.Namespace) -> None:
-    """Refuse files that could not be written after the run, before it."""
+    """Refuse files that could not be written after the run, before it. The paths become whole: the program may go to another folder."""
     files = _files(options)
     for name, file in files.items():
         if file != "-":
@@ -249,6 +307,9 @@ def check_writable(options: argparse.Namespace) -> None:
         raise UsageError("standard output takes one of --json, --html and --trace; give a file for the others")
     if options.chakra is not None and Path(options.chakra).is_file():
         raise UsageError(f"--chakra {options.chakra}: that is a file; give a folder")
+    for name, file in (*files.items(), ("chakra", options.chakra)):
+        if file is not None and file != "-":
+            setattr(options, name, str(Path(file).resolve()))
 
 
 def check_file(option: str, file: str) -> None:

@@ -80,7 +80,15 @@ class UserProgram:
         return sys.stdin.read()
 
     def sources(self) -> tuple[list[tuple[str, str]], list[Path]]:
-        """The program's texts, each with its name, and the folders that its own modules are in."""
+        """The texts of the program and of those that its arguments name, each with its name, and the folders of their own modules."""
+        texts, folders = self._own_sources()
+        for path in map(Path, self.arguments):  # a launcher's program
+            if path.suffix == ".py" and path.is_file():
+                texts.append((str(path), path.read_text(encoding="utf-8", errors="replace")))
+                folders += [path.resolve().parent, Path.cwd()]
+        return texts, folders
+
+    def _own_sources(self) -> tuple[list[tuple[str, str]], list[Path]]:
         path = Path(self.text)
         if self.kind == "module":
             found = eras.beside(self.text, [Path.cwd()])

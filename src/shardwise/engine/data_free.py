@@ -1,6 +1,7 @@
 """`DataFree`: a program compiled in a planned run, or for devices that exist only in the description of a machine.
 
-Its call in such a run is counted, deletes donated arguments, and returns arrays without data.
+Its call in such a run is counted, deletes donated arguments, and returns arrays without data. Small single ops of known values are
+computed all the same: programs make sizes, indices and checks of them. So is everything where the recorder asks for it.
 
 In: a partitioned program and its results' signatures. Out: the same interface as an `Executable`'s, without kernels or schedules.
 """
@@ -13,13 +14,18 @@ from typing import Any
 from shardwise.base.dtypes import physical
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.engine.array import ArrayImpl
+from shardwise.engine.executable import Executable
 from shardwise.engine.lowered import LoweredProgram
-from shardwise.engine.planned import Recorder, recorder
+from shardwise.engine.planned import Recorder, free_memory, recorder
 from shardwise.engine.signature import Signature
-from shardwise.ir import Literal, Program
+from shardwise.ir import Literal, Program, calls_user, subprograms
 from shardwise.passes import Context, Module
-from shardwise.runtime.hollow import hollow
+from shardwise.runtime.hollow import hollow, is_hollow
 from shardwise.sharding import Mesh, Sharding
+
+COMPUTED = (
+    1 << 16
+)  # bytes of an operand or a result of a single op that is computed: such an op takes less than a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,18 @@ class DataFree(LoweredProgram):
         user_call: the call for which it was compiled; None for single ops.
     """
 
-    __slots__ = ("_run", "_values", "context", "jitted", "module", "names", "request", "user_call")
+    __slots__ = (
+        "_computed",
+        "_computes",
+        "_run",
+        "_values",
+        "context",
+        "jitted",
+        "module",
+        "names",
+        "request",
+        "user_call",
+    )
 
     def __init__(
         self,
@@ -84,6 +101,8 @@ class DataFree(LoweredProgram):
         self.request = request
         self.user_call: UserCall | None = None
         self._values = [(sig, hollow(sig.form.shape, physical(sig.aval.dtype))) for sig in out_sigs]
+        self._computed: Executable | None = None
+        self._computes = self._run is not None and (self._run.computes or (not jitted and self._is_small()))
         if self._run is not None:
             self._run.compiled(self)
 
@@ -106,11 +125,29 @@ class DataFree(LoweredProgram):
             if type(x) is ArrayImpl:
                 x._check_alive()
         self._run.called(self)
+        if self._computes and all(map(_is_known, args)):
+            return self._compute(args)
         for i in self.owned:
             x = args[i]
             if type(x) is ArrayImpl:
                 x.delete()
         return [ArrayImpl(sig, dense=value) for sig, value in self._values]
+
+    def _compute(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        if self._computed is None:
+            _check_free(self.name, sum(sig.aval.nbytes for sig in self.out_sigs))
+            self._computed = Executable(
+                self.in_sigs, self.module, self.context, self.out_sigs, {}, self.owned, self.names
+            )
+        return self._computed.call(args)
+
+    def _is_small(self) -> bool:
+        """Whether it is one op on one device, without loops or functions of the user's, of little data."""
+        return (
+            not self.owned
+            and all(sig.aval.nbytes <= COMPUTED for sig in (*self.in_sigs, *self.out_sigs))
+            and not any(calls_user(e) or any(True for _ in subprograms(e.params)) for e in self.program.equations)
+        )
 
     def finish(self) -> None:
         """Nothing is left to do: there is no call to write."""
@@ -118,6 +155,19 @@ class DataFree(LoweredProgram):
     def single(self) -> Callable[[Sequence[Any]], ArrayImpl]:
         """`call` for a program with one result; it returns that result instead of a list."""
         return lambda args: self.call(args)[0]
+
+
+def _check_free(name: str, nbytes: int) -> None:
+    free = free_memory()
+    if free is not None and nbytes > free:
+        raise MemoryError(
+            f"the results of {name} take {nbytes / 2**30:,.1f} GiB of this machine's memory, of which {free / 2**30:,.1f} GiB are free. "
+            "read='compute' (--read compute) is for programs that fit here; with 'zeros' arrays take no memory."
+        )
+
+
+def _is_known(x: ArrayImpl | Literal) -> bool:
+    return type(x) is not ArrayImpl or not is_hollow(x.dense)
 
 
 def without_data(sig: Signature) -> ArrayImpl:

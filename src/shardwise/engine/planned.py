@@ -1,4 +1,4 @@
-"""Planned runs: programs do not compute, and only report what they would do on a machine that is not present.
+"""Planned runs: programs report what they would do on a machine that is not present, and compute nothing unless they are asked to.
 
 In: a `Recorder`, which the planner installs for such a run. Out: the engine's reports to it: each compiled program, each call, and each
 attempt to read a value that nobody has computed. Without a recorder (the usual case) this module costs nothing.
@@ -19,6 +19,11 @@ from shardwise.sharding import Sharding
 
 class Recorder(Protocol):
     """The planner's side of a planned run."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether programs compute on this machine what they are planned for on another."""
+        ...
 
     def compiled(self, executable: Any) -> None:
         """A program (a `DataFree`) was compiled."""

@@ -30,8 +30,10 @@ def held_updates(program: Program) -> Program:
             continue
         for new, old in ((1, 0), (0, 1)):
             chosen = cases[new]
-            at = made.get(chosen) if isinstance(chosen, Var) and chosen not in kept else None
-            if at is None or used[program.equations[at].outputs[0]] != [i]:
+            if not isinstance(chosen, Var) or chosen in kept or used[chosen] != [i]:
+                continue
+            at = made.get(chosen)
+            if at is None:
                 continue
             update = program.equations[at]
             found = _held(update, eqn, turned=new == 0) if _of(update, cases[old]) else None

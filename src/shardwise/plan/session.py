@@ -7,6 +7,7 @@ nobody computed; `Run.plans` says what the programs need there.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -22,10 +23,11 @@ from shardwise.planner import Machine, Plan, client_of, device_program_of, for_c
 from shardwise.planner.machines import find
 from shardwise.sharding.backend import backend, backend_initialized, install_client
 
-READ = ("zeros", "raise")
+READ = ("zeros", "raise", "compute")
 LEAST_WORK = 1e6  # FLOPs and bytes of a step: helpers that programs call between their steps have less
 HELPER_CALLS = 100_000  # of such a helper, without a step: seconds of a run that would have no end otherwise
 MANY_CALLS = 10_000  # of the largest program in a run without `steps`: it may wait for a value that nobody computes
+LONG = 60.0  # seconds of such a run, in which the largest program is called again and again
 
 
 class ValueUnknownError(RuntimeError):
@@ -61,16 +63,17 @@ class Run:
 
     Attributes:
         machine: that is planned for.
-        read: 'zeros' or 'raise': what reading a value does.
+        read: 'zeros', 'raise' or 'compute': what reading a value does.
         steps: the number of calls of the largest program after which the run ends; None: it runs to its end.
         programs: those that the user compiled by `jit`, by name and types.
         single_ops: calls of ops outside of `jit`.
+        last_read: the line that read a value without data last; '' if none did.
     """
 
     def __init__(self, machine: Machine, read: str = "zeros", steps: int | None = None) -> None:
         if read not in READ:
             raise ValueError(
-                f"read={read!r}: give 'zeros' (values read as zeros) or 'raise' (reading one is an error)."
+                f"read={read!r}: give 'zeros' (values read as zeros), 'raise' (reading one is an error) or 'compute' (programs run here)."
             )
         if steps is not None and steps < 1:
             raise ValueError(f"steps={steps}: a run ends after at least one step.")
@@ -79,11 +82,19 @@ class Run:
         self.steps = steps
         self.programs: dict[Any, list[Called]] = {}
         self.single_ops = 0
+        self.last_read = ""
+        self._told = False  # that it may have no end
+        self._first = 0.0  # when its largest program was first called
         self._by_executable: dict[DataFree, Called] = {}
         self._largest: Called | None = None
         self._notes: dict[tuple[Source | None, str], None] = {}
 
     # -- what the engine tells (`engine.planned.Recorder`) ---------------------------------------------------------------------
+
+    @property
+    def computes(self) -> bool:
+        """Whether programs compute, on this machine."""
+        return self.read_mode == "compute"
 
     def compiled(self, executable: DataFree) -> None:
         """Note a program of the user's, and what of it nobody will run."""
@@ -92,7 +103,7 @@ class Run:
             key = (eqn.op, id(eqn.params))
             if key in silent:
                 continue
-            if calls_user(eqn):
+            if calls_user(eqn) and not self.computes:
                 self._note(eqn.source, "a callback is not called: its results are zeros")
             else:
                 silent.add(key)
@@ -121,13 +132,23 @@ class Run:
             if called.calls == last:
                 raise StepsDone
         called.calls += 1
-        if called is self._largest and self.steps is None and called.calls == MANY_CALLS:
+        called.layouts[executable] += 1
+        if called is self._largest and self.steps is None and not (self.computes or self._told):
+            self._tell_of_steps(executable.name, called.calls)
+
+    def _tell_of_steps(self, name: str, calls: int) -> None:
+        """Once, where the run may have no end."""
+        if calls == 1:
+            self._first = time.monotonic()
+            return
+        self._told = calls == MANY_CALLS or time.monotonic() - self._first > LONG
+        if self._told:
+            read = f" (the last at {self.last_read})" if self.last_read else ""
             print(
-                f"shardwise plan: {executable.name} was called {MANY_CALLS:,} times, and the run goes on. Values read as zeros: a loop "
-                "until a loss is small may never end. --steps N (steps=N) ends the run after N calls.",
+                f"shardwise plan: {name} was called {calls:,} times, and the run goes on. Values read as zeros{read}: a loop until a loss "
+                "is small, or over steps that the program counts, may never end. --steps N (steps=N) ends the run after N calls.",
                 file=sys.stderr,
             )
-        called.layouts[executable] += 1
 
     def read(self, shape: Sequence[int], dtype: Any) -> None:
         """A value without data is read: zeros with a note, or an error."""
@@ -139,6 +160,7 @@ class Run:
                 f"the program reads a value of type {shown}{where}, and a planned run computes none. Plan with read='zeros' "
                 "(--read zeros), where values read as zeros, or leave the line out of the planned run."
             )
+        self.last_read = source_text(source) if source else ""
         self._note(source, f"reads {shown}: zeros in a planned run")
 
     def _note(self, source: Source | None, text: str) -> None:
@@ -152,7 +174,9 @@ class Run:
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:
-        """A plan for each program that was called, the one with the most work in the run first."""
+        """A plan for each program that was called, the one with the most work in the run first; if none was, for those compiled ahead
+        of time.
+        """
         target = for_chip(self.machine.chip)
         return tuple(
             make_plan(device_program_of(c.executable, target), self.machine, calls=c.calls, notes=self.notes)
@@ -160,14 +184,13 @@ class Run:
         )
 
     def largest(self) -> DataFree | None:
-        """The program with the most work in the run; None if none was called."""
+        """The program with the most work in the run; None if none was compiled."""
         return next((c.executable for c in self._by_work()), None)
 
     def _by_work(self) -> list[Called]:
-        return sorted(
-            (c for alike in self.programs.values() for c in alike if c.calls),
-            key=lambda c: (-c.work * c.calls, -c.calls),
-        )
+        compiled = [c for alike in self.programs.values() for c in alike]
+        called = [c for c in compiled if c.calls]
+        return sorted(called or compiled, key=lambda c: (-c.work * max(c.calls, 1), -c.calls))
 
 
 def _is_like(work: float, other: float) -> bool:
@@ -184,7 +207,8 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
 
     Args:
         machine: its name, ``v5p-256``, or a `Machine`.
-        read: what reading a value does (``float(loss)``, ``np.asarray(x)``, ``if x:``): 'zeros' or 'raise'.
+        read: what reading a value does (``float(loss)``, ``np.asarray(x)``, ``if x:``): it is zero, or it raises, or, with 'compute', it is
+            right, since programs also run on this machine, which takes the time and memory that they take here.
         steps: the number of calls of the largest program after which the run ends, by `StepsDone`.
 
     Raises:

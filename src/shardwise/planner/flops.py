@@ -6,8 +6,9 @@ In: equations with local types. Out: a `Work`, which `efficiency` turns into sec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -260,7 +261,7 @@ def touched_bytes(equations: Sequence[Equation], reads: Sequence[Atom], writes: 
     for atom in reads:
         if isinstance(atom, Literal):
             continue
-        found = [taken_of.get(eqn.outputs[0], 1.0) * _bytes_read(eqn, i) for eqn, i in users.get(atom, ())]
+        found = [_part(taken_of, eqn) * _bytes_read(eqn, i) for eqn, i in users.get(atom, ())]
         taken = math.ceil(sum(found)) if found else atom.aval.nbytes
         touched[atom] = touched.get(atom, 0) + min(atom.aval.nbytes, taken)
     for var in writes:
@@ -278,15 +279,19 @@ def _parts_taken(equations: Sequence[Equation], writes: Sequence[Var]) -> dict[V
     written = set(writes)
     found: dict[Var, float] = {}
     for eqn in reversed(equations):
-        out = eqn.outputs[0]
-        own = 1.0 if out in written else min(1.0, parts.get(out, 1.0))
+        own = 1.0 if written.intersection(eqn.outputs) else min(1.0, _part(parts, eqn))
         if own < 1:
-            found[out] = own
+            found[eqn.outputs[0]] = own
         for i, atom in enumerate(eqn.inputs):
             if isinstance(atom, Var):
                 whole = max(atom.aval.nbytes, 1)
                 parts[atom] = parts.get(atom, 0.0) + own * _bytes_read(eqn, i) / whole
     return found
+
+
+def _part(parts: Mapping[Any, float], eqn: Equation) -> float:
+    """The part of an equation's result that `parts` names; all of an equation without results, such as a callback."""
+    return parts.get(eqn.outputs[0], 1.0) if eqn.outputs else 1.0
 
 
 def _bytes_read(eqn: Equation, index: int) -> int:

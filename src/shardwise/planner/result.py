@@ -155,7 +155,7 @@ class Plan:
         chip: the device's kind, ``TPU v5p``.
         devices: how many devices the program runs on.
         mesh: sizes by axis name.
-        calls: how often the program was called in the run.
+        calls: how often the program was called in the run; 0 if it was compiled ahead of time, and no program was called.
         capacity: bytes of memory that programs may use on one device.
         arguments, results, aliased, temporaries: bytes; `aliased` are results in the memory of donated arguments.
         peak: the most bytes in use at once.

@@ -71,8 +71,8 @@ def _head(plan: Plan, paint: Paint, width: int) -> list[str]:
         f"{count_text(plan.flops, 'FLOP')}{'' if plan.together else ' per device'}",
         f"MFU {100 * plan.mfu:.0f} %",
     ]
-    if plan.calls > 1:
-        facts.append(f"called {plan.calls:,} times")
+    if plan.calls != 1:
+        facts.append(f"called {plan.calls:,} times" if plan.calls else "compiled, not called")
     said = _wrapped(verdict(plan), width)
     return [
         *_wrapped(f"{plan.name} on {plan.machine} ({chips}{mesh})", width),
