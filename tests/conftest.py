@@ -54,15 +54,24 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Leave what the caches keep of a module's tests out of them, too: late in a run, a round over all of it took a second."""
+    """Leave out what the caches keep of a module's tests, too: late in a run, a round over all of it took a second."""
     if nextitem is not None and nextitem.path != item.path:
         _keep_all()
 
 
+_seen = 0  # objects that the last round over everything left
+
+
 def _keep_all() -> None:
-    """No round of the garbage collector looks again at what is there now. Reference counts still free it."""
+    """Rounds of the garbage collector pass over what is there now, until as much has come again: then one looks at it all."""
+    global _seen
+    whole = gc.get_freeze_count() >= 2 * _seen
+    if whole:
+        gc.unfreeze()
     gc.collect()
     gc.freeze()
+    if whole:
+        _seen = gc.get_freeze_count()
 
 
 @pytest.fixture(scope="session", autouse=True)
