@@ -62,7 +62,10 @@ def same(got, want, what):
 
 
 tags = itertools.count(1)
+BUSY = {"float32", "bool", "bfloat16"}  # `network` and `crowded` differ in how they wait alone
 for link, dtype in itertools.product((shared, network, crowded), TYPES):
+    if link is network and dtype.name not in BUSY:
+        continue
     lengths = (0, 1, n, 7, 5001)
     if dtype.name == "float32" and link is not crowded:  # in several pieces
         lengths += (ROOM // 2 + 5,)
