@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,24 @@ def checks():
     config.update("jax_enable_checks", True)
 
 
+@pytest.fixture
+def latest() -> Iterator[None]:
+    """The test runs in the dialect `0.10`."""
+    from shardwise.base.config import use_dialect
+
+    with use_dialect("latest"):
+        yield
+
+
+@pytest.fixture(params=["seed", "latest"])
+def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs in each dialect in turn."""
+    from shardwise.base.config import use_dialect
+
+    with use_dialect(request.param):
+        yield request.param
+
+
 @pytest.fixture(autouse=True)
 def own_data(request: pytest.FixtureRequest) -> None:
     """What a test draws from its module's `RNG` depends on its name alone, not on the tests that ran before it in this process."""
@@ -116,6 +134,17 @@ def shell():
             encoding="utf-8",
             timeout=120,
         )
+
+    return run
+
+
+@pytest.fixture
+def run_command(shell: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`run_command(name, source, *words)`: `shardwise NAME` on a program of that text, with `words` behind its name."""
+
+    def run(name: str, source: str, *words: object) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "prog.py").write_text(source, encoding="utf-8")
+        return shell("-m", "shardwise", name, "prog.py", *words, cwd=tmp_path)
 
     return run
 

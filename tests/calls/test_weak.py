@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import shardwise as sw
@@ -27,14 +25,6 @@ OTHERWISE = {
     "slinalg.fiedler_companion",  # of a scalar: nothing
 }
 AS_LATEST = {"jnp.floor_divide", "jnp.divmod", "jnp.logaddexp2"}  # in the seed dialect, too, for arrays with dims
-
-
-@pytest.fixture(params=["seed", "latest"])
-def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", request.param)
-    yield request.param
-    sw.config.update("shardwise_dialect", before)
 
 
 def differing(dialect: str, share: int) -> list[str]:
