@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests, which stay, out of the rounds of the garbage collector: these took a sixth of the time."""
+    """Leave modules and tests, which stay, out of the rounds of the garbage collector."""
+    _keep_all()
+    gc.set_threshold(5000, 10, 10)
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave out what the caches keep of a module's tests, too: late in a run, a round over all of it took a second."""
+    if nextitem is not None and nextitem.path != item.path:
+        _keep_all()
+
+
+_seen = 0  # objects that the last round over everything left
+
+
+def _keep_all() -> None:
+    """Rounds of the garbage collector pass over what is there now, until as much has come again: then one looks at it all."""
+    global _seen
+    whole = gc.get_freeze_count() >= 2 * _seen
+    if whole:
+        gc.unfreeze()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5000, 10, 10)
+    if whole:
+        _seen = gc.get_freeze_count()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,6 +80,24 @@ def checks():
     from shardwise.base import config
 
     config.update("jax_enable_checks", True)
+
+
+@pytest.fixture
+def latest() -> Iterator[None]:
+    """The test runs in the dialect `0.10`."""
+    from shardwise.base.config import use_dialect
+
+    with use_dialect("latest"):
+        yield
+
+
+@pytest.fixture(params=["seed", "latest"])
+def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs in each dialect in turn."""
+    from shardwise.base.config import use_dialect
+
+    with use_dialect(request.param):
+        yield request.param
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +134,17 @@ def shell():
             encoding="utf-8",
             timeout=120,
         )
+
+    return run
+
+
+@pytest.fixture
+def run_command(shell: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`run_command(name, source, *words)`: `shardwise NAME` on a program of that text, with `words` behind its name."""
+
+    def run(name: str, source: str, *words: object) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "prog.py").write_text(source, encoding="utf-8")
+        return shell("-m", "shardwise", name, "prog.py", *words, cwd=tmp_path)
 
     return run
 

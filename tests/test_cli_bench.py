@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -51,14 +52,9 @@ CALLS = {("step", 26): 5, ("power", 28): 2, ("inner", 31): 1, ("double", 31): 1,
 
 
 @pytest.fixture
-def bench(shell, tmp_path):
+def bench(run_command):
     """`bench(source, *words)`: `shardwise bench` a program of that text, with `words` behind its name."""
-
-    def go(source: str, *words: object):
-        (tmp_path / "prog.py").write_text(source, encoding="utf-8")
-        return shell("-m", "shardwise", "bench", "prog.py", *words, cwd=tmp_path)
-
-    return go
+    return partial(run_command, "bench")
 
 
 def counted(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import pytest
 
@@ -33,14 +34,9 @@ print("sum", float(params[0].sum()) > 0)
 
 
 @pytest.fixture
-def explain(shell, tmp_path):
+def explain(run_command):
     """`explain(source, *words)`: `shardwise explain` a program of that text, with `words` behind its name."""
-
-    def go(source: str, *words: object):
-        (tmp_path / "prog.py").write_text(source, encoding="utf-8")
-        return shell("-m", "shardwise", "explain", "prog.py", *words, cwd=tmp_path)
-
-    return go
+    return partial(run_command, "explain")
 
 
 def test_a_program_runs_and_is_explained_by_line(explain, tmp_path):

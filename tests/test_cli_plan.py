@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -26,14 +27,9 @@ for i in range(int(sys.argv[1])):
 
 
 @pytest.fixture
-def plan(shell, tmp_path):
+def plan(run_command):
     """`plan(source, *words)`: `shardwise plan` a program of that text, with `words` behind its name."""
-
-    def go(source: str, *words: object):
-        (tmp_path / "prog.py").write_text(source, encoding="utf-8")
-        return shell("-m", "shardwise", "plan", "prog.py", *words, cwd=tmp_path)
-
-    return go
+    return partial(run_command, "plan")
 
 
 def test_a_program_is_planned_as_it_stands(plan, tmp_path):

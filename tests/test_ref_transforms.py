@@ -138,14 +138,6 @@ def test_devices_write_parts(jitted: bool) -> None:
     assert total[...] == 36 + 44
 
 
-@pytest.fixture
-def latest() -> Any:
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", "latest")
-    yield
-    sw.config.update("shardwise_dialect", before)
-
-
 @pytest.mark.usefixtures("latest")
 def test_cotangents_are_added_to_refs() -> None:
     def program(lib: Any) -> Any:

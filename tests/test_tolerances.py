@@ -48,18 +48,22 @@ def tolerances(node: ast.AST) -> Iterator[ast.expr]:
 
 def wide_without_reason(source: str) -> list[int]:
     """The lines of statements that have a wide tolerance and no comment, neither on their lines nor right above."""
+    wide: list[ast.stmt] = []
+    for statement in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)):
+        inner = [n for n in ast.iter_child_nodes(statement) if not isinstance(n, ast.stmt)]
+        parts = [statement, *(x for n in inner for x in ast.walk(n))]
+        literals = [x.value for p in parts for e in tolerances(p) for x in ast.walk(e) if isinstance(x, ast.Constant)]
+        if any(isinstance(v, float) and v >= WIDE for v in literals):
+            wide.append(statement)
+    if not wide:
+        return []
     comments = {
         t.start[0]: t.line.lstrip().startswith("#")  # whether it has its line for itself
         for t in tokenize.generate_tokens(io.StringIO(source).readline)
         if t.type == tokenize.COMMENT
     }
-    found = []
-    for statement in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)):
-        inner = [n for n in ast.iter_child_nodes(statement) if not isinstance(n, ast.stmt)]
-        parts = [statement, *(x for n in inner for x in ast.walk(n))]
-        literals = [x.value for p in parts for e in tolerances(p) for x in ast.walk(e) if isinstance(x, ast.Constant)]
-        if not any(isinstance(v, float) and v >= WIDE for v in literals):
-            continue
+    found: list[int] = []
+    for statement in wide:
         body = getattr(statement, "body", None)
         last = body[0].lineno - 1 if body else statement.end_lineno or statement.lineno
         if comments.get(statement.lineno - 1) or any(n in comments for n in range(statement.lineno, last + 1)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,12 +25,7 @@ EXCUSED = {
 TABLES = tables() if importlib.util.find_spec("jax") else {}
 
 
-@pytest.fixture(autouse=True)
-def latest() -> Iterator[None]:
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", "latest")
-    yield
-    sw.config.update("shardwise_dialect", before)
+pytestmark = pytest.mark.usefixtures("latest")
 
 
 @pytest.mark.parametrize("module", TABLES)

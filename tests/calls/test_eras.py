@@ -13,14 +13,6 @@ import shardwise.scipy.stats
 X = np.array([-1.0, 0.5, 2.0], np.float32)
 
 
-@pytest.fixture
-def latest():
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", "latest")
-    yield
-    sw.config.update("shardwise_dialect", before)
-
-
 @pytest.mark.parametrize("name", ["device_put_replicated", "device_put_sharded"])
 def test_names_of_the_seed_era(name):
     assert callable(getattr(sw, name)) and name in dir(sw)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,12 +25,7 @@ EXCUSED = {
 SHARE = 30  # the default run asks about what JAX refuses and one other call in so many
 
 
-@pytest.fixture(autouse=True)
-def latest() -> Iterator[None]:
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", "latest")
-    yield
-    sw.config.update("shardwise_dialect", before)
+pytestmark = pytest.mark.usefixtures("latest")
 
 
 def excused() -> set[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 
 import pytest
 
-import shardwise as sw
 from tests.calls.promotion import Namespaces, questions, recorded
 
 # Weak types that JAX 0.5.3 gives otherwise than JAX 0.10, whose are given in both dialects.
@@ -15,14 +13,6 @@ OTHERS_IN_SEED = "jnp.floor_divide jnp.divmod __floordiv__ __rfloordiv__ __divmo
 # JAX computes the densities of complex numbers; here they are refused as by the other distributions.
 REAL_HERE = "st.norm.logpdf st.cauchy.pdf st.cauchy.ppf st.logistic.pdf st.logistic.cdf".split()
 SHARE = 27  # the default run asks one question in so many, always the same ones
-
-
-@pytest.fixture(params=["seed", "latest"])
-def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", request.param)
-    yield request.param
-    sw.config.update("shardwise_dialect", before)
 
 
 def differing(dialect: str, rank: int, share: int) -> list[str]:

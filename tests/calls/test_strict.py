@@ -6,7 +6,7 @@ import functools
 import itertools
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,14 +41,6 @@ OTHERWISE = {
     "random_gamma_grad": "JAX's takes operands of two dtypes in 0.10.2, and no scalars",
     "dot_general": "operands of two dtypes",
 }
-
-
-@pytest.fixture(params=["seed", "latest"])
-def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", request.param)
-    yield request.param
-    sw.config.update("shardwise_dialect", before)
 
 
 def answer(library: Any, function: Callable[..., Any], names: tuple[str, ...], shape: tuple[int, ...]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import shardwise as sw
@@ -37,14 +35,6 @@ SLOPES_OTHERWISE = set(
     special.gamma special.i1e special.log_ndtr special.logit special.sici
 """.split()
 )
-
-
-@pytest.fixture(params=["seed", "latest"])
-def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = sw.config.shardwise_dialect
-    sw.config.update("shardwise_dialect", request.param)
-    yield request.param
-    sw.config.update("shardwise_dialect", before)
 
 
 def differing(dialect: str, share: int) -> list[str]:

@@ -37,8 +37,8 @@ def drawn(strategy: Any, examples: int = EXAMPLES) -> list[Any]:
         database=None,
         deadline=None,
         phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )  # type: ignore[arg-type]
+        suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]  # its metaclass has no types
+    )
     @given(strategy)
     def collect(example: Any) -> None:
         found.append(example)

@@ -7,7 +7,7 @@ compared. Devices are numbered 0, 1, ... as on one process, in one of two orders
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ _own: dict[str, Any] = {name: vars(ArrayImpl)[name] for name in _NAMES}
 
 
 @contextmanager
-def one_view() -> Iterator[None]:
+def one_view() -> Generator[None]:
     """Within, arrays read as on one process; all processes have to read the same."""
     together = {
         "_value": property(_value),

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def started(
     program: str, *words: str, ids: Sequence[int], count: int, port: int, **settings: str
-) -> Iterator[list[subprocess.Popen[str]]]:
+) -> Generator[list[subprocess.Popen[str]]]:
     """Processes with these numbers; what is left of them at the end is killed."""
     jobs = []
     for number in ids:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.fuzz.flow import small
-from tests.fuzz.grow import LARGEST_INT, Draft, Grower, Unsuitable, op
+from tests.fuzz.grow import Draft, Grower, op
 from tests.fuzz.program import Quality
+from tests.fuzz.qualities import LARGEST_INT, Unsuitable
 
 # Functions of `y`, an array of numbers up to 1: of a matrix `a` far from singular with separate eigenvalues, of a row `r`,
 # of images and kernels made of it.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.fuzz.elementwise import merged
 from tests.fuzz.flow import after_steps, carried, noisy, small
-from tests.fuzz.grow import LARGEST_INT, Draft, Grower, Unsuitable, kind, op
+from tests.fuzz.grow import Draft, Grower, op
 from tests.fuzz.program import Function, Quality, Value
+from tests.fuzz.qualities import LARGEST_INT, Unsuitable, kind
 
 
 def _parts(g: Grower, count: int) -> tuple[list[Value], list[Quality], list[Function], list[list[Value]]]:

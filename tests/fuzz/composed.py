@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from tests.fuzz.flow import small
-from tests.fuzz.grow import EPSILON, LARGEST_INT, Draft, Grower, Unsuitable, op
+from tests.fuzz.grow import Draft, Grower, op
 from tests.fuzz.program import Quality
+from tests.fuzz.qualities import EPSILON, LARGEST_INT, Unsuitable
 from tests.fuzz.shaping import axis_of
 
 

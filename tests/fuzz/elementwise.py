@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.fuzz.grow import DTYPES, EPSILON, LARGEST_INT, Draft, Grower, Unsuitable, cast, kind, op
+from tests.fuzz.grow import DTYPES, Draft, Grower, op
 from tests.fuzz.program import Quality, Value
+from tests.fuzz.qualities import EPSILON, LARGEST_INT, Unsuitable, cast, kind
 
 # Lipschitz functions: how much noise grows, and the bound of the result for the bound of the argument.
 FUNCTIONS = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.fuzz.elementwise import merged
-from tests.fuzz.grow import EPSILON, Draft, Grower, Unsuitable, kind, op
+from tests.fuzz.grow import Draft, Grower, op
 from tests.fuzz.program import Quality, Value
+from tests.fuzz.qualities import EPSILON, Unsuitable, kind
 
 SMALL = Quality(0.5, 4.0)
 

@@ -17,10 +17,8 @@ import numpy as np
 
 from tests.differential import worker
 from tests.fuzz.program import AXES, Function, Operand, Program, Quality, Shape, Statement, Value
+from tests.fuzz.qualities import EPSILON, LARGEST_FLOAT, LARGEST_INT, NOISY, Unsuitable, cast, kind, settled
 
-EPSILON = {"float32": 2.0**-23, "complex64": 2.0**-22, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-LARGEST_INT = {"int32": 2**31, "uint32": 2**32, "int16": 2**15, "int8": 2**7, "uint8": 2**8, "uint16": 2**16}
-LARGEST_FLOAT = {"float16": 3e4}
 MESHES = (
     (1,), (2,), (3,), (2, 3), (6,), (8,), (1, 8), (1, 4), (4, 1), (2, 1, 2), (2, 2, 2), (1, 2, 3), (2, 4), (4, 2), (2, 2),
     (5,), (7,), (3, 2), (2, 1, 3), (3, 5), (5, 3), (15,), (4, 4), (2, 4, 2),
@@ -29,7 +27,6 @@ DTYPES = (
     ("float32",) * 6 + ("int32",) * 3 + ("bfloat16", "float16", "int8", "uint8", "int16", "uint32", "bool", "complex64")
 )
 MOST_ELEMENTS = 1 << 12
-NOISY = 0.02  # noise, as a part of the bound, from which a value is used no further
 
 
 @dataclass
@@ -39,10 +36,6 @@ class Draft:
     expression: str
     quality: Quality | Callable[[str], Quality]
     functions: list[Function] = field(default_factory=list)
-
-
-class Unsuitable(Exception):
-    """No value in sight suits the op."""
 
 
 Op = Callable[["Grower"], Draft]
@@ -63,24 +56,6 @@ def op(weight: float = 1.0, *, mapped: bool = False) -> Callable[[Op], Op]:
         return function
 
     return register
-
-
-def kind(dtype: str) -> str:
-    """One letter for a dtype: f, i, b or c."""
-    if dtype == "bool":
-        return "b"
-    return "c" if dtype == "complex64" else "i" if "int" in dtype else "f"
-
-
-def settled(dtype: str, q: Quality) -> Quality:
-    """`q` as the numbers of an array of `dtype`: integers wrap, floats round."""
-    if kind(dtype) in "bi":
-        assert q.exact, dtype
-        return Quality(1.0, min(q.bound, LARGEST_INT.get(dtype, 1)))
-    epsilon = EPSILON[dtype]
-    if q.step is not None and q.bound / q.step <= 0.5 / epsilon:
-        return q
-    return Quality(None, q.bound, q.noise + epsilon * q.bound)
 
 
 class Grower:
@@ -367,7 +342,7 @@ class Grower:
         if value.name in function.parameters:
             value = self._mixed(value, own[-1])
         if value.dtype != dtype:
-            value = self.add(Draft(f"{value}.astype({dtype!r})", _cast(value, dtype)))
+            value = self.add(Draft(f"{value}.astype({dtype!r})", cast(value, dtype)))
         if finish is not None:
             function.result, quality = finish(value)
         else:
@@ -490,23 +465,6 @@ class _End:
 
 def _size(statement: Statement) -> int:
     return 1 + sum(_size(s) for function in statement.functions for s in function.statements)
-
-
-def _cast(value: Value, dtype: str) -> Quality:
-    """The quality of `value` as `dtype`; truncation needs exact numbers within range."""
-    q = value.quality
-    if kind(dtype) == "b":
-        if not q.exact:
-            raise Unsuitable
-        return Quality(1.0, 1.0)
-    if kind(dtype) == "i":
-        if not q.exact or (kind(value.dtype) == "f" and (q.bound > 100)):
-            raise Unsuitable
-        return Quality(1.0, max(q.bound, 1.0) if not dtype.startswith("u") else LARGEST_INT[dtype])
-    return q
-
-
-cast = _cast
 
 
 def namespace_of(jax: Any) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tests.fuzz.grow import EPSILON, LARGEST_INT, Draft, Grower, Unsuitable, kind, op
+from tests.fuzz.grow import Draft, Grower, op
 from tests.fuzz.program import Quality
+from tests.fuzz.qualities import EPSILON, LARGEST_INT, Unsuitable, kind
 
 
 @op(1.6, mapped=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from tests.fuzz.elementwise import merged
-from tests.fuzz.grow import EPSILON, LARGEST_INT, Draft, Grower, Unsuitable, kind, op
+from tests.fuzz.grow import Draft, Grower, op
 from tests.fuzz.program import Quality, Value
+from tests.fuzz.qualities import EPSILON, LARGEST_INT, Unsuitable, kind
 
 
 def axis_of(g: Grower, x: Value) -> int:

@@ -150,7 +150,7 @@ STEPS = {
 }  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from([((8,), P("x")), ((2, 4), P("x", "y")), ((4, 2), P(None, ("x", "y"))), ((2, 4), P("y", "x"))]),
     st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 1)), min_size=1, max_size=6),

@@ -41,14 +41,6 @@ def test_what_does_not_fit_is_made_to_fit():
     assert found.planned + sum(found.refused.values()) <= 30
 
 
-@pytest.fixture(params=["seed", "latest"])
-def dialect(request):
-    before = jax.config.shardwise_dialect
-    jax.config.update("shardwise_dialect", request.param)
-    yield request.param
-    jax.config.update("shardwise_dialect", before)
-
-
 def test_the_code_gives_the_planned_layout(dialect):
     f, args = replicated()
     found = search(f, args, on="v5e-16", layouts=20, processes=1, machines=(), batch=())

@@ -18,14 +18,6 @@ from tests.random.record import CASES, P, case_id, plain
 RECORDED = json.loads((Path(__file__).parent / "samples.json").read_text())
 
 
-@pytest.fixture
-def latest():
-    """The seed era drew narrow integers from narrow bits."""
-    config.update("shardwise_dialect", "latest")
-    yield
-    config.update("shardwise_dialect", "seed")
-
-
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_samples_equal_those_of_jax(case, latest):
     name, args, kwargs, rtol = case

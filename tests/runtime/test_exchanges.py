@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.distributed.launching import command, environment, needs_mpi
+
 PROGRAMS = Path(__file__).parent / "programs"
-SOURCE = Path(__file__).parents[2] / "src"
-LAUNCHER = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-missing = LAUNCHER is None or importlib.util.find_spec("mpi4py") is None
-pytestmark = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install '.[mpi]'")
+pytestmark = needs_mpi
 
 
 def launch(
     processes: int, program: str, devices: int, *arguments: str, **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    # PYTHONUNBUFFERED would write a line's end apart from the line, and the processes' lines would mix.
-    dropped = ("JAX_", "SHARDWISE_", "PYTHONUNBUFFERED")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    kept |= {"PYTHONPATH": str(SOURCE), "JAX_NUM_CPU_DEVICES": str(devices), "OMP_NUM_THREADS": "1"} | settings
-    command = [str(LAUNCHER), "-n", str(processes), sys.executable, str(PROGRAMS / program), *arguments]
     return subprocess.run(
-        command, env=kept, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=240
+        command(processes, [sys.executable, str(PROGRAMS / program), *arguments]),
+        env=environment(devices) | settings,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=240,
     )
 
 

@@ -13,7 +13,6 @@ import shardwise as sw
 from shardwise.base.config import context_token, use_dialect
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, devices, make_mesh
 from shardwise.sharding.context import (
-    context_or_legacy_mesh,
     get_abstract_mesh,
     get_concrete_mesh,
     get_mesh,
@@ -116,14 +115,12 @@ def test_use_abstract_mesh(mesh):
 
 def test_with_mesh_is_a_register_of_its_own(mesh, other):
     with mesh as entered:
-        assert entered is mesh is legacy_mesh() is context_or_legacy_mesh()
+        assert entered is mesh is legacy_mesh()
         assert get_mesh().empty and get_abstract_mesh().empty
         with other, mesh, mesh:
             assert legacy_mesh() is mesh
-        with use_mesh(other):
-            assert context_or_legacy_mesh() is other
-            with mesh:
-                assert get_mesh() is other and legacy_mesh() is mesh
+        with use_mesh(other), mesh:
+            assert get_mesh() is other and legacy_mesh() is mesh
 
     @mesh
     def decorated():

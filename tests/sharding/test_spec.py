@@ -53,12 +53,6 @@ SEED = [
 ]
 
 
-@pytest.fixture
-def latest():
-    with use_dialect("latest"):
-        yield
-
-
 def test_normalised_and_printed_as_the_seed_does():
     assert [repr(P(*entries)) for entries in ENTRIES] == SEED
     assert repr(P(P.UNCONSTRAINED, "x")) == "PartitionSpec(UNCONSTRAINED, 'x')"

@@ -43,13 +43,13 @@ from shardwise.passes.propagate import Placement
 from shardwise.sharding import (
     Device,
     Mesh,
-    NamedSharding,
     PmapSharding,
     Sharding,
     SingleDeviceSharding,
     get_concrete_mesh,
 )
 from shardwise.sharding.backend import default_device
+from shardwise.sharding.derive import is_abstract
 
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
@@ -80,7 +80,7 @@ def compile_program(
     traced = _verified(program, after="trace")
     program = _verified(inline_calls(program), "inline", traced)  # first: called functions name devices, too
     ranked = list(_inner_shardings(program, set()))
-    inner = [s for s, _ in ranked if not _is_abstract(s)]
+    inner = [s for s, _ in ranked if not is_abstract(s)]
     given, in_sigs = in_sigs, [_as_data(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     without_data = recorder() is not None or devices[0].client.stands_for_all
@@ -243,10 +243,6 @@ def _mesh_of(item: Sharding | Mesh, ndim: int) -> Iterable[MeshKey]:
         yield mesh.axis_names, mesh.axis_sizes
     elif isinstance(item, Sharding) and (tiling := item.tiling(ndim)) is not None:
         yield tiling.axis_names, tiling.mesh_shape
-
-
-def _is_abstract(sharding: Sharding | Mesh) -> bool:
-    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
 def _devices(

@@ -6,11 +6,11 @@ from shardwise import numpy
 from shardwise.base.listing import listing as _listing
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front as _full_in_front
+from shardwise.ops.rules.derivative import moved_to_front as move_to_front
 from shardwise.ops.shapes.broadcast import broadcast as _broadcast
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.transforms.interpreters.batch_trace import BatchTrace as BatchTrace
 from shardwise.transforms.interpreters.batch_trace import BatchTracer as BatchTracer
-from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.vmappable import is_vmappable as is_vmappable
 from shardwise.transforms.interpreters.vmappable import register_vmappable as register_vmappable
 from shardwise.transforms.interpreters.vmappable import unregister_vmappable as unregister_vmappable

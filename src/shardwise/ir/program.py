@@ -231,7 +231,7 @@ def map_equations(program: Program, change: Callable[[Equation], Equation]) -> P
     return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
 
-def source_text(source: Source | None) -> str:
+def source_text(source: Source | tuple[str, int] | None) -> str:
     """``file.py:12`` or an empty text."""
     return f"{source[0].rpartition('/')[2]}:{source[1]}" if source else ""
 

@@ -16,7 +16,6 @@ from shardwise.numpy._promote import (
     broadcast_to_shape,
     canonical_axis,
     is_complex,
-    promote_inexact,
     strong,
 )
 from shardwise.numpy.diagonals import diagonal as _diagonal
@@ -33,6 +32,7 @@ from shardwise.numpy.norms import norm as norm
 from shardwise.numpy.norms import not_a_number
 from shardwise.numpy.norms import vector_norm as vector_norm
 from shardwise.numpy.reductions import sum as total
+from shardwise.numpy.singular_values import inexact as _inexact
 from shardwise.numpy.singular_values import lstsq as lstsq
 from shardwise.numpy.singular_values import matrix_rank as matrix_rank
 from shardwise.numpy.singular_values import pinv as pinv
@@ -75,10 +75,6 @@ class SlogdetResult(NamedTuple):
 
     sign: Array
     logabsdet: Array
-
-
-def _inexact(name: str, *xs: Any) -> list[Any]:
-    return promote_inexact(*(array(f"jnp.linalg.{name}", x, i) for i, x in enumerate(xs)))
 
 
 def _matrices(name: str, a: Any) -> Array:

@@ -25,7 +25,8 @@ from shardwise.transforms.jit.shown_calls import shown_call
 __all__ = ["SVDResult", "lstsq", "matrix_rank", "pinv", "svd", "svdvals"]
 
 
-def _inexact(name: str, *xs: Any) -> list[Any]:
+def inexact(name: str, *xs: Any) -> list[Any]:
+    """Arguments of ``jnp.linalg`` that are arrays or scalars, of one inexact dtype."""
     return promote_inexact(*(array(f"jnp.linalg.{name}", x, i) for i, x in enumerate(xs)))
 
 
@@ -53,7 +54,7 @@ def svd(
     >>> jnp.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]])).S.round(4)
     Array([4., 3.], dtype=float32)
     """
-    (x,) = _inexact("svd", a)
+    (x,) = inexact("svd", a)
     if hermitian:
         return _hermitian_svd(x, compute_uv, subset_by_index)
     found = spectral.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
@@ -102,7 +103,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
         if rtol is not None:
             raise ValueError("pinv: only one of rtol and rcond may be specified.")
         rtol = rcond
-    return _pinv(*_inexact("pinv", a), rtol, hermitian)
+    return _pinv(*inexact("pinv", a), rtol, hermitian)
 
 
 @partial(custom_jvp, nondiff_argnums=(2,))
@@ -157,7 +158,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
 
 @composed(2)
 def _lstsq(a: Any, b: Any, rcond: Any) -> tuple[Array, Array, Array, Array]:
-    x, y = _inexact("lstsq", a, b)
+    x, y = inexact("lstsq", a, b)
     if not x.ndim or not y.ndim or x.shape[0] != y.shape[0]:
         raise ValueError(f"Leading dimensions of input arrays must match, got shapes {x.shape} and {y.shape}.")
     if x.ndim != 2:
@@ -241,7 +242,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
         if rtol is not None:
             raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
         rtol = tol
-    (x,) = _inexact("matrix_rank", M)
+    (x,) = inexact("matrix_rank", M)
     if x.ndim < 2:
         there = lax.ne(x, literal(0, x.dtype))
         return lax.convert_element_type(lax.reduce_or(there, range(x.ndim)), np.dtype(np.int32))

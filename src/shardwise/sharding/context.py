@@ -69,12 +69,6 @@ def legacy_mesh() -> Mesh:
     return stack[-1] if stack else EMPTY_MESH
 
 
-def context_or_legacy_mesh() -> Mesh:
-    """The concrete context mesh, or else the innermost `with mesh:`."""
-    concrete = _concrete.get()
-    return legacy_mesh() if concrete is EMPTY_MESH else concrete
-
-
 def _both(mesh: Mesh) -> dict[Setting[Any], Any]:
     return {_abstract: mesh.abstract_mesh, _concrete: mesh}
 

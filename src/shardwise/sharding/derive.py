@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from shardwise.sharding.gspmd import GSPMDSharding
 from shardwise.sharding.hlo_sharding import HloSharding
 from shardwise.sharding.mesh import Mesh
@@ -72,10 +74,6 @@ def spec_of_tiling(axis_names: tuple[object, ...], axis_sizes: tuple[int, ...], 
     return PartitionSpec(*entries)
 
 
-def equivalent_named_sharding(sharding: Sharding, mesh: Mesh, ndim: int) -> NamedSharding | None:
-    """The `NamedSharding` on `mesh` that is equivalent to `sharding` for this rank; None if there is none."""
-    if sharding.device_list is not mesh.device_list:
-        return None
-    tiling = sharding.tiling(ndim)
-    spec = None if tiling is None else spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
-    return None if spec is None else NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)
+def is_abstract(sharding: object) -> TypeGuard[NamedSharding]:
+    """Whether `sharding` is a sharding whose mesh names no devices."""
+    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)

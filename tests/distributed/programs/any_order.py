@@ -36,7 +36,7 @@ for seed in range(3):
     order = np.random.default_rng(seed).permutation(8)
     for shape in ((2, 4), (4, 2)):
         mesh = Mesh(np.array(devices)[order].reshape(shape), ("x", "y"))
-        for spec in SPECS:
+        for spec in SPECS[seed % 2 :: 2]:  # each on half of the meshes
             sharding = NamedSharding(mesh, spec)
             a = jax.make_array_from_callback(A.shape, sharding, lambda index: A[index])
             same(a, A)

@@ -50,10 +50,12 @@ F = {
     "steps": lambda x: lax.scan(lambda u, _: (interior(u) + jnp.roll(u, 1, 1), None), x, None, length=3)[0],
 }
 for order in (1, -1):
-    for shape, spec in (((8,), P("x")), ((4, 2), P("x", "y")), ((2, 4), P("y", "x")), ((4, 2), P(("y", "x")))):
+    for turn, (shape, spec) in enumerate(
+        [((8,), P("x")), ((4, 2), P("x", "y")), ((2, 4), P("y", "x")), ((4, 2), P(("y", "x")))]
+    ):
         mesh = Mesh(np.array(devices)[::order].reshape(shape), ("x", "y")[: len(shape)])
         a = jax.make_array_from_callback(A.shape, NamedSharding(mesh, spec), lambda index: A[index])
-        for name, f in F.items():
+        for name, f in list(F.items())[(turn + (order < 0)) % 2 :: 2]:  # each on half of the meshes
             got, want = jax.jit(f)(a), np.asarray(jax.jit(f)(A))
             assert got.shape == want.shape, name
             for shard in got.addressable_shards:

@@ -7,7 +7,6 @@ import pytest
 
 import shardwise as sw
 from shardwise import lax
-from shardwise.base import config
 from shardwise.experimental.shard_map import shard_map
 from shardwise.ir import subprograms
 from shardwise.ops import control
@@ -24,13 +23,6 @@ def mesh():
 @pytest.fixture(scope="module")
 def explicit_mesh():
     return make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
-
-
-@pytest.fixture
-def latest():
-    config.update("shardwise_dialect", "latest")
-    yield
-    config.update("shardwise_dialect", "seed")
 
 
 def blocks(x):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from shardwise.base import config
-from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.products.contract import DotAlgorithmPreset, Precision, dot_general_p
@@ -118,12 +117,6 @@ def test_rule():
 
 
 # -- explicit shardings ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def latest():
-    with use_dialect("latest"):
-        yield
 
 
 def test_free_and_batch_dims_keep_their_axes():

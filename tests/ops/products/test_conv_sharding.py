@@ -75,7 +75,7 @@ def test_derivatives_of_transposed_ones_send_rims(taps, spread):
         assert_normwise(got, expected, 2e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from([8, 16, 24]),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),

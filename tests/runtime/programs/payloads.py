@@ -25,25 +25,23 @@ def same(got, want):
         np.testing.assert_array_equal(np.asarray(shard.data), want[shard.index])
 
 
-for dtype in ("bool", "int4", "uint4", "int8", "bfloat16", "float16", "float8_e4m3fn", "complex64", "uint32"):
-    for shape in ((8, 8), (8, 0), (8, 3, 8), (8, 8 << 12)):
+DTYPES = ("bool", "int4", "uint4", "int8", "bfloat16", "float16", "float8_e4m3fn", "complex64", "uint32")
+for number, dtype in enumerate(DTYPES):
+    for turn, shape in enumerate([(8, 8), (8, 0), (8, 3, 8), (8, 8 << 12)]):
         value = np.asarray(jnp.asarray(rng.integers(0, 2, shape)).astype(dtype))
-        for over in (mesh, turned):
-            a = put(value, P(("x", "y")), over)
-            f = lambda g, out, over=over: jax.jit(  # noqa: E731
-                shard_map(g, mesh=over, in_specs=P(("x", "y")), out_specs=out)
-            )
-            if dtype == "bool":
-                same(f(lambda v: lax.pmax(v, ("x", "y")), P())(a), value.max(0, keepdims=True))
-            else:
-                wide = np.complex64 if dtype == "complex64" else np.float32
-                want = np.asarray(jnp.asarray(value.astype(wide).sum(0, keepdims=True)).astype(dtype))
-                if dtype != "int4":  # sums to 8 do not fit
-                    same(f(lambda v: lax.psum(v, ("x", "y")), P())(a), want)
-            gathered = f(lambda v: lax.all_gather(v, ("x", "y"), tiled=True)[None], P(("x", "y")))(a)
-            same(gathered, np.broadcast_to(value, (8, *shape)))
-            around = f(lambda v: lax.ppermute(v, "x", [(0, 1), (1, 2), (2, 3), (3, 0)]), P(("x", "y")))(a)
-            same(around, np.roll(value.reshape(4, 2, *shape[1:]), 1, 0).reshape(shape))
+        over = (mesh, turned)[(number + turn) % 2]  # each dtype and each shape on both
+        a = put(value, P(("x", "y")), over)
+        f = lambda g, out, over=over: jax.jit(shard_map(g, mesh=over, in_specs=P(("x", "y")), out_specs=out))  # noqa: E731
+        if dtype == "bool":
+            same(f(lambda v: lax.pmax(v, ("x", "y")), P())(a), value.max(0, keepdims=True))
+        elif dtype != "int4":  # sums to 8 do not fit
+            wide = np.complex64 if dtype == "complex64" else np.float32
+            want = np.asarray(jnp.asarray(value.astype(wide).sum(0, keepdims=True)).astype(dtype))
+            same(f(lambda v: lax.psum(v, ("x", "y")), P())(a), want)
+        gathered = f(lambda v: lax.all_gather(v, ("x", "y"), tiled=True)[None], P(("x", "y")))(a)
+        same(gathered, np.broadcast_to(value, (8, *shape)))
+        around = f(lambda v: lax.ppermute(v, "x", [(0, 1), (1, 2), (2, 3), (3, 0)]), P(("x", "y")))(a)
+        same(around, np.roll(value.reshape(4, 2, *shape[1:]), 1, 0).reshape(shape))
         if not shape[1] % 8:
             a = put(value, P("x"))
             for spec in (P(None, "x"), P(), P("y", "x"), P(("y", "x")), P("x")):

@@ -46,7 +46,7 @@ def cases(draw):
 found = []
 
 
-@settings(max_examples=150, derandomize=True, database=None, deadline=None)
+@settings(max_examples=100, derandomize=True, database=None, deadline=None)
 @given(cases())
 def collect(case):
     found.append(case)

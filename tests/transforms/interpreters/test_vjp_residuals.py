@@ -7,15 +7,11 @@ import pytest
 
 import shardwise as jax
 from shardwise import numpy as jnp
-from shardwise.base.config import use_dialect
 
 X, Y = np.arange(3, dtype=np.float32) + 1, np.full(3, 2, np.float32)
 
 
-@pytest.fixture(autouse=True)
-def latest():
-    with use_dialect("latest"):
-        yield
+pytestmark = pytest.mark.usefixtures("latest")
 
 
 def test_arguments_among_the_residuals_are_told_apart() -> None:

@@ -25,9 +25,9 @@ from shardwise.ir.key_uses import LEAVES
 from shardwise.ir.op import Params
 from shardwise.ops.control.regions import active, no_rule
 from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.rules.out_sharding import in_context
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
-from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.sharding import SingleDeviceSharding, get_abstract_mesh
@@ -220,7 +220,7 @@ def _batch(
             )
     if params["kind"] == "io" and params["ordered"]:
         raise ValueError("Cannot `vmap` ordered IO callback. Drop ordered=True, or write the loop with lax.scan.")
-    fronts = [v if d is None else _front(v, d) for v, d in zip(values, dims, strict=True)]
+    fronts = [v if d is None else moved_to_front(v, d) for v, d in zip(values, dims, strict=True)]
     if params["kind"] != "pure" or method in ("sequential", "sequential_unrolled"):
         loops = ((size, tuple(d is not None for d in dims)), *params["loops"])
         outs = bind(callback_p, *fronts, **{**params, "loops": loops})
@@ -238,10 +238,6 @@ def _batch(
     types = tuple(t.update(shape=(size, *t.shape)) for t in params["result_types"])
     outs = bind(callback_p, *fronts, **{**params, "result_types": types})
     return outs, [0] * len(outs)
-
-
-def _front(x: Array, dim: int) -> Array:
-    return x if dim == 0 else transpose(x, (dim, *(d for d in range(x.ndim) if d != dim)))
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:

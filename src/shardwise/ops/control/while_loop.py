@@ -59,7 +59,7 @@ def _while_type(
     return final_types(body.in_types[body_consts:], body.out_types)
 
 
-def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+def while_parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
     """Items, one per operand, for the captured values of `cond`, those of `body`, and the carry."""
     a = params["cond_consts"]
     b = a + params["body_consts"]
@@ -75,7 +75,7 @@ def _while_region(eqn: Equation) -> Loop:
 
 def _while_edges(eqn: Equation) -> list[list[Atom]]:
     cond, body = eqn.params["cond"], eqn.params["body"]
-    cond_args, body_args, init = _parts(eqn.inputs, eqn.params)
+    cond_args, body_args, init = while_parts(eqn.inputs, eqn.params)
     na, nb = len(cond_args), len(body_args)
     captured = [*zip(cond_args, cond.inputs[:na], strict=True), *zip(body_args, body.inputs[:nb], strict=True)]
     carried = zip(init, body.inputs[nb:], cond.inputs[na:], body.outputs, eqn.outputs, strict=True)
@@ -84,7 +84,7 @@ def _while_edges(eqn: Equation) -> list[list[Atom]]:
 
 def _while_partition(region: Any, eqn: Equation) -> None:
     cond, body = eqn.params["cond"], eqn.params["body"]
-    cond_args, body_args, init = _parts(eqn.inputs, eqn.params)
+    cond_args, body_args, init = while_parts(eqn.inputs, eqn.params)
     na, nb = len(cond_args), len(body_args)
     cond_atoms = [move_operand(region, a, layout(region, v)) for a, v in zip(cond_args, cond.inputs[:na], strict=True)]
     body_atoms = [move_operand(region, a, layout(region, v)) for a, v in zip(body_args, body.inputs[:nb], strict=True)]
@@ -118,7 +118,7 @@ def _while_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
 
     def run(blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
         carry: Sequence[Ndarray]
-        cond_args, body_args, carry = _parts(blocks, params)
+        cond_args, body_args, carry = while_parts(blocks, params)
         blocks.clear()
         mask = active()
         while True:

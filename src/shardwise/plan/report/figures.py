@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from shardwise.planner import Line
-
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _POWERS = ("", "k", "M", "G", "T", "P", "E")
@@ -49,11 +47,6 @@ def count_text(count: float, unit: str = "") -> str:
 def share_text(part: float, whole: float) -> str:
     """``31 %``; empty where there is no whole."""
     return f"{100 * part / whole:.0f} %" if whole else ""
-
-
-def line_text(source: Line | None) -> str:
-    """``layers.py:88``, or nothing."""
-    return f"{source[0].rpartition('/')[2]}:{source[1]}" if source else ""
 
 
 def mesh_text(mesh: Mapping[str, int]) -> str:

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from shardwise.ir import source_text
 from shardwise.plan.report.figures import (
     binary_unit,
     count_text,
-    line_text,
     mesh_text,
     share_text,
     size_text,
@@ -96,7 +96,7 @@ def _memory(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
             b.kind,
             f"{b.name} x{b.count}" if b.count > 1 else b.name,
             f"{b.type} {spec_text(b.spec)}".rstrip(),
-            line_text(b.source),
+            source_text(b.source),
         )
         for b in buffers
     ]
@@ -120,7 +120,7 @@ def _traffic(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
             time_text(t.seconds) if t.seconds else "",
             f"{t.kind} over {', '.join(t.axes)}" + (f" ({t.level})" if t.level else ""),
             f"for {t.cause}" if t.implicit else "written",
-            line_text(t.source),
+            source_text(t.source),
         )
         for t in found
     ]
@@ -149,7 +149,7 @@ def _time(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
             f"{t.times:,}",
             t.name,
             t.bound if t.stream == "compute" else f"{t.bound}, {t.stream}".strip(", "),
-            line_text(t.source),
+            source_text(t.source),
         )
         for t in found
     ]
@@ -173,7 +173,9 @@ def _measured(plan: Plan, paint: Paint, width: int, rows: int) -> list[str]:
     likely = plan.seconds.likely
     ratio = f", {share_text(likely, plan.measured_seconds)} of it predicted" if plan.measured_seconds else ""
     title = f"measured: {time_text(plan.measured_seconds)} a step{ratio}"
-    body = [(time_text(m.seconds), time_text(m.predicted), f"{m.times:,}", m.name, line_text(m.source)) for m in found]
+    body = [
+        (time_text(m.seconds), time_text(m.predicted), f"{m.times:,}", m.name, source_text(m.source)) for m in found
+    ]
     rest = sum(m.seconds for m in found[rows:])
     return _section(title, ("measured", "predicted", "times", "op", "line"), body, rows, time_text(rest), paint, width)
 
@@ -183,7 +185,7 @@ def _advice(plan: Plan, paint: Paint, width: int) -> list[str]:
         return []
     lines = [paint("advice", "bold")]
     for i, a in enumerate(plan.advice, 1):
-        where = f" ({line_text(a.source)})" if a.source else ""
+        where = f" ({source_text(a.source)})" if a.source else ""
         lines += hanging(f"{i}. {a.change}{where}: {a.effect}", width)
     return lines
 

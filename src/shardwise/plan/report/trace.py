@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shardwise.plan.report.figures import line_text
+from shardwise.ir import source_text
 from shardwise.planner import Plan, Schedule, Task
 
 EVENTS = 200_000  # at most; of loops with more the first trips are drawn
@@ -60,7 +60,7 @@ class _Writer:
 
 def _facts(task: Task) -> dict[str, Any]:
     facts = {
-        "line": line_text(task.source),
+        "line": source_text(task.source),
         "bound by": task.bound,
         "value": task.value,
         "for": task.cause,

@@ -44,6 +44,17 @@ class _Matrix:
     con: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Contraction:
+    """How two operands meet: their contracted and their shared dims, the leading dims over which the product is summed, and which operands
+    stay the same in the loop around.
+    """
+
+    dims: DotDims
+    summed: Sequence[int]
+    stable: Sequence[bool]
+
+
 class _Dims(NamedTuple):
     """The dims of an operand: shared with the result and the other operand, with the result, with the other operand."""
 
@@ -86,29 +97,19 @@ def axes_contracted(code: Code, eqn: Equation, values: Sequence[Value]) -> tuple
 
 def matrix_product(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """The contraction of two operands: batch dims, free dims of the left one, of the right one."""
-    code, into, stable = body.code, wanted[0], [body.is_stable(a) for a in eqn.inputs]
-    dims: DotDims = eqn.params["dimension_numbers"]
-    dtype = dtype_name(eqn.outputs[0].aval)
+    code, into, dtype = body.code, wanted[0], dtype_name(eqn.outputs[0].aval)
     summed = sorted(code.env.dim(a) for a in axes_contracted(code, eqn, values))
+    how = _Contraction(eqn.params["dimension_numbers"], summed, [body.is_stable(a) for a in eqn.inputs])
     product = _complex_product if dtype.startswith("complex") else _product
-    out = product(code, values, dims, stable, None if summed else into, dtype, summed)
+    out = product(code, values, how, None if summed else into, dtype)
     for d in summed:
         shape, steps = ((*s[:d], n, *s[d:]) for s, n in ((out.shape, 1), (out.steps, 0)))
         out = replace(out, shape=shape, steps=steps if out.place else out.steps)
     return [out]
 
 
-def _complex_product(
-    code: Code,
-    values: Sequence[Value],
-    dims: DotDims,
-    stable: Sequence[bool],
-    into: Value | None,
-    dtype: str,
-    summed: Sequence[int],
-) -> Value:
+def _complex_product(code: Code, values: Sequence[Value], how: _Contraction, into: Value | None, dtype: str) -> Value:
     """The product of complex values: four products of their parts."""
-
     real = "float32" if dtype == "complex64" else "float64"
 
     def parts(x: Value, same: bool) -> list[Value]:
@@ -117,8 +118,8 @@ def _complex_product(
 
         return [code.outside(partial(part, k)) if same and x.place else part(k) for k in (0, 1)]
 
-    left, right = (parts(x, same) for x, same in zip(values, stable, strict=True))
-    found = [_product(code, [x, y], dims, stable, None, real, summed) for x in left for y in right]
+    left, right = (parts(x, same) for x, same in zip(values, how.stable, strict=True))
+    found = [_product(code, [x, y], how, None, real) for x in left for y in right]
 
     def joined(lanes: list[Lane]) -> Lane:
         same, up, down, opposite = lanes
@@ -127,20 +128,12 @@ def _complex_product(
     return pointwise(code, found, joined, dtype, into)
 
 
-def _product(
-    code: Code,
-    values: Sequence[Value],
-    dims: DotDims,
-    stable: Sequence[bool],
-    into: Value | None,
-    dtype: str,
-    summed: Sequence[int],
-) -> Value:
-    """The product, without the leading dims `summed`."""
+def _product(code: Code, values: Sequence[Value], how: _Contraction, into: Value | None, dtype: str) -> Value:
+    """The product, without the leading dims over which it is summed."""
     turned = list[_Dims]()
-    for v, contracted, batched in zip(values, *dims, strict=True):
-        con = [*summed, *(d + code.lead for d in contracted)]
-        batch = [*(d for d in range(code.lead) if d not in summed), *(d + code.lead for d in batched)]
+    for v, contracted, batched in zip(values, *how.dims, strict=True):
+        con = [*how.summed, *(d + code.lead for d in contracted)]
+        batch = [*(d for d in range(code.lead) if d not in how.summed), *(d + code.lead for d in batched)]
         free = [d for d in range(len(v.shape)) if d not in con and d not in batch]
         turned.append(_Dims(batch, free, con))
     loops = np.broadcast_shapes(*[tuple(v.shape[d] for d in t.batch) for v, t in zip(values, turned, strict=True)])
@@ -166,7 +159,7 @@ def _product(
         x, y = turned
         turned, loops = [_Dims([], [*x.batch, *x.free], x.con), _Dims([], y.free, y.con)], ()
         m, steps = merged
-    sides = [(v, t, s) for v, t, s in zip(values, turned, stable, strict=True)]
+    sides = [(v, t, s) for v, t, s in zip(values, turned, how.stable, strict=True)]
     out = _Matrix(made.place, *steps)
     if n == 1 and m != 1:  # the result is a column: its elements are those of a row
         sides, m, n, out = sides[::-1], n, m, replace(out, free=out.con, con=out.free)

@@ -19,7 +19,7 @@ from shardwise.ops.control.bodies import interned, separate
 from shardwise.ops.control.cond import cond_p
 from shardwise.ops.elementwise.selection import guarded_p, select_n_p
 from shardwise.ops.random.random_bits import shared
-from shardwise.ops.rules.derivative import do, filled, scalar
+from shardwise.ops.rules.derivative import do, filled, moved_to_front, scalar
 from shardwise.ops.rules.operands import dtype_kind
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.bodies.derived_bodies import (
@@ -36,7 +36,6 @@ from shardwise.transforms.bodies.derived_bodies import (
 from shardwise.transforms.bodies.handed_through import handed_through
 from shardwise.transforms.bodies.held_updates import exchanges, held_back, updated_input
 from shardwise.transforms.bodies.jit_rules import Made, Mask, held, remembered, without_state
-from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed
 
 Programs = tuple[Program, ...]
@@ -239,7 +238,7 @@ def _cond_batch(
     if index_dim is None:
         both = _unified([(m.program, m.consts) for m in made], ())
         return _bind(index, both, args), out_dims
-    which = move_to_front(index, index_dim)
+    which = moved_to_front(index, index_dim)
     updated = _updated(branches)
     if any(i is not None for i in updated) and not any(
         a.aval.mesh is not None or exchanges(b, axis_name) for a in args for b in branches

@@ -23,9 +23,9 @@ from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import interned
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import full_in_front
+from shardwise.ops.rules.derivative import full_in_front, moved_to_front
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered, split_program, transposed
-from shardwise.transforms.interpreters.batch_trace import batch_program, move_to_front
+from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import (
     conformed,
     cotangent_zeros,
@@ -206,6 +206,6 @@ def batched_body(
 def in_front(size: int, x: Any, dim: int | None) -> Array:
     """`x` with its mapped dim first; repeated along a new one if it has none."""
     if dim is not None:
-        return move_to_front(x, dim)
+        return moved_to_front(x, dim)
     x = as_array(x) if isinstance(x, Literal) else x
     return full_in_front(size, x, None)

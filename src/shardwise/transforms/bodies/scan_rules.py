@@ -17,6 +17,7 @@ from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import interned, separate
 from shardwise.ops.control.scan import scan_p, slice_type
 from shardwise.ops.elementwise.binary import add_p
+from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.passes import common_subexpressions
 from shardwise.transforms.bodies.derived_bodies import (
@@ -36,7 +37,6 @@ from shardwise.transforms.bodies.derived_bodies import (
     with_tangents,
 )
 from shardwise.transforms.bodies.jit_rules import Made, Mask, held, remembered, without_state
-from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed, cotangent_type, jvp_program
 
 
@@ -427,7 +427,7 @@ def scan_batch(
     for i in range(num_consts, len(values)):
         d = dims[i]
         if i < end and d is not None:
-            values[i], dims[i] = move_to_front(values[i], d), 0
+            values[i], dims[i] = moved_to_front(values[i], d), 0
         elif d == 0:
             values[i], dims[i] = _second(values[i]), 1
     outputs = len(body.outputs)

@@ -9,8 +9,9 @@ from shardwise.ir import ANY_GOES_ON, Program, ShapedArray, Var, bind, eval_prog
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
 from shardwise.ops.control.bodies import interned, separate
-from shardwise.ops.control.while_loop import while_p
+from shardwise.ops.control.while_loop import while_p, while_parts
 from shardwise.ops.reductions.reduce import reduce_or
+from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.transforms.bodies.branch_rules import selected
 from shardwise.transforms.bodies.derived_bodies import (
     alive,
@@ -27,15 +28,7 @@ from shardwise.transforms.bodies.handed_through import handed_through
 from shardwise.transforms.bodies.held_updates import exchanges, held_back
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
 from shardwise.transforms.bodies.scan_rules import carry_joined, carry_with_dim
-from shardwise.transforms.interpreters.batch_trace import move_to_front
 from shardwise.transforms.interpreters.jvp import conformed
-
-
-def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """Items, one per operand, for the captured values of `cond`, those of `body`, and the carry."""
-    a = params["cond_consts"]
-    b = a + params["body_consts"]
-    return items[:a], items[a:b], items[b:]
 
 
 def _bind(
@@ -82,8 +75,8 @@ def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
 def _pushed(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], Mask]:
     """The loop of values and tangents: its results, and the carries that have tangents."""
     body = interned(params["body"])
-    cond_args, body_args, init = _parts(primals, params)
-    _, body_ts, init_ts = _parts(tangents, params)
+    cond_args, body_args, init = while_parts(primals, params)
+    _, body_ts, init_ts = while_parts(tangents, params)
     live = alive([*body_ts, *init_ts], [*body_args, *init])
     n = len(body_args)
     made: Made = _with_tangents(body, n, live)
@@ -134,7 +127,11 @@ def while_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
     """The loop over all elements. A carry that no step changes, the same for all elements, stays so."""
-    body, (_, constants, init), (_, _, init_dims) = params["body"], _parts(values, params), _parts(dims, params)
+    body, (_, constants, init), (_, _, init_dims) = (
+        params["body"],
+        while_parts(values, params),
+        while_parts(dims, params),
+    )
     through = handed_through(body)
     kept = {i for i, d in enumerate(init_dims) if d is None and through[i] == len(constants) + i}
     outs, out_dims = _while_batch(size, axis_name, values, dims, params)
@@ -149,10 +146,13 @@ def _while_batch(
     """One loop whose steps work on all elements. If they stop at different times, it runs until the last one stops; elements that
     have stopped keep their values."""
     cond, body = interned(params["cond"]), interned(params["body"])
-    (cond_args, body_args, init), (cond_dims, body_dims, init_dims) = _parts(values, params), _parts(dims, params)
+    (cond_args, body_args, init), (cond_dims, body_dims, init_dims) = (
+        while_parts(values, params),
+        while_parts(dims, params),
+    )
     spmd, n = SPMD_AXES.get(), len(body_args)
     own = body.in_types[n:]
-    init = [v if d is None else move_to_front(v, d) for v, d in zip(init, init_dims, strict=True)]
+    init = [v if d is None else moved_to_front(v, d) for v, d in zip(init, init_dims, strict=True)]
     batched = tuple(d is not None for d in init_dims)
     types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched, strict=True)]
     while True:

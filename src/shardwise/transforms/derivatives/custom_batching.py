@@ -16,9 +16,9 @@ from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.transforms.bodies.derived_bodies import alive, picked, with_tangents
 from shardwise.transforms.bodies.jit_rules import Made
+from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.custom_rules import (
     called_type,
-    flat_values,
     function_name,
     positional,
     rule_setter,
@@ -57,12 +57,12 @@ class custom_vmap:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = positional(self.fun, args, kwargs)
-        leaves, in_tree = flat_values(args)
+        leaves, in_tree = flat_arrays(args)
         out_tree: PyTreeDef | None = None
 
         def flat(*values: Any) -> list[Any]:
             nonlocal out_tree
-            outs, out_tree = flat_values(self.fun(*tree_unflatten(in_tree, values)))
+            outs, out_tree = flat_arrays(self.fun(*tree_unflatten(in_tree, values)))
             return outs
 
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))

@@ -11,10 +11,11 @@ from shardwise.ir import Array, Program, Tracer, bind, define_op, eval_program, 
 from shardwise.ir.op import UndefinedPrimal
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
+from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp as custom_jvp
 from shardwise.transforms.derivatives.custom_rules import CustomVJPPrimal as CustomVJPPrimal
 from shardwise.transforms.derivatives.custom_rules import SymbolicZero as SymbolicZero
-from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name
+from shardwise.transforms.derivatives.custom_rules import called_type, function_name
 from shardwise.transforms.derivatives.custom_vjp import custom_vjp as custom_vjp
 from shardwise.transforms.interpreters.jvp import cotangent_zeros, tangent_type, zeros
 
@@ -53,7 +54,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     def forward(*args: Any) -> Any:
         out, vjp = fun(*args)
-        outs, out_tree = flat_values(out)
+        outs, out_tree = flat_arrays(out)
         in_tree: PyTreeDef | None = None
 
         def flat(*cts: Any) -> list[Any]:
@@ -65,7 +66,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
                     f"custom_gradient: the vjp of {function_name(fun)} must give one cotangent per argument, {len(args)}, but "
                     f"gave {len(found)}."
                 )
-            leaves, in_tree = flat_values(found)
+            leaves, in_tree = flat_arrays(found)
             return leaves
 
         program, consts = trace_program(flat, [tangent_type(o.aval) for o in outs], function_name(vjp))
@@ -97,12 +98,12 @@ def with_arguments_for(
     chosen: Callable[[Any], bool], fun: Callable[..., Any], *example_args: Any
 ) -> tuple[Callable[..., Any], list[Array]]:
     """`closure_convert` for the `chosen` ones of the values that `fun` closes over."""
-    leaves, structure = flat_values(example_args)
+    leaves, structure = flat_arrays(example_args)
     out_tree: PyTreeDef | None = None
 
     def flat(*values: Any) -> list[Any]:
         nonlocal out_tree
-        outs, out_tree = flat_values(fun(*tree_unflatten(structure, values)))
+        outs, out_tree = flat_arrays(fun(*tree_unflatten(structure, values)))
         return outs
 
     program, consts = trace_program(flat, [x.aval for x in leaves], function_name(fun))
@@ -110,7 +111,7 @@ def with_arguments_for(
 
     def converted(*args: Any) -> Any:
         count = len(args) - len(hoisted)
-        values, found = flat_values(args[:count])
+        values, found = flat_arrays(args[:count])
         if found != structure:
             raise TypeError(
                 f"the converted closure takes arguments of the structure of its examples, {structure}, got {found}."
@@ -137,14 +138,14 @@ def linear_call(
     >>> jax.grad(f)(3.0)
     Array(0.5, dtype=float32, weak_type=True)
     """
-    residuals, residual_tree = flat_values(residual_args)
-    values, value_tree = flat_values(linear_args)
+    residuals, residual_tree = flat_arrays(residual_args)
+    values, value_tree = flat_arrays(linear_args)
     out_tree: PyTreeDef | None = None
 
     def flat(*leaves: Any) -> list[Any]:
         nonlocal out_tree
         n = len(residuals)
-        outs, out_tree = flat_values(
+        outs, out_tree = flat_arrays(
             fun(tree_unflatten(residual_tree, leaves[:n]), tree_unflatten(value_tree, leaves[n:]))
         )
         return outs
@@ -155,7 +156,7 @@ def linear_call(
             tree_unflatten(residual_tree, given_to_user(leaves)),
             tree_unflatten(out_tree, given_to_user(cts)),
         )
-        found, tree = flat_values(fun_transpose(known, given))
+        found, tree = flat_arrays(fun_transpose(known, given))
         if tree != value_tree:
             raise TypeError(
                 f"transpose output pytree structure must match that of linear inputs, got output structure {tree} and input "

@@ -20,13 +20,13 @@ from shardwise.ir.op import Params
 from shardwise.ir.references import Reference, holding, over_state
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import do, has_tangent
+from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
     SymbolicZero,
     call_under_jvp,
     called_type,
     flat_call,
-    flat_values,
     function_name,
     zero_tangent,
 )
@@ -99,7 +99,7 @@ class custom_jvp(Custom[P, R]):
 
     def _recorded(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
-        leaves, structure = flat_values(smooth)
+        leaves, structure = flat_arrays(smooth)
         note: list[Any] = []
         flat = flat_call(self.fun, structure, joined, note)
         rule = functools.partial(_jvp_rule, self, constant, structure)
@@ -169,7 +169,7 @@ def _jvp_rule(
             f"Custom JVP rule {rule} for function {name} must produce a pair (list or tuple of length two) representing primal "
             f"and tangent outputs, but got {pair}."
         )
-    outs, out_tree = flat_values(pair[0])
+    outs, out_tree = flat_arrays(pair[0])
     touts, tangent_tree = tree_flatten(pair[1], is_leaf=lambda x: isinstance(x, SymbolicZero))
     if out_tree != tangent_tree:
         raise TypeError(

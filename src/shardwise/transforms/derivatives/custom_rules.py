@@ -11,14 +11,15 @@ import numpy as np
 
 from shardwise.base.dtypes import float0
 from shardwise.base.signatures import P, Q, R
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
 from shardwise.ir.reference_arguments import TracedArguments, closed_over
 from shardwise.ir.references import STEPPED_OUT, Reference, root_of, shows_reference, with_references
 from shardwise.ops.elementwise.casts import stop_gradient
-from shardwise.ops.rules.convert import as_array, as_value, given_to_user
+from shardwise.ops.rules.convert import as_array, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
+from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, tangent_type, zeros
 from shardwise.transforms.tracing import from_beginning
 
@@ -36,12 +37,6 @@ def check_captured(tangents: Sequence[Any], name: str) -> None:
             f"Detected differentiation of the custom_vjp function {name} with respect to a closed-over value. Its rules say how to "
             "differentiate it with respect to its arguments alone: pass the value as an argument, and let the rules take it."
         )
-
-
-def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
-    """The leaves as arrays, and the structure."""
-    leaves, structure = tree_flatten(tree)
-    return [as_array(as_value(x)) for x in leaves], structure
 
 
 def results_of(fun: Callable[..., Any], tree: Any) -> Any:
@@ -186,7 +181,7 @@ class Custom(Generic[P, R]):
     def _called_on_values(self, args: tuple[Any, ...]) -> Any:
         """Call the function itself; NumPy arrays and scalars become Arrays of JAX's dtypes first. Results are as it gives them."""
         _, smooth, joined = self._split(args)
-        leaves, structure = flat_values(smooth)
+        leaves, structure = flat_arrays(smooth)
         return results_of(self.fun, self.fun(*joined(tree_unflatten(structure, leaves))))
 
     def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
@@ -229,7 +224,7 @@ def flat_call(
 
     def flat(*leaves: Any) -> list[Any]:
         given = tree_unflatten(structure, given_to_user(leaves))
-        outs, out_tree = flat_values(results_of(fun, fun(*joined(given))))
+        outs, out_tree = flat_arrays(results_of(fun, fun(*joined(given))))
         note[:] = [out_tree]
         return outs
 

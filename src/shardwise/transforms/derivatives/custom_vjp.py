@@ -32,6 +32,7 @@ from shardwise.ir.references import Ended, Reference, holding, over_state
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
+from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.custom_rules import (
     Custom,
     CustomVJPPrimal,
@@ -40,7 +41,6 @@ from shardwise.transforms.derivatives.custom_rules import (
     called_type,
     check_captured,
     flat_call,
-    flat_values,
     function_name,
 )
 from shardwise.transforms.derivatives.mapped_rules import MappedRules, mapped_results
@@ -113,7 +113,7 @@ class custom_vjp(Custom[P, R]):
                     "nondiff_argnums names. These are for functions and static values; pass arrays as differentiable arguments, and "
                     "return None for their cotangents."
                 )
-        leaves, structure = flat_values(smooth)
+        leaves, structure = flat_arrays(smooth)
         note: list[Any] = []
         flat = flat_call(self.fun, structure, joined, note)
         rules = _VjpRules(self, constant, structure, joined, len(smooth))
@@ -195,7 +195,7 @@ class _VjpRules:
                 f"element represents the primal output and the second element represents residuals, but "
                 f"got {pair}."
             )
-        outs, out_tree = flat_values(pair[0])
+        outs, out_tree = flat_arrays(pair[0])
         if note and note[0] != out_tree:
             raise TypeError(
                 f"Custom VJP fwd rule {rule} for function {name} must produce a pair whose first element "
@@ -206,7 +206,7 @@ class _VjpRules:
         if any(isinstance(x, Reference) and x.has_ended for x in tree_leaves(pair[1])):
             raise Ended
         kept = tree_map(lambda x: _Constant(x) if isinstance(x, _UNTRACED) else x, pair[1])
-        residuals, residual_tree = flat_values(kept)
+        residuals, residual_tree = flat_arrays(kept)
         return outs, residuals, residual_tree
 
     def backward(

@@ -10,10 +10,11 @@ from shardwise.ir import Program, ShapedArray, Shown, Tracer, Var, bind, define_
 from shardwise.ir.op import Params, UndefinedPrimal
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.transforms.derivatives.arguments import flat_arrays
 from shardwise.transforms.derivatives.autodiff import jvp, linear_transpose, linearize
 from shardwise.transforms.derivatives.custom_derivatives import with_arguments_for
 from shardwise.transforms.derivatives.custom_jvp import custom_jvp
-from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name, zero_tangent
+from shardwise.transforms.derivatives.custom_rules import called_type, function_name, zero_tangent
 from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import cotangent_zeros, zeros
 from shardwise.transforms.interpreters.vmap import vmap
@@ -57,7 +58,7 @@ def custom_linear_solve(
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve
-    leaves, tree = flat_values(b)
+    leaves, tree = flat_arrays(b)
     types = [x.aval for x in leaves]
     converted, captured = _closure_converted(matvec, b)
     aux_tree: list[PyTreeDef] = []
@@ -76,13 +77,13 @@ def custom_linear_solve(
     def solver(function: Callable[..., Any], product: Flat, name: str) -> Flat:
         def run(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
             def multiply(x: Any) -> Any:
-                return tree_unflatten(tree, product(consts, flat_values(x)[0]))
+                return tree_unflatten(tree, product(consts, flat_arrays(x)[0]))
 
             found = function(multiply, tree_unflatten(tree, vectors))
             aux: list[Any] = []
             if has_aux:
                 found, extra = found
-                aux, structure = flat_values(extra)
+                aux, structure = flat_arrays(extra)
                 aux_tree[:] = [structure]
             return [*_checked(name, found, tree, types), *aux]
 
@@ -145,7 +146,7 @@ def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Pro
 
 
 def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray], of: str = "b") -> list[Any]:
-    outs, out_tree = flat_values(found)
+    outs, out_tree = flat_arrays(found)
     if out_tree != tree:
         raise TypeError(
             f"{name}() output pytree structure must match that of {of}, got output structure {out_tree} and that of {of} {tree}."
@@ -276,7 +277,7 @@ def custom_root(
     """
 
     start = stop_gradient(initial_guess)
-    guess, tree = flat_values(initial_guess)
+    guess, tree = flat_arrays(initial_guess)
     types = [x.aval for x in guess]
     trace_program(lambda *xs: _checked("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
     # Captured values of the functions become arguments, so that the rule below sees their values and tangents.

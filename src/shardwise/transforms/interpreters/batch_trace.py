@@ -36,9 +36,9 @@ from shardwise.ir.key_uses import KeyUses, UsesOf, equation_uses
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
 from shardwise.ir.references import written_from_vmap
 from shardwise.ops.reductions.reduce import reduce_sum
-from shardwise.ops.rules.derivative import later, repeated_sharding
+from shardwise.ops.rules.derivative import later, moved_to_front, repeated_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim, expand_dims
-from shardwise.ops.shapes.transpose import transpose
+from shardwise.runtime.blocks import expanded
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import kernel_of
 from shardwise.sharding.rule import Rule, batched_rule
@@ -190,11 +190,6 @@ def _axes_of(program: Program) -> frozenset[Any]:
     return frozenset().union(*[_axes_named(eqn.op, eqn.params) for eqn in program.equations])
 
 
-def move_to_front(x: Array, dim: int) -> Array:
-    """`x` with dim `dim` first."""
-    return x if dim == 0 else transpose(x, (dim, *(d for d in range(x.ndim) if d != dim)))
-
-
 def _elementwise(op: Op, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
     """Operands of equal rank get the mapped dim first (size 1 where they are not mapped); scalars stay scalars."""
     rank = max(v.ndim - (d is not None) for v, d in zip(values, dims, strict=True))
@@ -203,13 +198,13 @@ def _elementwise(op: Op, values: Sequence[Any], dims: Sequence[int | None], para
         if d is None:
             aligned.append(v if v.ndim == 0 else expand_dims(v, (0,)))
         else:
-            front = move_to_front(v, d)
+            front = moved_to_front(v, d)
             aligned.append(expand_dims(front, tuple(range(1, 1 + rank))) if front.ndim == 1 and rank else front)
     return bind(op, *aligned, **params)
 
 
 def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> list[Any]:
-    fronts = [v if d is None else move_to_front(v, d) for v, d in zip(values, dims, strict=True)]
+    fronts = [v if d is None else moved_to_front(v, d) for v, d in zip(values, dims, strict=True)]
     return bind(
         vmapped_op, *fronts, op=op, size=size, mapped=tuple(d is not None for d in dims), inner=tuple(params.items())
     )
@@ -225,7 +220,7 @@ def batch_program(
         outs = eval_program(program, entered)
     trace.closed = True
     pairs = [trace.unwrap(o) for o in outs]
-    return [v if d is None else move_to_front(v, d) for v, d in pairs], [None if d is None else 0 for _, d in pairs]
+    return [v if d is None else moved_to_front(v, d) for v, d in pairs], [None if d is None else 0 for _, d in pairs]
 
 
 # -- the op that runs another with one more loop dim ---------------------------------------------------------------------------
@@ -293,14 +288,7 @@ class _Mapped:
         ]
 
     def _full(self, results: Any) -> tuple[Any, ...]:
-        return tuple(_full(o, self._lead, self._size) for o in (results if self._many else (results,)))
-
-
-def _full(block: Any, lead: int, size: int) -> Any:
-    """The loop dim of vmap is a dim of the value: it has its full extent."""
-    if block.shape[lead] == size:
-        return block
-    return np.broadcast_to(block, (*block.shape[:lead], size, *block.shape[lead + 1 :]))
+        return tuple(expanded(o, self._lead, self._size) for o in (results if self._many else (results,)))
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -359,7 +347,7 @@ def lifted(trace: BatchTrace, x: Any) -> Any:
     """A result of a mapped rule with its mapped dim first, made if it had none."""
     value, dim = trace.unwrap(x)
     if dim is not None:
-        return move_to_front(value, dim)
+        return moved_to_front(value, dim)
     return repeated(trace, value)
 
 

@@ -17,9 +17,10 @@ from shardwise.ir.references import shows_reference
 from shardwise.ops.rules.derivative import later
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding
 from shardwise.sharding.backend import default_device
+from shardwise.sharding.derive import is_abstract
 from shardwise.sharding.formats import Format
 from shardwise.transforms.interpreters.jvp import zeros
-from shardwise.transforms.jit.abstract_meshes import is_abstract, over_devices
+from shardwise.transforms.jit.abstract_meshes import over_devices
 from shardwise.transforms.jit.references import ReferenceArgument
 from shardwise.transforms.jit.traced_call import TracedCall
 from shardwise.transforms.tracing import BoundCall, from_beginning, prune

@@ -7,18 +7,14 @@ or by the mesh in context. A call that names no devices can be traced, and lower
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from shardwise.engine.signature import Signature
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding
 from shardwise.sharding.backend import default_backend
-
-
-def is_abstract(sharding: Any) -> TypeGuard[NamedSharding]:
-    """Whether `sharding` is a sharding that names no devices."""
-    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
+from shardwise.sharding.derive import is_abstract
 
 
 def named_devices(sigs: Iterable[Signature], shardings: Iterable[Any], mesh: Mesh | None) -> tuple[Device, ...] | None:

@@ -12,8 +12,9 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_unflatten
 from shardwise.engine.signature import Signature
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding.derive import is_abstract
 from shardwise.transforms.jit.abstract import Abstract
-from shardwise.transforms.jit.abstract_meshes import is_abstract, named_devices
+from shardwise.transforms.jit.abstract_meshes import named_devices
 from shardwise.transforms.jit.binding import JitOptions
 from shardwise.transforms.jit.jit_layouts import asked_layouts, check_arguments, result_orders
 from shardwise.transforms.jit.jit_shardings import check_outputs, context_mesh, flat_shardings, is_spec_leaf, is_whole

@@ -26,6 +26,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
     legacy_mesh,
 )
+from shardwise.sharding.derive import is_abstract
 from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.jit_shardings import Unspecified, check_nameable
 
@@ -69,7 +70,7 @@ def _constrain(given: Any, target: Any) -> Array:
     if isinstance(sharding, NamedSharding) and _explicit(sharding, x):
         return x
     if isinstance(x, ArrayImpl) and is_eager():
-        return _at_once(x, _on_mesh_of(x, sharding, given) if _is_abstract(sharding) else sharding)
+        return _at_once(x, _on_mesh_of(x, sharding, given) if is_abstract(sharding) else sharding)
     if isinstance(sharding, NamedSharding):
         sharding = _even(x, sharding)
     elif sharding.tiling(x.ndim) is None:
@@ -117,10 +118,6 @@ def _on_mesh_of(x: ArrayImpl, sharding: Any, given: Any) -> NamedSharding:
             f"{sharding.mesh.shape_tuple} for shape {shape}"
         )
     return NamedSharding(here.mesh, sharding.spec)
-
-
-def _is_abstract(sharding: Sharding) -> bool:
-    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
 def _resolved(target: Any) -> Sharding:

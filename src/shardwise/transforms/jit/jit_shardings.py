@@ -22,8 +22,8 @@ from shardwise.sharding import (
     get_concrete_mesh,
     legacy_mesh,
 )
+from shardwise.sharding.derive import is_abstract
 from shardwise.sharding.formats import Format, Layout
-from shardwise.transforms.jit.abstract_meshes import is_abstract
 
 
 class Unspecified:
