@@ -39,5 +39,5 @@ remat, parallelism) and synthetic data, under `shardwise plan` on a machine with
 |---|---|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
-Planning takes the seconds of the whole run of the script: imports, configuration, tracing, three steps. All of the steps fitted the device's memory.
+*Planning* is the whole run of the script: imports, configuration, tracing, three steps. All of the steps fitted the device's memory.
 """

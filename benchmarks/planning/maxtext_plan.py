@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--python", required=True, help="an interpreter with MaxText's packages")
     parser.add_argument("names", nargs="*", help="runs; all by default")
     given = parser.parse_args()
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"runs": {}}
+    record: dict[str, Any] = json.loads(RECORD.read_text()) if RECORD.exists() else {"runs": {}}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=given.checkout, capture_output=True, text=True, check=True
     )
