@@ -21,7 +21,7 @@ UNREAD: dict[str, set[str]] = {
     "api_util.debug_info": {"args", "kwargs", "more"},
     "distributed.initialize": {"cluster_detection_method", "partition_index", "slice_index"},
     "experimental.mesh_utils.create_device_mesh": {"allow_split_physical_axes", "contiguous_submeshes"},
-    "experimental.mesh_utils.create_hybrid_device_mesh": {"allow_split_physical_axes", "process_is_granule"},
+    "experimental.mesh_utils.create_hybrid_device_mesh": {"allow_split_physical_axes"},
     "experimental.pallas.access.load": {"cache_modifier", "eviction_policy", "volatile"},
     "experimental.pallas.access.swap": {"eviction_policy"},
     "experimental.pallas.call.pallas_call": {"compiler_params", "interpret", "metadata"},

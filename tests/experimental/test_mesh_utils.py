@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+import shardwise.plan
 from shardwise.experimental.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 from shardwise.sharding import devices
 
@@ -54,3 +55,13 @@ def test_hybrid_errors():
         create_hybrid_device_mesh((2, 4), (2, 1))
     with pytest.raises(ValueError, match="Number of devices 8"):
         create_hybrid_device_mesh((2, 2), (1, 1))
+
+
+def test_slices_of_a_planned_machine_form_blocks():
+    with shardwise.plan.on("2x-v5e-16"):
+        mesh = create_hybrid_device_mesh((4, 4), (2, 1))
+        assert mesh.shape == (8, 4)
+        assert [[d.slice_index for d in row] for row in mesh] == [[0] * 4] * 4 + [[1] * 4] * 4
+        with pytest.raises(ValueError, match="Number of slices 2 must equal the product of dcn_mesh_shape"):
+            create_hybrid_device_mesh((4, 2), (4, 1))
+        assert create_hybrid_device_mesh((4, 1), (1, 8), process_is_granule=True).shape == (4, 8)

@@ -20,7 +20,8 @@ import ml_dtypes
 import numpy as np
 
 from shardwise.base.config import config, context_token
-from shardwise.base.element_types import BOOL, BY_NAME, CANONICAL_32, CANONICAL_64, CATEGORIES
+from shardwise.base.element_types import BOOL, CANONICAL_32, CANONICAL_64, CATEGORIES
+from shardwise.base.element_types import BY_NAME as BY_NAME
 from shardwise.base.element_types import KEY_DTYPES as KEY_DTYPES
 from shardwise.base.element_types import SCALAR_ALIASES as SCALAR_ALIASES
 from shardwise.base.element_types import SCALAR_TYPES as SCALAR_TYPES

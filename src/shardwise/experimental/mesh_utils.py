@@ -61,22 +61,22 @@ def create_hybrid_device_mesh(
     should_sort_granules_by_key: bool = True,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray[Any, np.dtype[np.object_]]:
-    """Devices of several processes in an array whose axes are, dim by dim, processes times devices of a process.
+    """Devices of several groups in an array whose axes are, dim by dim, groups times devices of a group.
 
     Args:
-        mesh_shape: the sizes, per axis, within one process (where communication is cheap).
-        dcn_mesh_shape: the sizes, per axis, across processes (where communication is expensive); of the same length.
+        mesh_shape: the sizes, per axis, within one group (where communication is cheap).
+        dcn_mesh_shape: the sizes, per axis, across groups (where communication is expensive); of the same length.
         devices: the devices to use; all of them if None.
-        process_is_granule: whether to group devices by process rather than by TPU slice. There are no slices here: the
-            groups are processes either way.
-        should_sort_granules_by_key: order the groups by process index rather than by first appearance.
+        process_is_granule: whether devices are grouped by process rather than by TPU slice. Devices of this machine are in no slices, and
+            are grouped by process either way; those of a planned one are.
+        should_sort_granules_by_key: order the groups by their number rather than by first appearance.
         allow_split_physical_axes: as in `create_device_mesh`.
 
     Returns:
-        An array of shape `mesh_shape * dcn_mesh_shape`, in which the devices of a process form a block.
+        An array of shape `mesh_shape * dcn_mesh_shape`, in which the devices of a group form a block.
 
     Raises:
-        ValueError: the shapes differ in length, or do not take exactly all devices of all processes.
+        ValueError: the shapes differ in length, or do not take exactly all devices of all groups.
 
     >>> jax.experimental.mesh_utils.create_hybrid_device_mesh((8,), (1,), process_is_granule=True).shape
     (8,)
@@ -88,13 +88,16 @@ def create_hybrid_device_mesh(
             "put a 1 where an axis has no part."
         )
     groups: dict[int, list[Device]] = {}
-    for device in all_devices() if devices is None else devices:
-        groups.setdefault(device.process_index, []).append(device)
+    chosen = list(all_devices() if devices is None else devices)
+    of_slices = not process_is_granule and all(hasattr(device, "slice_index") for device in chosen)
+    attribute = "slice_index" if of_slices else "process_index"
+    for device in chosen:
+        groups.setdefault(getattr(device, attribute), []).append(device)
     keys = sorted(groups) if should_sort_granules_by_key else list(groups)
     if math.prod(outer) != len(keys):
         raise ValueError(
-            f"Number of processes {len(keys)} must equal the product of dcn_mesh_shape {outer}, which is "
-            f"{math.prod(outer)}."
+            f"Number of {'slices' if of_slices else 'processes'} {len(keys)} must equal the product of dcn_mesh_shape {outer}, "
+            f"which is {math.prod(outer)}."
         )
     blocks = [create_device_mesh(inner, groups[key]) for key in keys]
     # From (outer sizes, inner sizes) to one dim per axis, the part across processes being the major one.

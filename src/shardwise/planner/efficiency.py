@@ -123,8 +123,8 @@ def written_kernel_seconds(
 ) -> Seconds:
     """Seconds of a kernel that a program brings along.
 
-    Matrix and vector units take turns, as what one makes the other takes. On a TPU blocks are copied while others are computed, and a step of
-    the grid takes `Chip.grid_step` at least; on a GPU blocks run at once, and what several of them read comes from the cache.
+    Matrix and vector units take turns, as what one makes the other takes. On a TPU blocks are copied while others are computed, and a
+    step of the grid takes `Chip.grid_step` at least; on a GPU blocks run at once, and what several of them read comes from the cache.
 
     Args:
         work: what is computed.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.element_types import BY_NAME
+from shardwise.base.dtypes import BY_NAME
 from shardwise.runtime.blocks import Ndarray
 
 _UNSIGNED = 1
