@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import enable_x64
+from shardwise.scipy import special
 from tests.transforms import linalg_cases, op_cases
 from tests.transforms.op_cases import Case
 from tests.transforms.record import both_modes, jax_answers, tangents, weights
@@ -77,6 +78,26 @@ def test_what_has_no_derivative_says_so(name: str) -> None:
     x = np.abs(op_cases.normal(3, 3)) + 0.1
     with pytest.raises(NotImplementedError, match=r"derivative"):
         sw.jvp(REFUSED[name], (x,), (x,))
+
+
+# Derivatives far out, where their formulas are differences of large numbers: the first terms of the asymptotic series.
+FAR = {
+    "log_ndtr": (2, -1.0, lambda x: -1 + x**-2),
+    "erfcx": (1, 1.0, lambda x: -(x**-2) / np.sqrt(np.pi) * (1 - 1.5 * x**-2)),
+    "dawsn": (1, -1.0, lambda x: -0.5 * x**-2 * (1 + 1.5 * x**-2)),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_slopes_far_out(name: str) -> None:
+    order, side, wanted = FAR[name]
+    slope = getattr(special, name)
+    for _ in range(order):
+        slope = sw.grad(slope)
+    for size in (1e2, 1e4, 1e9):
+        np.testing.assert_allclose(slope(jnp.float32(side * size)), wanted(side * size), rtol=1e-6)
+    if name == "log_ndtr":
+        assert [float(slope(jnp.float32(x))) for x in (30.0, 1e30, np.inf, -np.inf)] == [0, 0, 0, -1]
 
 
 _U = lambda low, high: np.linspace(low, high, 5)  # noqa: E731

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ops.elementwise import scipy_ir
+from shardwise.ops.elementwise import normal_slopes, scipy_ir
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.elementwise.parameter_slopes import hyp1f1_slope, hyp2f1_slope
 from shardwise.ops.rules.derivative import Pushes, do, later, unknown
@@ -58,9 +58,11 @@ _TABLE = {
     "expi": (1, "f"), "psi": (1, "c"), "expn": (2, "f"), "spence": (1, "f"), "ndtri": (1, "f"), "log_ndtr": (1, "f"),
     "erfcx": (1, "fc"), "dawsn": (1, "f"), "wofz": (1, "c"), "loggamma": (1, "c"), "gamma": (1, "fc"), "poch": (2, "f"),
     "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"), "betaln": (2, "f"),
-    "hyp1f1_slope_a": (3, "f"), "hyp1f1_slope_b": (3, "f"),
+    "log_ndtr_slope": (1, "f"), "log_ndtr_curvature": (1, "f"), "hyp1f1_slope_a": (3, "f"), "hyp1f1_slope_b": (3, "f"),
     "hyp2f1_slope_a": (4, "f"), "hyp2f1_slope_b": (4, "f"), "hyp2f1_slope_c": (4, "f"),
 }  # fmt: skip
+
+_DAWSN_TERMS = 9
 
 # -- derivatives: the push of each operand's tangent; None where the derivative is not known ------------------------------------
 
@@ -102,6 +104,32 @@ def _owens_a(t: Any, y: Any, h: Any, a: Any) -> Any:
     return do.mul(t, do.div(do.exp(do.mul(-0.5, do.mul(do.square(h), spread))), do.mul(2 * math.pi, spread)))
 
 
+def _erfcx_push(t: Any, y: Any, x: Any) -> Any:
+    slope = do.sub(do.mul(x, do.mul(2, y)), 2 / math.sqrt(math.pi))
+    if x.dtype.kind == "c":
+        return do.mul(t, slope)
+    right = do.max(x, 1)  # where the two terms are large and nearly equal
+    bent = do.mul(-math.sqrt(math.pi), _call("log_ndtr_curvature", do.mul(right, -math.sqrt(2))))
+    return do.mul(t, do.select_n(do.gt(x, 1), slope, do.mul(bent, do.square(_call("erfcx", right)))))
+
+
+def _dawsn_push(t: Any, y: Any, x: Any) -> Any:
+    """``1 - 2 x y``; far out, where that cancels, by the asymptotic series in ``1 / (2 x**2)``."""
+    far = 25 if x.dtype.itemsize == 8 else 7
+    size = do.abs(x)
+    u = do.div(0.5, do.square(do.max(size, far)))
+    series: Any = 1
+    for factor in range(2 * _DAWSN_TERMS + 1, 1, -2):
+        series = do.add(1, do.mul(series, do.mul(u, factor)))
+    near = do.sub(1, do.mul(x, do.mul(2, y)))
+    return do.mul(t, do.select_n(do.gt(size, far), near, do.neg(do.mul(u, series))))
+
+
+def _log_ndtr_third(t: Any, y: Any, x: Any) -> Any:
+    h = _call("log_ndtr_slope", x)
+    return do.mul(t, do.sub(do.mul(h, do.sub(1, y)), do.mul(y, do.add(h, x))))
+
+
 def _betaln_slope(a: Any, b: Any) -> Any:
     """The derivative in `a`."""
     return do.sub(do.digamma(a), do.digamma(do.add(a, b)))
@@ -114,9 +142,11 @@ _PUSHES: dict[str, Pushes] = {
     "expn": (unknown("expn", "its order"), lambda t, y, n, x: do.mul(t, do.neg(_call("expn", do.sub(n, 1), x)))),
     "spence": _spence_push,
     "ndtri": lambda t, y, x: do.mul(t, do.div(1, _bell(y))),
-    "log_ndtr": lambda t, y, x: do.mul(t, do.div(math.sqrt(2 / math.pi), _call("erfcx", do.mul(x, -math.sqrt(0.5))))),
-    "erfcx": lambda t, y, x: do.mul(t, do.sub(do.mul(x, do.mul(2, y)), 2 / math.sqrt(math.pi))),
-    "dawsn": lambda t, y, x: do.mul(t, do.sub(1, do.mul(x, do.mul(2, y)))),
+    "log_ndtr": _slope("log_ndtr_slope"),
+    "log_ndtr_slope": lambda t, y, x: do.mul(t, do.neg(_call("log_ndtr_curvature", x))),
+    "log_ndtr_curvature": _log_ndtr_third,
+    "erfcx": _erfcx_push,
+    "dawsn": _dawsn_push,
     "wofz": _wofz_push,
     "gamma": _gamma_push,
     "poch": (lambda t, y, z, m: do.mul(t, do.mul(y, do.sub(do.digamma(do.add(z, m)), do.digamma(z)))),
@@ -132,11 +162,11 @@ _PUSHES: dict[str, Pushes] = {
 }  # fmt: skip
 
 _OWN = {
-    "hyp1f1": _hyp1f1, "owens_t": _owens_t, "hyp1f1_slope_a": hyp1f1_slope(0), "hyp1f1_slope_b": hyp1f1_slope(1),
+    "log_ndtr_slope": normal_slopes.slope, "log_ndtr_curvature": normal_slopes.curvature, "hyp1f1": _hyp1f1, "owens_t": _owens_t, "hyp1f1_slope_a": hyp1f1_slope(0), "hyp1f1_slope_b": hyp1f1_slope(1),
     "hyp2f1_slope_a": hyp2f1_slope(0), "hyp2f1_slope_b": hyp2f1_slope(1), "hyp2f1_slope_c": hyp2f1_slope(2),
 }  # fmt: skip
 # Those that compute in Python, and one whose ufunc warns in Python.
-_IN_PYTHON = {"expn", *(name for name in _OWN if "slope" in name)}
+_IN_PYTHON = {"expn", "log_ndtr_curvature", *(name for name in _OWN if "slope_" in name)}
 OPS: dict[str, Op] = {
     name: elementwise_op(
         f"scipy_{name}",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from shardwise.ir import Emit
+from shardwise.ops.elementwise.normal_slopes import FACTOR, HALF
 from shardwise.runtime.machine import Lane, Lanes, each_by_ufunc, libm_powers
 from shardwise.runtime.machine.outside import PREFIX, SCIPY
 
@@ -131,10 +132,18 @@ ZETA = Emit(_zeta, "f", cost=_POLES_COST)
 POLYGAMMA = Emit(_polygamma, "f", cost=2 * _POLES_COST)
 
 
+def _log_ndtr_slope(w: Lanes, x: Lane) -> Lane:
+    wide = w.convert(x, "float64")
+    tail = w.each(PREFIX + "erfcx", w.binary("mul", wide, w.like(HALF, wide)))
+    return w.convert(w.binary("div", w.like(FACTOR, wide), tail), x.dtype)
+
+
 def emit_of(name: str, arity: int, kinds: str) -> Emit | None:
     """The emitter of a function that has no name in `lax`, for floats of 32 and 64 bits or complex values."""
     if name == "hyp1f1":
         return Emit(_hyp1f1, "w", cost=_COST)
+    if name == "log_ndtr_slope":
+        return Emit(_log_ndtr_slope, "w", cost=_COST)
     exported = by_scipy(name, odd if name == "owens_t" else nan_of_nans if arity > 1 else None)
 
     def write(w: Lanes, *operands: Lane) -> Lane:
