@@ -162,7 +162,8 @@ _PUSHES: dict[str, Pushes] = {
 }  # fmt: skip
 
 _OWN = {
-    "log_ndtr_slope": normal_slopes.slope, "log_ndtr_curvature": normal_slopes.curvature, "hyp1f1": _hyp1f1, "owens_t": _owens_t, "hyp1f1_slope_a": hyp1f1_slope(0), "hyp1f1_slope_b": hyp1f1_slope(1),
+    "log_ndtr_slope": normal_slopes.slope, "log_ndtr_curvature": normal_slopes.curvature,
+    "hyp1f1": _hyp1f1, "owens_t": _owens_t, "hyp1f1_slope_a": hyp1f1_slope(0), "hyp1f1_slope_b": hyp1f1_slope(1),
     "hyp2f1_slope_a": hyp2f1_slope(0), "hyp2f1_slope_b": hyp2f1_slope(1), "hyp2f1_slope_c": hyp2f1_slope(2),
 }  # fmt: skip
 # Those that compute in Python, and one whose ufunc warns in Python.
