@@ -23,9 +23,8 @@ from shardwise.passes import Context, Module
 from shardwise.runtime.hollow import hollow, is_hollow
 from shardwise.sharding import Mesh, Sharding
 
-COMPUTED = (
-    1 << 16
-)  # bytes of an operand or a result of a single op that is computed: such an op takes less than a millisecond
+# Bytes of an operand or a result of a single op that is computed: such an op takes less than a millisecond.
+COMPUTED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
