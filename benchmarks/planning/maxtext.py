@@ -33,11 +33,13 @@ def page() -> str:
 
 `maxtext.trainers.pre_train.train` of MaxText {record["commit"]}, unmodified, with the arguments of its `configs/tpu/*.sh` (flash attention,
 remat, parallelism) and synthetic data, under `shardwise plan` on a machine without any of it ({record["date"]},
-`benchmarks/planning/maxtext_plan.py`), beside the steps of its README. Those ran an earlier MaxText; nothing was fitted to these plans.
+`benchmarks/planning/maxtext_plan.py`), beside the steps of its README. Those ran an earlier MaxText. Nothing was fitted to these
+plans; what TPUs reach of their peaks was fitted to plans of our own models of some of these steps (above).
 
 | step | machine | published, s | planned, s | error | bound by | memory, GiB | planning, s |
 |---|---|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
-*Planning* is the whole run of the script: imports, configuration, tracing, three steps. All of the steps fitted the device's memory.
+*Planning* is the whole run of the script (imports, configuration, tracing, three steps), while other programs kept the machine busy. All of
+the steps fitted the device's memory.
 """
