@@ -148,12 +148,6 @@ class JaxRuntimeError(ShardwiseError, RuntimeError):
     """A failure while a compiled program or a device operation runs."""
 
 
-class DeletedArrayError(ShardwiseError, RuntimeError, ValueError):
-    """An array whose memory is gone is used: JAX raises RuntimeError, but ValueError where a call has run before."""
-
-    topic: ClassVar[str] = "deleted-array"
-
-
 class DivergenceError(JaxRuntimeError):
     """Devices or processes that must meet in one computation have come for different ones, or do not come."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
-from shardwise.base.errors import DeletedArrayError, JaxRuntimeError, about
+from shardwise.base.errors import JaxRuntimeError, about
 from shardwise.base.html import text_html
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.host_constants import keep_constant, known_constant
@@ -85,9 +85,9 @@ class ArrayImpl(Array):
             block = self._block = self._sig.form.from_dense(self.dense)
         return block
 
-    def _deleted_error(self) -> DeletedArrayError:
+    def _deleted_error(self) -> RuntimeError:
         shape = ",".join(map(str, self.shape))
-        return DeletedArrayError(f"Array has been deleted with shape={self.dtype.name}[{shape}].")
+        return about("deleted-array", RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{shape}]."))
 
     @property
     def _known_origin(self) -> int:
