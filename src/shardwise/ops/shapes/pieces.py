@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Box, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op
+from shardwise.ir import Array, Box, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.key_uses import KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
@@ -396,7 +396,8 @@ def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config:
     if t is None and t_value is None:
         return out, None
     t = filled(primals[0].aval) if t is None else t
-    return out, do.pad(t, filled(primals[1].aval) if t_value is None else t_value, padding_config=padding_config)
+    beside = literal(0, t.dtype, weak_type=primals[1].aval.weak_type) if t_value is None else t_value
+    return out, do.pad(t, beside, padding_config=padding_config)
 
 
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) -> list[Any]:

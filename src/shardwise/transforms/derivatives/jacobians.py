@@ -9,8 +9,9 @@ import numpy as np
 
 from shardwise.base.signatures import P
 from shardwise.base.tracebacks import user_facing
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.base.wrapping import wraps
+from shardwise.ir import ShapedArray
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value, handed_out
 from shardwise.ops.shapes.pieces import slice_in_dim
@@ -40,15 +41,16 @@ def _basis(values: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
-    """A Jacobian over all elements as one array per value, its element dims unfolded."""
+def _split(stacked: Any, values: Sequence[Any], leading: bool, like: ShapedArray) -> list[Any]:
+    """A Jacobian over all elements as one array per value, its element dims unfolded, each as weakly typed as `like`, as JAX has them."""
 
     out, start = [], 0
     for v in values:
         axis = 0 if leading else stacked.ndim - 1
         part = slice_in_dim(stacked, start, start + v.size, axis=axis)
         rest = stacked.shape[1:] if leading else stacked.shape[:-1]
-        out.append(reshape(part, (*v.shape, *rest) if leading else (*rest, *v.shape)))
+        part = reshape(part, (*v.shape, *rest) if leading else (*rest, *v.shape))
+        out.append(convert(part, part.dtype, like.weak_type) if part.dtype == like.dtype else part)
         start += v.size
     return handed_out(out)
 
@@ -81,6 +83,7 @@ def jacfwd(
         for p in ps:
             check_input(p, holomorphic, False, "jacfwd")
         aux: list[Any] = []
+        types: list[ShapedArray] = []  # of the results
 
         def partial(*leaves: Any) -> Any:
             out = call_with(fun, args, kwargs, nums, tree_unflatten(structure, leaves))
@@ -90,13 +93,16 @@ def jacfwd(
             return out
 
         def push(*tangents: Any) -> Any:
-            pushed = jvp(partial, tuple(ps), tangents)[1]
+            results, pushed = jvp(partial, tuple(ps), tangents)
+            types[:] = [as_value(leaf).aval for leaf in tree_flatten(results)[0]]
             for leaf in tree_flatten(pushed)[0] if holomorphic else ():
                 check_output(leaf, holomorphic, "jacfwd")
             return pushed
 
         columns = vmap(push, out_axes=-1)(*_basis(ps))
-        jacobian = tree_map(lambda c: _argument_tree(_split(c, ps, leading=False), structure, argnums), columns)
+        leaves, out_structure = tree_flatten(columns)
+        parts = [_split(c, ps, False, t) for c, t in zip(leaves, types, strict=True)]
+        jacobian = tree_unflatten(out_structure, [_argument_tree(p, structure, argnums) for p in parts])
         return (jacobian, strip_tangents(aux[0])) if has_aux else jacobian
 
     return described(wrapped, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
@@ -132,6 +138,7 @@ def jacrev(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         nums = check_argnums(argnums, args, "jacrev")
         chosen = tuple(args[n] for n in nums)
+        types = [as_value(leaf).aval for leaf in tree_flatten(chosen)[0]]
         for leaf in tree_flatten(chosen)[0]:
             check_input(as_value(leaf), holomorphic, allow_int, "jacrev")
 
@@ -144,7 +151,7 @@ def jacrev(
             check_output(leaf, holomorphic, "jacrev")
         rows = vmap(lambda *cts: pull(tree_unflatten(out_structure, cts)))(*_basis(outs))
         leaves, structure = tree_flatten(rows)
-        split = [_split(leaf, outs, leading=True) for leaf in leaves]
+        split = [_split(leaf, outs, True, t) for leaf, t in zip(leaves, types, strict=True)]
         per_out = [_argument_tree([s[i] for s in split], structure, argnums) for i in range(len(outs))]
         jacobian = tree_unflatten(out_structure, per_out)
         return (jacobian, aux[0]) if has_aux else jacobian

@@ -14,10 +14,13 @@ import numpy as np
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.listing import listing as _listing
 from shardwise.experimental.pallas.ops.tpu.kernel_costs import Blocks, backward_kernel, forward_kernel
 from shardwise.ir import Array
 from shardwise.nn.attention_kernels import Operands, Options, attend_by_kernels
 from shardwise.ops.rules.convert import as_array, as_value
+
+__all__ = ["DEFAULT_MASK_VALUE", "BlockSizes", "SegmentIds", "flash_attention"]
 
 DEFAULT_MASK_VALUE = -0.7 * float(np.finfo(np.float32).max)
 
@@ -171,3 +174,6 @@ def _part(steps: int, keys: int, causal: bool, sizes: BlockSizes) -> float:
         return 1.0
     last = np.minimum(np.arange(sizes.block_q, steps + sizes.block_q, sizes.block_q), steps)
     return float(np.minimum(np.ceil(last / sizes.block_k_major) * sizes.block_k_major, keys).mean()) / keys
+
+
+__dir__ = _listing(__name__)

@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.listing import listing as _listing
 from shardwise.base.tree import register_pytree_node_class
 from shardwise.experimental.pallas.ops.tpu.kernel_costs import Blocks, backward_kernel, forward_kernel
 from shardwise.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask import Mask, MultiHeadMask, NumpyMask
@@ -22,6 +23,20 @@ from shardwise.ir import Array
 from shardwise.nn.attention_kernels import Operands, Options, attend_by_kernels
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.sharding import NamedSharding, PartitionSpec
+
+__all__ = [
+    "DEFAULT_MASK_VALUE",
+    "BlockSizes",
+    "QKVLayout",
+    "SegmentIds",
+    "SplashAttentionKernel",
+    "make_masked_mha_reference",
+    "make_masked_mqa_reference",
+    "make_splash_mha",
+    "make_splash_mha_single_device",
+    "make_splash_mqa",
+    "make_splash_mqa_single_device",
+]
 
 DEFAULT_MASK_VALUE = -0.7 * float(np.finfo(np.float32).max)
 _LANES = 128
@@ -379,3 +394,6 @@ def _make_reference(mask: Any, is_mqa: bool, backward_impl: str = "vanilla") -> 
 
 make_masked_mha_reference = functools.partial(_make_reference, is_mqa=False)
 make_masked_mqa_reference = functools.partial(_make_reference, is_mqa=True)
+
+
+__dir__ = _listing(__name__)

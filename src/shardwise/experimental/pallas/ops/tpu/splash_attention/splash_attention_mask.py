@@ -10,6 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.listing import listing as _listing
+
+__all__ = [
+    "CausalMask",
+    "ChunkedCausalMask",
+    "FullMask",
+    "LocalMask",
+    "LogicalAnd",
+    "LogicalOr",
+    "Mask",
+    "MultiHeadMask",
+    "NumpyMask",
+    "make_causal_mask",
+    "make_chunk_attention_mask",
+    "make_local_attention_mask",
+    "make_random_mask",
+]
+
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Shape = tuple[int, int]
 _Within = Callable[[Any, Any], Any]
@@ -265,3 +283,6 @@ def _slices(idx: Any, shape: Shape) -> tuple[slice, slice]:
         for i, n in zip(idx, shape, strict=True)
     )
     return rows, columns
+
+
+__dir__ = _listing(__name__)
