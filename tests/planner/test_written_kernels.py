@@ -161,6 +161,16 @@ def test_what_steps_of_the_grid_leave_out_is_not_counted(causal, products):
     assert planned(functools.partial(diagonal, causal=causal), array(1024, 1024)).flops == products * 2 * 128**3
 
 
+def test_a_kernel_that_is_a_loop_and_no_more():
+    def kernel(x, o):
+        o[...] = x[...] * 2
+
+    spec = pl.BlockSpec((128, 128), lambda i: (i, 0))
+    f = functools.partial(pl.pallas_call, kernel, grid=(8,), in_specs=[spec], out_specs=spec, name="doubled")
+    found = planned(lambda x: f(out_shape=x)(x), array(1024, 128))
+    assert [t.name for t in found.schedule.tasks] == ["doubled"]
+
+
 def test_an_estimate_of_the_author_counts():
     cost = pl.CostEstimate(flops=10**12, transcendentals=0, bytes_accessed=10**9)
     (task,) = kernels_of(planned(functools.partial(product, block=512, cost_estimate=cost), HALF, HALF))

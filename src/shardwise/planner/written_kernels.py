@@ -40,9 +40,13 @@ def with_written_kernels(program: Program, target: Target) -> Program:
     calls = [
         call for call in _calls(equations, mine, free) if len(call) > 1 or equations[call[0]].op.region is not None
     ]
+    readers: dict[Atom, list[int]] = {}
+    for i, eqn in enumerate(equations):
+        for atom in eqn.inputs:
+            readers.setdefault(atom, []).append(i)
     found: list[Equation] = []
     for unit in _in_order(equations, calls):
-        found.append(equations[unit[0]] if len(unit) == 1 else _as_one(program, unit, free))
+        found.append(_as_one(program, unit, free, readers) if _is_kernel(equations, unit) else equations[unit[0]])
     alone = {v for i in free for v in equations[i].outputs}
     read = set[Atom](program.outputs)
     kept: list[Equation] = []
@@ -118,6 +122,11 @@ def _kernel_of(eqn: Equation) -> Kernel | None:
     if eqn.source is None or eqn.source.kernel is None or role_of(eqn) is Role.COLLECTIVE:
         return None
     return eqn.source.kernel
+
+
+def _is_kernel(equations: Sequence[Equation], unit: Sequence[int]) -> bool:
+    """Whether equations are more than an op of their own: several, or a loop over a grid."""
+    return len(unit) > 1 or (equations[unit[0]].op.region is not None and _kernel_of(equations[unit[0]]) is not None)
 
 
 def _from_nothing(equations: Sequence[Equation], mine: Sequence[int]) -> dict[int, None]:
@@ -198,18 +207,17 @@ def _in_order(equations: Sequence[Equation], calls: Sequence[Sequence[int]]) -> 
     return _in_order(equations, [call for u, call in enumerate(calls) if u != cut])
 
 
-def _as_one(program: Program, call: Sequence[int], free: Collection[int]) -> Equation:
-    """The equation of a call."""
+def _as_one(
+    program: Program, call: Sequence[int], free: Collection[int], readers: Mapping[Atom, Sequence[int]]
+) -> Equation:
+    """The equation of a call. `readers`: per value the positions of the equations that read it."""
     equations = program.equations
     inside = [equations[i] for i in (*_needed(equations, call, free), *call)]
     made = {v for eqn in inside for v in eqn.outputs}
     reads = tuple(dict.fromkeys([a for eqn in inside for a in eqn.inputs if isinstance(a, Var) and a not in made]))
-    own = set(call)
-    outside = set[Atom](program.outputs)
-    for i, eqn in enumerate(equations):
-        if i not in own:
-            outside.update(eqn.inputs)
-    writes = tuple([v for i in call for v in equations[i].outputs if v in outside])
+    own, results = set(call), set(program.outputs)
+    made_here = [v for i in call for v in equations[i].outputs]
+    writes = tuple([v for v in made_here if v in results or not own.issuperset(readers.get(v, ()))])
     last = next((equations[i] for i in call if equations[i].op.region is not None), equations[call[-1]])
     assert last.source is not None
     params: dict[str, Any] = {
