@@ -200,6 +200,17 @@ def test_blocks_are_read_as_often_as_they_change():
     assert never == pytest.approx(32 * 3.5e-7, rel=0.1)  # the least that steps take
 
 
+def test_steps_of_mapped_kernels_take_their_time():
+    def kernel(x, o):
+        o[...] = x[...] + 1
+
+    spec = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    f = functools.partial(pl.pallas_call, kernel, grid=(64,), in_specs=[spec], out_specs=spec)
+    call = lambda x: f(out_shape=jax.ShapeDtypeStruct((512, 128), x.dtype))(x)  # noqa: E731
+    one, many = planned(call, array(512, 128)), planned(jax.vmap(call), array(16, 512, 128))
+    assert many.seconds.likely == pytest.approx(16 * one.seconds.likely, rel=0.05)  # with latencies
+
+
 def test_a_kernel_that_does_not_fit_on_the_chip_is_named():
     wide = planned(functools.partial(product, block=4096), HALF, HALF)
     assert [n for n in wide.notes if "kernel product holds 160 MiB" in n and "Make its blocks smaller" in n]

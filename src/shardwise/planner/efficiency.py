@@ -119,7 +119,7 @@ def kernel_seconds(
 
 
 def written_kernel_seconds(
-    work: Work, far_bytes: float, near_bytes: float, moved_bytes: float, steps: int, chip: Chip
+    work: Work, far_bytes: float, near_bytes: float, moved_bytes: float, steps: float, chip: Chip
 ) -> Seconds:
     """Seconds of a kernel that a program brings along.
 

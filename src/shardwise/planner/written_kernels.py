@@ -75,16 +75,15 @@ def too_large(eqn: Equation, chip: Chip) -> str:
 
 def kernel_seconds_of(eqn: Equation, far: float, near: float, chip: Chip) -> tuple[float, Seconds]:
     """FLOPs of products, and seconds, of a call. `far` and `near` are the bytes of its operands and results in memory and on the chip."""
-    kernel = _held(eqn)
-    work = _as_written(eqn)
+    kernel, work = _held(eqn), _as_written(eqn)
+    calls = _calls_in(kernel, eqn)
     if kernel.bytes_accessed is not None:
-        far = kernel.bytes_accessed * _calls_in(kernel, eqn)
+        far = kernel.bytes_accessed * calls
         moved = far
     else:
         moved = far * kernel.again
-    return work.product_flops, written_kernel_seconds(
-        work, far, near, moved, math.prod(kernel.grid) if kernel.grid else 0, chip
-    )
+    steps = calls * math.prod(kernel.grid) if kernel.grid else 0.0
+    return work.product_flops, written_kernel_seconds(work, far, near, moved, steps, chip)
 
 
 def _as_written(eqn: Equation) -> Work:
