@@ -17,6 +17,7 @@ from shardwise import lax
 from shardwise.sharding import NamedSharding, PartitionSpec as P
 
 ALL = ("x", "y", "z")
+HEADS = ("y", "z", "x")  # heads lie over y and z; what the product inward sums over x splits them further
 BF16, F32 = jnp.bfloat16, jnp.float32
 
 
@@ -105,11 +106,11 @@ class Layouts:
 
     def heads(self, x: Any) -> Any:
         """BLH after the product inward."""
-        return self.pin(x, ALL) if self.s.gathered else self.pin(x, None, None, ALL)
+        return self.pin(x, ALL) if self.s.gathered else self.pin(x, None, None, HEADS)
 
     def attended(self, x: Any) -> Any:
         """BLH within attention."""
-        return self.pin(x, ALL) if self.s.gathered or self.s.by_request else self.pin(x, None, None, ALL)
+        return self.pin(x, ALL) if self.s.gathered or self.s.by_request else self.pin(x, None, None, HEADS)
 
     def cache(self) -> tuple[Any, ...]:
         """Layout of a cache of a layer, BLD: attention by heads has it everywhere."""
