@@ -13,7 +13,18 @@ import sys
 import time
 from pathlib import Path
 
-SECTIONS = ("published", "maxtext", "gpu", "written_kernels", "here", "commands", "cost", "traffic", "memory")
+SECTIONS = (
+    "published",
+    "maxtext",
+    "serving",
+    "gpu",
+    "written_kernels",
+    "here",
+    "commands",
+    "cost",
+    "traffic",
+    "memory",
+)
 OF_PROGRAMS = ("traffic", "memory")
 PAGE = Path(__file__).parents[1] / "docs" / "plan-accuracy.md"
 HEAD = """# How true plans are
