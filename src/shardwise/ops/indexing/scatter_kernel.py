@@ -7,7 +7,7 @@ completes the result. If the kernel does the reduction (`sum_axes`), it applies 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
-from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
+from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_window, write_windows
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
@@ -115,7 +115,6 @@ def _scatter(
     """
     del promises
     lead, numbers = env.lead, dimension_numbers
-    rank = operand.ndim - lead
     if update_axes or sum_axes:
         operand = _counted_once(env, operand, update_axes, sum_axes, combine)
     if sum_axes:
@@ -146,29 +145,65 @@ def _scatter(
             operand, columns, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned
         )
     if out is None:
-        window = scatter_window_dims(numbers, rank)
-        sizes = [1] * rank
-        for d, u in zip(window, numbers.update_window_dims, strict=True):
-            sizes[d] = updates.shape[lead + u]
-        keep: Block | None = None
-        starts: dict[int, Block] = {}
-        for column, d in zip(columns, numbers.scatter_dims_to_operand_dims, strict=True):
-            starts[d], inside = in_bounds(column, full[d], full[d] - sizes[d], wrap_negative)
-            if inside is not None and mode is not GatherScatterMode.CLIP:
-                keep = inside if keep is None else keep & inside
-        batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
-        order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
-        rows = updates.transpose(order)
-        inserted = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
-        if not all(inserted):
-            rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
-        own = {d: (begin, operand.shape[lead + d]) for d, begin in begins.items()}
-        pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-        ufunc = _UFUNCS[combine]
-        out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique_indices, own, owned)
-        loops = np.broadcast_shapes(out.shape[:lead], index_shape[:lead])  # these differ if index vectors are empty
-        out = out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
+        out = _scatter_windows(
+            operand, columns, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned, full, begins
+        )
     return out if joined is None or operand_axes is None else cut(env, out, operand_axes)
+
+
+def _scatter_windows(
+    operand: Block,
+    columns: Sequence[Block],
+    updates: Block,
+    lead: int,
+    numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    unique: bool,
+    wrap: bool,
+    combine: str,
+    owned: bool,
+    full: Sequence[int],
+    begins: Mapping[int, Block],
+) -> Block:
+    """The general case: windows of any dims. `full` are the operand's sizes, `begins` the first positions of what split dims hold."""
+    rank = operand.ndim - lead
+    window = scatter_window_dims(numbers, rank)
+    sizes = [1] * rank
+    for d, u in zip(window, numbers.update_window_dims, strict=True):
+        sizes[d] = updates.shape[lead + u]
+    dims = numbers.scatter_dims_to_operand_dims
+    batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
+    order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
+    rows = updates.transpose(order)
+    ufunc = _UFUNCS[combine]
+    ordered = combine in ("min", "max") and operand.dtype.kind not in "biu"  # of zeros, by `combined_rows` alone
+    if columns and all(c.size == 1 for c in columns) and not begins and not ordered:
+        found: dict[int, int] = {}
+        for column, d in zip(columns, dims, strict=True):
+            start, last = column.item(), full[d] - sizes[d]
+            start = start + full[d] if wrap and start < 0 else start
+            if mode is GatherScatterMode.CLIP:
+                start = min(max(start, 0), last)
+            elif not 0 <= start <= last:
+                loops = np.broadcast_shapes(operand.shape[:lead], updates.shape[:lead])
+                return np.broadcast_to(operand, loops + operand.shape[lead:])
+            found[d] = start
+        return write_window(operand, lead, found, sizes, rows.reshape(*rows.shape[:lead], *sizes), ufunc, owned)
+    keep: Block | None = None
+    starts: dict[int, Block] = {}
+    for column, d in zip(columns, dims, strict=True):
+        starts[d], inside = in_bounds(column, full[d], full[d] - sizes[d], wrap)
+        if inside is not None and mode is not GatherScatterMode.CLIP:
+            keep = inside if keep is None else keep & inside
+    inserted = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
+    if not all(inserted):
+        rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
+    own = {d: (begin, operand.shape[lead + d]) for d, begin in begins.items()}
+    pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique, own, owned)
+    # Loops differ if vectors of positions are empty.
+    loops = np.broadcast_shapes(out.shape[:lead], *(c.shape[:lead] for c in columns))
+    return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
 
 
 def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, combine: str) -> Block:

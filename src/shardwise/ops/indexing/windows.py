@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
-from shardwise.runtime.copies import row_major, take_positions
+from shardwise.runtime.copies import copied, row_major, take_positions
 
 Block = np.ndarray[Any, Any]
 Starts = Mapping[int, Block]
@@ -152,6 +152,29 @@ def linear_index(index: Sequence[Block], sizes: Sequence[int], index_shape: tupl
     return position if position.shape == index_shape else np.broadcast_to(position, index_shape)
 
 
+def write_window(
+    operand: Block,
+    lead: int,
+    starts: Mapping[int, int],
+    sizes: Sequence[int],
+    update: Block,
+    combine: Callable[..., Any] | None,
+    owned: bool,
+) -> Block:
+    """As `write_windows` with one window, which is the same in all loops; `update` is ``loops + window``, a number per start."""
+    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
+    alike = loops == operand.shape[:lead]
+    out = (
+        operand
+        if owned and alike
+        else copied(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
+    )
+    begins = [starts.get(d, 0) for d in range(len(sizes))]
+    window = (Ellipsis, *(slice(begin, begin + n) for begin, n in zip(begins, sizes, strict=True)))
+    out[window] = update if combine is None else combine(out[window], update)
+    return out
+
+
 def write_windows(
     operand: Block,
     lead: int,
@@ -176,79 +199,58 @@ def write_windows(
     paired = dict(pairs)
     own = own or {}
     positions = [*starts.values(), *(begin for begin, _ in own.values()), *([keep] if keep is not None else [])]
-    index_loops = tuple(np.broadcast_shapes((1,) * lead, *(a.shape[:lead] for a in positions)))
-    loops = tuple(np.broadcast_shapes(operand.shape[:lead], updates.shape[:lead], index_loops))
+    loops = np.broadcast_shapes(operand.shape[:lead], updates.shape[:lead], *(a.shape[:lead] for a in positions))
     if not updates.size:
         return np.broadcast_to(operand, loops + operand.shape[lead:])
     batch = updates.ndim - lead - (rank_dims - len(paired))
     part = lambda d: operand.shape[lead + d]  # noqa: E731
     indexed = [d for d in range(rank_dims) if d not in paired and (d in own or sizes[d] < part(d))]
-    moving = [d for d in indexed if sizes[d] > 1]
-    index_shape = (*index_loops, *updates.shape[lead : lead + batch], *(sizes[d] for d in moving))
+    # The dims up to the last one that is indexed count rows of a table, which lie as the operand does.
+    first = max([*indexed, *paired], default=-1) + 1
+    moving = [d for d in range(first) if d not in paired and (sizes[d] > 1 or d not in indexed)]
+    index_shape = (*loops, *updates.shape[lead : lead + batch], *(sizes[d] for d in moving))
     rank = len(index_shape)
     widen = lambda a: a.reshape(a.shape + (1,) * (rank - a.ndim))  # noqa: E731
 
-    axes = [i for i in range(lead) if index_loops[i] != 1]
-    index: list[Block] = [along(loops[i], i, rank) for i in axes]
-    for d in range(rank_dims):
+    index: list[Block] = [along(n, i, rank) for i, n in enumerate(loops)]
+    for d in range(first):
         if d in paired:
-            axes.append(lead + d)
             index.append(along(part(d), lead + paired[d], rank))
-        elif d in indexed:
-            at = widen(starts[d]) if d in starts else np.zeros((1,) * rank, np.intp)
-            if d in moving:
-                at = at + along(sizes[d], lead + batch + moving.index(d), rank)
-            if d in own:
-                begin, size = own[d]
-                at = at - widen(begin)
-                inside = (at >= 0) & (at < size)
-                keep = inside if keep is None else widen(keep) & inside
-                at = np.clip(at, 0, size - 1)
-            axes.append(lead + d)
-            index.append(at)
-    kept = [a for a in range(operand.ndim) if a not in axes]
-    whole = (
-        operand if operand.shape[:lead] == loops else np.broadcast_to(operand, loops + operand.shape[lead:])
-    )  # read-only
-    source = whole.transpose(axes + kept)
-    work = source if owned and source.size == operand.size and source.flags.c_contiguous else row_major(source)
-    grid = work.shape[: len(axes)]
-    flat = work.reshape(int(np.prod(grid)), int(np.prod(work.shape[len(axes) :])))
+            continue
+        at = widen(starts[d]) if d in starts and d in indexed else np.zeros((1,) * rank, np.intp)
+        if d in moving:
+            at = at + along(sizes[d], lead + batch + moving.index(d), rank)
+        if d in own:
+            begin, size = own[d]
+            at = at - widen(begin)
+            inside = (at >= 0) & (at < size)
+            keep = inside if keep is None else widen(keep) & inside
+            at = np.clip(at, 0, size - 1)
+        index.append(at)
+    whole = operand if operand.shape[:lead] == loops else np.broadcast_to(operand, loops + operand.shape[lead:])
+    work = operand if owned and whole.size == operand.size and operand.flags.c_contiguous else row_major(whole)
+    grid = work.shape[: lead + first]
+    flat = work.reshape(int(np.prod(grid)), int(np.prod(work.shape[lead + first :])))
 
-    rows = _as_rows(updates, lead, batch, index_shape, index_loops, loops, kept, paired, indexed, moving)
+    rows = _as_rows(np.broadcast_to(updates, loops + updates.shape[lead:]), lead + batch, first, paired, moving)
     position = linear_index(index, grid, index_shape).reshape(-1) if index else np.zeros(rows.shape[0], np.intp)
     if keep is not None:
         chosen = np.broadcast_to(widen(keep), index_shape).reshape(-1)
         position, rows = position[chosen], rows[chosen]
     combine_rows(flat, position, rows, combine, unique)
-    return work.transpose(np.argsort(axes + kept))
+    return work
 
 
-def _as_rows(
-    updates: Block,
-    lead: int,
-    batch: int,
-    index_shape: tuple[int, ...],
-    index_loops: tuple[int, ...],
-    loops: tuple[int, ...],
-    kept: list[int],
-    paired: Mapping[int, int],
-    indexed: list[int],
-    moving: list[int],
-) -> Block:
-    """`updates` as a matrix: a row per position of `index_shape`, a column per element of the kept operand axes."""
-    window = [d for d in range(len(paired) + updates.ndim - lead - batch) if d not in paired]
-    axis_of = {d: lead + batch + i for i, d in enumerate(window)}
-    shape = list(updates.shape)
-    shape[:lead] = loops
-    full = np.broadcast_to(updates, shape)
-    order = [i for i in range(lead) if index_loops[i] != 1]
-    order += list(range(lead, lead + batch)) + [axis_of[d] for d in moving]
-    order += [a if a < lead else axis_of[a - lead] for a in kept]
-    order += [axis_of[d] for d in indexed if d not in moving]  # size 1
-    count = int(np.prod(index_shape))
-    columns = int(np.prod([full.shape[a] for a in order])) // count if count else 0
-    return full.transpose(order).reshape(count, columns)
+def _as_rows(updates: Block, before: int, first: int, paired: Mapping[int, int], moving: list[int]) -> Block:
+    """`updates`, which have `before` dims in front of their window, as a matrix: a row per position in the first `first` dims of the
+    operand, a column per element of its other dims.
+    """
+    window = [d for d in range(len(paired) + updates.ndim - before) if d not in paired]
+    axis_of = {d: before + i for i, d in enumerate(window)}
+    ones = [axis_of[d] for d in window if d < first and d not in moving]
+    order = [*range(before), *(axis_of[d] for d in moving), *ones, *(axis_of[d] for d in window if d >= first)]
+    columns = int(np.prod([updates.shape[axis_of[d]] for d in window if d >= first]))
+    return updates.transpose(order).reshape(updates.size // columns, columns)
 
 
 def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..., Any] | None, unique: bool) -> None:
