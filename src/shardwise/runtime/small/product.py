@@ -7,7 +7,7 @@ where neither lies so, one is copied: before the loop around, if it is the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -31,6 +31,7 @@ Ints = tuple[int, ...]
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
 
 _ROWS = 4  # of the result in a tile
+_LAYER = 8  # contracted elements of a product whose right matrix is read in layers: rows that are read side by side
 _LONG = 8  # vectors of a row from which its product with a column is a sum of vectors
 
 
@@ -267,52 +268,90 @@ class _Tiles:
         self.code.nest(loops, [x.place for x in operands], [x.loops for x in operands], self._rows)
 
     def _rows(self, places: list[str]) -> None:
-        code, columns = self.code, self.width * self.vectors
+        near = self.k * self.n * np.dtype(self.dtype).itemsize <= costs.NEAREST_CACHE
+        if near or self.k < 2 * _LAYER or self.m > 2 * _ROWS:
+            self._region(places, (0, self.m), (0, self.n), self._whole)
+            return
+        # Of a matrix beyond the nearest cache, rows are read side by side as they lie: a strip's whole depth is a line of each row.
+        m, n = self.m - self.m % self.rows, self.n - self.n % (self.width * self.vectors)
+        whole = self.k - self.k % _LAYER
 
-        def across(at: str) -> None:
-            right = code.moved(places[1], at, self.right.free)
-            into = code.moved(places[2], at, self.out.con)
+        def layer(c: str, count: int = _LAYER) -> None:
+            self._region(places, (0, m), (0, n), lambda left, right, into: self._further(left, right, into, c, count))
 
-            def down(row: str) -> None:
-                self._tile(code.moved(places[0], row, self.left.free), right, code.moved(into, row, self.out.free))
+        layer("0")
+        self.code.loop(_LAYER, whole, lambda c, _: layer(c), step=_LAYER)
+        if self.k != whole:
+            layer(str(whole), self.k - whole)
+        self._region(places, (m, self.m), (0, n), self._whole)
+        self._region(places, (0, self.m), (n, self.n), self._whole)
 
-            code.row(self.m, down, self.rows)
+    def _region(self, places: list[str], rows: Ints, columns: Ints, tile: Callable[[str, str, str], None]) -> None:
+        """`tile(left, right, into)` for the tiles of some rows and columns; the last ones end with them, over the ones before."""
+        code, width = self.code, self.width * self.vectors
 
-        code.row(self.n, across, columns)
+        def across(at: str, _: list[str]) -> None:
+            at = code.last_fits(at, columns[1], width)
+            right, into = code.moved(places[1], at, self.right.free), code.moved(places[2], at, self.out.con)
 
-    def _tile(self, left: str, right: str, into: str) -> None:
-        code, width = self.code, self.width
-        code.at(width)
-        kind = code.vector(code.constant(0, self.dtype).type)
-        size = self.rows * self.vectors
-        zero = code.constant(0, self.dtype).ref
+            def down(row: str, _: list[str]) -> None:
+                row = code.last_fits(row, rows[1], self.rows)
+                tile(code.moved(places[0], row, self.left.free), right, code.moved(into, row, self.out.free))
 
-        def step(c: str, sums: list[str]) -> list[str]:
-            code.at(width)
-            b = [
-                code.read(
-                    code.moved(code.moved(right, c, self.right.con), "1", v * width * self.right.free),
-                    (width,),
-                    (self.right.free,),
-                    self.dtype,
-                )
-                for v in range(self.vectors)
-            ]
-            out = list[str]()
-            for r in range(self.rows):
-                place = code.moved(code.moved(left, c, self.left.con), "1", r * self.left.free)
-                one = code.read(place, (width,), (0,), self.dtype)
-                out += [
-                    code.fma(one, b[v], Lane(sums[r * self.vectors + v], self.dtype)).ref for v in range(self.vectors)
-                ]
-            return out
+            code.loop(rows[0], rows[1], down, step=self.rows)
 
-        sums = code.loop(0, self.k, step, [(kind, zero)] * size)
-        code.at(width)
+        if rows[0] < rows[1]:
+            code.loop(columns[0], columns[1], across, step=width)
+
+    def _whole(self, left: str, right: str, into: str) -> None:
+        """A tile of the result."""
+        zero = self._zero()
+        sums = [zero] * (self.rows * self.vectors)
+        kind = self.code.vector(zero.type)
+        refs = self.code.loop(
+            0, self.k, lambda c, held: self._added(left, right, c, held), [(kind, zero.ref) for zero in sums]
+        )
+        self._put(into, refs)
+
+    def _further(self, left: str, right: str, into: str, first: str, count: int) -> None:
+        """A tile with `count` contracted elements more, from the first one on."""
+        code = self.code
+        left, right = code.moved(left, first, self.left.con), code.moved(right, first, self.right.con)
+        if first == "0":
+            refs = [self._zero().ref] * (self.rows * self.vectors)
+        else:
+            refs = [code.read(place, (self.width,), (self.out.con,), self.dtype).ref for place in self._places(into)]
+        for c in range(count):
+            refs = self._added(left, right, str(c), refs)
+        self._put(into, refs)
+
+    def _zero(self) -> Lane:
+        return self.code.at(self.width).constant(0, self.dtype)
+
+    def _added(self, left: str, right: str, c: str, sums: list[str]) -> list[str]:
+        """The sums with the products of contracted element `c`."""
+        code, width = self.code.at(self.width), self.width
+        row = code.moved(right, c, self.right.con)
+        b = [
+            code.read(code.moved(row, "1", v * width * self.right.free), (width,), (self.right.free,), self.dtype)
+            for v in range(self.vectors)
+        ]
+        out = list[str]()
         for r in range(self.rows):
-            for v in range(self.vectors):
-                place = code.moved(code.moved(into, "1", r * self.out.free), "1", v * width * self.out.con)
-                code.write(Lane(sums[r * self.vectors + v], self.dtype), place, (width,), (self.out.con,))
+            place = code.moved(code.moved(left, c, self.left.con), "1", r * self.left.free)
+            one = code.read(place, (width,), (0,), self.dtype)
+            out += [code.fma(one, b[v], Lane(sums[r * self.vectors + v], self.dtype)).ref for v in range(self.vectors)]
+        return out
+
+    def _places(self, into: str) -> list[str]:
+        """Where the vectors of a tile lie."""
+        rows = [self.code.moved(into, "1", r * self.out.free) for r in range(self.rows)]
+        return [self.code.moved(row, "1", v * self.width * self.out.con) for row in rows for v in range(self.vectors)]
+
+    def _put(self, into: str, refs: Sequence[str]) -> None:
+        code = self.code.at(self.width)
+        for place, ref in zip(self._places(into), refs, strict=True):
+            code.write(Lane(ref, self.dtype), place, (self.width,), (self.out.con,))
 
 
 class _Dots:
