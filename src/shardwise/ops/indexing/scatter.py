@@ -27,7 +27,7 @@ from shardwise.ops.indexing.scatter_derivative import (
     put_transpose,
     sum_transpose,
 )
-from shardwise.ops.indexing.scatter_kernel import REDUCTIONS, ScatterColumns, scatter_compile, scatter_kernel
+from shardwise.ops.indexing.scatter_kernel import REDUCTIONS, ScatterKernel, scatter_compile, scatter_kernel
 from shardwise.ops.indexing.shown_starts import combination, counting_windows
 from shardwise.ops.indexing.window_numbers import (
     GatherScatterMode,
@@ -282,7 +282,7 @@ def _define(combine: str, **derivative: Any) -> Op:
         type_rule=_scatter_type,
         kernel=scatter_kernel,
         compile=scatter_compile,
-        columns=ScatterColumns,
+        columns=ScatterKernel,
         updates=True,
         hold=_hold,
         across=summing(scatter_kernel, scatter_compile, REDUCTIONS[combine]) if combine else None,

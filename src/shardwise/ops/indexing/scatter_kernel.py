@@ -17,10 +17,11 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
+from shardwise.ops.indexing.one_window import OneWindow
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
-from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_window, write_windows
+from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
@@ -28,6 +29,8 @@ from shardwise.runtime.memory import alone
 from shardwise.runtime.monoids import MONOIDS
 
 DimAxes = tuple[Axes, ...]
+
+_ONE_THREAD = 1 << 16  # elements of a window; more are divided among threads
 
 # The reduction that combines the devices' results.
 REDUCTIONS = {"": "sum", "add": "sum", "sub": "sum", "mul": "prod", "min": "min", "max": "max"}
@@ -42,34 +45,21 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
 
 
 class ScatterKernel:
-    """The kernel with its params bound. It overwrites an operand that is last used by the call, if nothing else refers to it."""
+    """The kernel with its params bound; vectors of positions are one block, or one for each of their columns. It overwrites an operand that
+    is last used by the call, if nothing else refers to it.
+    """
 
     def __init__(self, env: Env, params: Params) -> None:
         self._env, self._params = env, params
-
-    def __call__(self, *blocks: Block) -> Block:
-        return scatter_kernel(self._env, *blocks, **self._params)
-
-    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
-        owned = 0 in free and alone(blocks, 0)
-        operands = list(blocks)
-        if owned:
-            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
-        return scatter_kernel(self._env, *operands, **self._params, owned=owned)
-
-
-class ScatterColumns:
-    """The same with vectors of positions that are given column by column, each ``loops + batch + (1,)``."""
-
-    def __init__(self, env: Env, params: Params) -> None:
-        self._env, self._params = env, params
+        self._one: OneWindow | None = None
+        split = params["operand_axes"] or ()
+        self._is_whole = not any(split) and not params["update_axes"] and not params.get("sum_axes")
 
     def __call__(self, *blocks: Block) -> Block:
         return self._scattered(blocks, owned=False)
 
     def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """As `ScatterKernel.over`."""
+        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
         owned = 0 in free and alone(blocks, 0)
         operands = tuple(blocks)
         if owned:
@@ -77,8 +67,25 @@ class ScatterColumns:
         return self._scattered(operands, owned)
 
     def _scattered(self, blocks: Sequence[Block], owned: bool) -> Block:
-        operand, *columns, updates = blocks
-        return _scatter(self._env, operand, columns, updates, **self._params, owned=owned)
+        operand, *positions, updates = blocks
+        if self._is_whole and all(p.size == p.shape[-1] for p in positions):
+            one = self._one or self._one_window(operand, positions, updates)
+            if one is not None:
+                return one.written(operand, [n for p in positions for n in p.reshape(-1).tolist()], updates, owned)
+        return _scatter(self._env, operand, positions, updates, **self._params, owned=owned)
+
+    def _one_window(self, operand: Block, positions: Sequence[Block], updates: Block) -> OneWindow | None:
+        """How the only window is written; None where rows are combined by threads, or by code that knows which of two zeros is less."""
+        combine, dtype = self._params["combine"], operand.dtype
+        ordered = combine in ("min", "max") and dtype.kind not in "biu"
+        lead, numbers = self._env.lead, self._params["dimension_numbers"]
+        batch = [n for d, n in enumerate(updates.shape[lead:]) if d not in numbers.update_window_dims]
+        if ordered or not all(p.shape[-1] for p in positions) or math.prod(batch) != 1 or updates.size > _ONE_THREAD:
+            return None
+        shape, update = operand.shape[lead:], updates.shape[lead:]
+        wrap, clip = self._params["wrap_negative"], self._params["mode"] is GatherScatterMode.CLIP
+        self._one = OneWindow(lead, shape, update, numbers, wrap=wrap, clip=clip, combine=_UFUNCS[combine])
+        return self._one
 
 
 def scatter_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> ScatterKernel:
@@ -176,19 +183,6 @@ def _scatter_windows(
     order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
     rows = updates.transpose(order)
     ufunc = _UFUNCS[combine]
-    ordered = combine in ("min", "max") and operand.dtype.kind not in "biu"  # of zeros, by `combined_rows` alone
-    if columns and all(c.size == 1 for c in columns) and not begins and not ordered:
-        found: dict[int, int] = {}
-        for column, d in zip(columns, dims, strict=True):
-            start, last = column.item(), full[d] - sizes[d]
-            start = start + full[d] if wrap and start < 0 else start
-            if mode is GatherScatterMode.CLIP:
-                start = min(max(start, 0), last)
-            elif not 0 <= start <= last:
-                loops = np.broadcast_shapes(operand.shape[:lead], updates.shape[:lead])
-                return np.broadcast_to(operand, loops + operand.shape[lead:])
-            found[d] = start
-        return write_window(operand, lead, found, sizes, rows.reshape(*rows.shape[:lead], *sizes), ufunc, owned)
     keep: Block | None = None
     starts: dict[int, Block] = {}
     for column, d in zip(columns, dims, strict=True):

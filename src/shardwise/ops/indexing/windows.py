@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
-from shardwise.runtime.copies import copied, row_major, take_positions
+from shardwise.runtime.copies import row_major, take_positions
 
 Block = np.ndarray[Any, Any]
 Starts = Mapping[int, Block]
@@ -150,29 +150,6 @@ def linear_index(index: Sequence[Block], sizes: Sequence[int], index_shape: tupl
     for i, n in zip(index[1:], sizes[1:], strict=True):
         position = position * n + i
     return position if position.shape == index_shape else np.broadcast_to(position, index_shape)
-
-
-def write_window(
-    operand: Block,
-    lead: int,
-    starts: Mapping[int, int],
-    sizes: Sequence[int],
-    update: Block,
-    combine: Callable[..., Any] | None,
-    owned: bool,
-) -> Block:
-    """As `write_windows` with one window, which is the same in all loops; `update` is ``loops + window``, a number per start."""
-    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
-    alike = loops == operand.shape[:lead]
-    out = (
-        operand
-        if owned and alike
-        else copied(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
-    )
-    begins = [starts.get(d, 0) for d in range(len(sizes))]
-    window = (Ellipsis, *(slice(begin, begin + n) for begin, n in zip(begins, sizes, strict=True)))
-    out[window] = update if combine is None else combine(out[window], update)
-    return out
 
 
 def write_windows(
