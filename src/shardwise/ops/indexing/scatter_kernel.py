@@ -155,6 +155,8 @@ def _scatter(
         out = _scatter_windows(
             operand, columns, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned, full, begins
         )
+        loops = np.broadcast_shapes(out.shape[:lead], index_shape[:lead])  # these differ if index vectors are empty
+        out = out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
     return out if joined is None or operand_axes is None else cut(env, out, operand_axes)
 
 
@@ -194,10 +196,7 @@ def _scatter_windows(
         rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
     own = {d: (begin, operand.shape[lead + d]) for d, begin in begins.items()}
     pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-    out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique, own, owned)
-    # Loops differ if vectors of positions are empty.
-    loops = np.broadcast_shapes(out.shape[:lead], *(c.shape[:lead] for c in columns))
-    return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
+    return write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique, own, owned)
 
 
 def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, combine: str) -> Block:
