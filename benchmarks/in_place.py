@@ -71,6 +71,40 @@ def scan_rows_kept(jax, jnp, np):
 
 
 @case(UPDATES, devices=(1,))
+def decoding(jax, jnp, np):
+    """64 tokens decoded greedily by 2 layers of width 192, with keys and values in caches (`cache.at[layer, :, i].set(k)`)."""
+    width, heads, length, layers = 192, 6, 64, 2
+    shapes = {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width), "down": (4 * width, width)}
+    weights = {name: jnp.asarray(0.05 * normal(np, layers, *shape)) for name, shape in shapes.items()}
+    embed = jnp.asarray(normal(np, 256, width))
+    split = lambda x: x.reshape(*x.shape[:-1], heads, width // heads)  # noqa: E731
+
+    def layer(h, keys, values, w, j, i):
+        q, k, v = jnp.split(h @ w["qkv"][j], 3, -1)
+        keys, values = keys.at[j, :, i].set(k), values.at[j, :, i].set(v)
+        scores = jnp.einsum("bhd,bthd->bht", split(q), split(keys[j]))
+        scores = jax.nn.softmax(jnp.where(jnp.arange(length) <= i, scores, -1e9))
+        h = h + jnp.einsum("bht,bthd->bhd", scores, split(values[j])).reshape(h.shape) @ w["out"][j]
+        return h + jax.nn.gelu(h @ w["up"][j]) @ w["down"][j], keys, values
+
+    @jax.jit
+    def decoded(embed, w, tokens):
+        def step(carry, i):
+            tokens, *caches = carry
+            h = embed[tokens]
+            for j in range(layers):
+                h, *caches = layer(h, *caches, w, j, i)
+            tokens = jnp.argmax(h @ embed.T, -1).astype(jnp.int32)
+            return (tokens, *caches), tokens
+
+        caches = [jnp.zeros((layers, 4, length, width), jnp.float32) for _ in range(2)]
+        return jax.lax.scan(step, (tokens, *caches), jnp.arange(length))[1]
+
+    tokens = jnp.zeros(4, jnp.int32)
+    return lambda: decoded(embed, weights, tokens)
+
+
+@case(UPDATES, devices=(1,))
 def mapped_caches(jax, jnp, np):
     """64 rows written into each of 4 caches of 2 MB, at places of their own (`vmap` of a `fori_loop`)."""
     row, places = jnp.ones((1, 2048), jnp.float32), jnp.array([0, 3, 7, 9])
