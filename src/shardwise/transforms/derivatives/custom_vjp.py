@@ -28,6 +28,7 @@ from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
+from shardwise.ir.program import called_effects
 from shardwise.ir.references import Ended, Reference
 from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
@@ -454,6 +455,7 @@ custom_vjp_op = define_op(
     typed=True,
     jvp=_custom_vjp_jvp,
     inline=lambda eqn: eqn.params["program"],
+    effects=called_effects,
     batch=_custom_vjp_batch,
     shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rules", "out_tree"}), change=_shown),
 )
