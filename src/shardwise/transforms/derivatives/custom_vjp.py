@@ -94,9 +94,9 @@ class custom_vjp(Custom[P, R]):
         if not references:
             return (), self._recorded(args)
         passed, written = self._references(args), set[int]()
-        fun, *rules = over_state(self, references, self._differentiable(args), written)
+        fun, forward, backward = over_state(self, references, self._differentiable(args), written)
         made = custom_vjp(fun, tuple(n + 1 for n in self.nondiff_argnums))
-        made.defvjp(*rules, self.symbolic_zeros)
+        made.defvjp(forward, backward, self.symbolic_zeros)
         last, result = made._recorded(([r.held() for r in passed], *args))
         for i, r in enumerate(references):
             if i not in written:
