@@ -225,6 +225,29 @@ def custom_vjp_that_writes(lib: Any) -> Any:
     return f(5.0), r[...], lib.grad(f)(1.0), r[...], lib.jit(f)(6.0), r[...], lib.grad(lib.jit(f))(2.0), r[...]
 
 
+def custom_vjp_of_differentiated_refs(lib: Any) -> Any:
+    """Cotangents that a backward rule gives for Refs in a tree, one of which the function writes, beside those of what they hold later."""
+
+    @lib.custom_vjp
+    def f(t: Any, x: Any) -> Any:
+        y = t["a"][...] * x * t["b"][0][...]
+        t["b"][0][...] = y
+        return y
+
+    f.defvjp(lambda t, x: (f(t, x), x), lambda x, g: ({"a": 5 * g, "b": (3 * g * x,)}, None))
+
+    def make(call: Any) -> Any:
+        def g(x: Any, y: Any) -> Any:
+            t = {"a": lib.new_ref(x), "b": (lib.new_ref(y * 2),)}
+            return call(t, y) + 10 * t["a"][...] + 20 * t["b"][0][...]
+
+        return lib.grad(g, (0, 1)), lib.grad(lib.jit(g), (0, 1)), lib.vmap(lib.grad(g, (0, 1)), (None, 0))
+
+    calls = [f, lib.jit(f), lambda t, x: lib.lax.scan(lambda c, _: (c + f(t, c), None), x, None, length=2)[0]]
+    pairs = [make(call) for call in calls]
+    return [(a(2.0, 3.0), b(2.0, 3.0), c(2.0, lib.numpy.arange(2.0))) for a, b, c in pairs]
+
+
 def checkpoint(lib: Any) -> Any:
     r, q = lib.new_ref(0.0), lib.new_ref(1.0)
 
@@ -472,6 +495,7 @@ PROGRAMS = [
     cotangents_noted_in_jit, cotangents_noted_in_loops,
     closed_over_by_jit, closed_over_again_and_again,
     read_by_jit, jits_in_jits, scan, scan_over_rows, while_loop, fori_loops_in_jit, branches, cond_in_jit,
-    inside_derivatives, around_derivatives, scan_in_grad, cotangents_by_custom_vjp, custom_vjp_that_writes, checkpoint, vmap_inside,
+    inside_derivatives, around_derivatives, scan_in_grad, cotangents_by_custom_vjp, custom_vjp_that_writes,
+    custom_vjp_of_differentiated_refs, checkpoint, vmap_inside,
     vmap_of_rows, vmap_that_returns, vmap_reads, ahead_of_time, linearize,
 ]  # fmt: skip

@@ -249,12 +249,18 @@ def test_treedef_algebra():
     assert tu.default_registry.flatten_one_level(3) is None
     count = treedef.walk(lambda children, data: sum(children) + 1, lambda leaf: 1, [0, 0])
     assert count == treedef.num_nodes
+    seen: list[object] = []
+    Pair = collections.namedtuple("Pair", "x y")
+    tree = [{"b": 1, "a": (2, None)}, collections.OrderedDict(d=Pair(3, 4)), tu.Partial(len)]
+    tu.tree_structure(tree).walk(lambda _, data: seen.append(data), None, [0] * 4)
+    assert seen == [None, None, ["a", "b"], Pair, ["d"], None, [], len, None]
 
 
 def test_static_field():
     D = dataclasses.make_dataclass("D", [("a", int), ("s", str, tree.static(default="x"))])
     tu.register_dataclass(D)
     assert tu.tree_leaves(D(1)) == [1]
+    assert tree.static(metadata={"static": False, "unit": "m"}).metadata == {"static": False, "unit": "m"}
 
 
 def test_leaves_come_in_the_order_of_flattening():

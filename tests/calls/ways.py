@@ -17,6 +17,7 @@ from tests.calls.table import Call
 Fun = Callable[..., Any]
 # A function or a call, and a way in which it differs for a reason.
 EXCUSED: dict[tuple[str, str], str] = {
+    ("floor_divide", "under debug_nans"): "the remainder of a division by 0 is NaN",
     ("reduce_precision", "under differentiation"): "both round: jvp the tangent, vjp the cotangent",
     ("scan", "under disable_jit"): "Python's steps are as weak as each of them is, and the first one is weak",
     **{
@@ -47,6 +48,8 @@ def derived(fun: Fun, dynamic: list[Any], eager: Any, ours: Library) -> Iterator
         "donated": lambda: sw.jit(fun, donate_argnums=every)(*copies),
         "inside shard_map": lambda: mapped(*dynamic),
     }
+    if not any(_holds_nan(x) for x in sw.tree.leaves((dynamic, eager))):
+        ways["under debug_nans"] = lambda: _without_nans(fun, dynamic)
     for way, call in ways.items():
         yield way, difference(outcome(call), eager, ours, ours, ulps=ULPS)
     types = sw.tree.map(
@@ -64,6 +67,15 @@ def derived(fun: Fun, dynamic: list[Any], eager: Any, ours: Library) -> Iterator
 def _without_jit(fun: Fun, dynamic: list[Any]) -> Any:
     with sw.disable_jit():
         return fun(*dynamic)
+
+
+def _without_nans(fun: Fun, dynamic: list[Any]) -> Any:
+    with sw.debug_nans():
+        return fun(*dynamic)
+
+
+def _holds_nan(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, np.inexact) and bool(jnp.isnan(x).any())
 
 
 def batched(fun: Fun, dynamic: list[Any], eager: Any, ours: Library) -> str:

@@ -48,3 +48,13 @@ def test_greatest_eigenvalues():
     assert int(linalg.lobpcg_standard(s, start, m=2)[2]) == 2
     with pytest.raises(ValueError, match="5 \\* k < n"):
         linalg.lobpcg_standard(s, np.ones((32, 7), np.float32))
+    for wrong in (
+        s[:20],
+        s[:, :20],
+        s[0],
+        np.eye(40, dtype=np.float32),
+        lambda x: x[:20],
+        lambda x: x.astype(np.float16),
+    ):
+        with pytest.raises(ValueError, match="matrix A for X"):
+            linalg.lobpcg_standard(wrong, start)

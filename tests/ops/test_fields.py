@@ -8,6 +8,7 @@ import re
 import warnings
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -52,6 +53,19 @@ def test_who_makes_a_nan_says_so(name):
         assert op.may_give_nan or name in NOT_CHECKED, (
             f"{name} gives NaN for operands without; its definition should say makes_nan=True"
         )
+
+
+def test_ops_that_call_a_program_have_its_effects():
+    program = object()
+    silent = []
+    for name, op in OPS.items():
+        try:
+            called = op.inline is not None and op.inline(SimpleNamespace(params={"program": program})) is program
+        except (AttributeError, KeyError, TypeError):
+            continue
+        if called and not op.effects:
+            silent.append(name)
+    assert silent == []
 
 
 def test_defaults_are_stated():

@@ -170,7 +170,7 @@ def static(**kwargs: Any) -> Any:
     >>> jax.tree.leaves(Layer(jnp.ones(2)))
     [Array([1., 1.], dtype=float32)]
     """
-    options: dict[str, Any] = {**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}}
+    options: dict[str, Any] = {**kwargs, "metadata": {"static": True, **(kwargs.get("metadata") or {})}}
     return dataclasses.field(**options)
 
 

@@ -71,8 +71,8 @@ class PyTreeDef:
         return PyTreeDef(self.spec.compose(inner.spec))
 
     def walk(self, f_node: Callable[..., Any], f_leaf: Callable[[Any], Any] | None, leaves: Iterable[Any]) -> Any:
-        """Fold from the leaves up: `f_node(children, (type, metadata))` for nodes, `f_leaf(leaf)` for leaves."""
-        return self.spec.walk(leaves, lambda kind, data, children: f_node(children, (kind, data)), f_leaf)
+        """Fold from the leaves up: `f_node(children, metadata)` for nodes, `f_leaf(leaf)` for leaves."""
+        return self.spec.walk(leaves, lambda _, data, children: f_node(children, data), f_leaf)
 
     def canonical(self) -> PyTreeDef:
         """An equal structure that unflattens dicts with sorted keys, whatever their order when flattened."""

@@ -294,6 +294,11 @@ def calls_user(eqn: Equation) -> bool:
     return any(calls_user(e) for _, inner in subprograms(eqn.params) for e in inner.equations)
 
 
+def called_effects(params: Mapping[str, Any]) -> bool:
+    """`Op.effects` of an op that calls the program in its params."""
+    return params["program"].has_effects
+
+
 def is_update(eqn: Equation) -> bool:
     """Whether the result is operand 0 with elements replaced (`Op.updates`), also of an op that is mapped."""
     inner = eqn.params.get("op")

@@ -403,19 +403,22 @@ def trace_with_state(
     return closing_over(closed, call)
 
 
-def with_references(run: Callable[[Sequence[Reference]], tuple[Sequence[Array], Any]]) -> Any:
+def with_references(
+    run: Callable[[Sequence[Reference]], tuple[Sequence[Array], Any]], first: Sequence[Reference] = ()
+) -> Any:
     """The result of ``run(references)``, a call that traces a function. It gives the references' last arrays and a result.
 
-    It begins with no references. Where the traced function writes others, it runs once more with those.
+    It begins with the references `first`. Where the traced function writes others, it runs once more with those.
     """
 
     def call(references: Sequence[Reference]) -> Any:
         last, result = run(references)
         return references, last, result
 
-    references, last, result = closing_over((), call)
+    references, last, result = closing_over(first, call)
     for r, value in zip(references, last, strict=True):
-        r.store(value)
+        if value is not r.held():
+            r.store(value)
     return result
 
 

@@ -6,14 +6,15 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.ir import Array
-from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     array,
     broadcast_shapes,
     broadcast_to_shape,
+    constant,
     is_complex,
     promote_to_inexact,
 )
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray
 
 
@@ -47,7 +48,7 @@ def float_operand(name: str, x: Any) -> Array:
 
 
 def choose(condition: Array, yes: Any, no: Any) -> Array:
-    """Elementwise choice; numbers stand for arrays of them."""
+    """Elementwise choice; a number stands for itself everywhere, as a constant and not as a value that `debug_nans` would look at."""
     like = yes if isinstance(yes, Array) else no
-    fill = lambda v: v if isinstance(v, Array) else lax.full_like(like, v)  # noqa: E731
-    return lax.select(condition, fill(yes), fill(no))
+    case = lambda v: v if isinstance(v, Array) else constant(like, v)  # noqa: E731
+    return where_(condition, case(yes), case(no))

@@ -57,6 +57,40 @@ def test_effects_happen_in_the_programs_order_and_never_less_often():
     assert len(seen) == 8
 
 
+def _bodies(called):
+    """Functions that call back in a body, each an identity."""
+    forward, linear = sw.custom_jvp(called), sw.custom_vjp(called)
+    forward.defjvp(lambda p, t: (forward(*p), *t))
+    linear.defvjp(lambda x: (called(x), None), lambda _, g: (g,))
+    mapped = sw.custom_batching.custom_vmap(called)
+    mapped.def_vmap(lambda size, batched, x: (x, True))
+    same = lambda v: v  # noqa: E731
+    return {
+        "custom_jvp": forward,
+        "custom_vjp": linear,
+        "custom_vmap": mapped,
+        "custom_linear_solve": lambda x: lax.custom_linear_solve(same, x, lambda _, b: called(b)),
+        "custom_root": lambda x: lax.custom_root(lambda y: y - x, x, lambda f, x0: called(x0), lambda g, y: y),
+        "jit": sw.jit(called),
+        "scan": lambda x: lax.scan(lambda c, _: (called(c), None), x, None, length=1)[0],
+    }
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_effects_in_bodies_happen_where_nobody_uses_the_results(ordered):
+    seen = []
+
+    def called(x):
+        io_callback(lambda: seen.append(1), None, ordered=ordered)
+        return x
+
+    for name, f in _bodies(called).items():
+        for program in (lambda x, f=f: (f(x), x + 1)[1], sw.grad(lambda x, f=f: f(f32(2)) + x)):
+            seen.clear()
+            sw.jit(program)(f32(1))
+            assert (name, len(seen)) == (name, 1)
+
+
 def test_equal_pure_calls_are_one_and_unused_ones_none():
     calls = []
 

@@ -116,6 +116,18 @@ def test_matrices_times_vectors_in_a_loop(n, k):
     agree(f, w, v)
 
 
+@pytest.mark.parametrize("n", [2, 7, 17])  # all in registers, the vector alone, nothing
+def test_complex_vectors_times_matrices_in_a_loop(n):
+    rng = np.random.default_rng(0)
+    m, v = (jnp.asarray(rng.normal(size=s) + 1j * rng.normal(size=s), np.complex64) for s in ((n, n), (n,)))
+
+    def f(m, v):
+        out = lax.fori_loop(0, 3, lambda _, m: m * 0.5 + (v @ m) * 0.01 + (m @ v)[:, None] * 0.01, m)
+        return out.real, out.imag
+
+    agree(f, m, v)
+
+
 @pytest.mark.parametrize("length", [1, 2])
 def test_copies_for_products_are_made_before_the_loop_around_them(length):
     def f(w, h):

@@ -25,7 +25,9 @@ class Pair:
 
 def register(batching: ModuleType) -> None:
     def enter(part: Any, index: Any, pair: Pair, spec: Any) -> Pair:
-        return Pair(part(pair.each, spec), pair.shared, index())
+        each = part(pair.each, spec)
+        assert each.ndim == pair.each.ndim - 1  # classes check their parts
+        return Pair(each, pair.shared, index())
 
     def leave(stack: Any, size: int, pair: Pair, spec: Any) -> Pair:
         return Pair(stack(size, 2 * pair.each / 2, spec), pair.shared, size)  # leaving may compute, too

@@ -13,6 +13,7 @@ from shardwise.base.listing import listing as _listing
 from shardwise.experimental.sparse.bcsr import BCSR
 from shardwise.ir import Array
 from shardwise.ops.control.callback import pure_callback
+from shardwise.transforms.jit.jaxpr import eval_shape
 
 __all__ = ["lobpcg_standard", "spsolve"]
 
@@ -75,7 +76,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         Eigenvalues f[k] from the greatest on, eigenvectors f[n, k], and the number of steps.
 
     Raises:
-        ValueError: `X` has too many columns, or none.
+        ValueError: `X` has too many columns, or none; `A` has another size or dtype.
 
     >>> from shardwise.experimental import sparse
     >>> values, _, _ = sparse.linalg.lobpcg_standard(jnp.diag(jnp.arange(1.0, 9.0)), jnp.ones((8, 1)))
@@ -89,6 +90,11 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
     matrix: Any = A
     apply: Callable[[Array], Any] = matrix if callable(A) else (lambda x: matrix @ x)
     dtype = start.dtype
+    sizes = (n, n) if callable(A) else np.shape(A)
+    image = eval_shape(apply, start) if sizes == (n, n) else None
+    if image is None or (image.shape, image.dtype) != (start.shape, dtype):
+        given = f"a matrix of shape {sizes}" if image is None else f"one that makes {image.dtype}{image.shape} of it"
+        raise ValueError(f"lobpcg_standard takes an ({n}, {n}) matrix A for X, {dtype}{start.shape}, got {given}.")
     precision = jnp.finfo(dtype).eps if tol is None else tol
 
     def rotated(basis: Array) -> tuple[Array, Array, Array]:

@@ -117,7 +117,7 @@ def _complex_product(code: Code, values: Sequence[Value], how: _Contraction, int
         def part(k: int) -> Value:
             return pointwise(code, [x], lambda lanes: code.parts_of(lanes[0])[k], real)
 
-        return [code.outside(partial(part, k)) if same and x.place else part(k) for k in (0, 1)]
+        return [code.outside(partial(part, k)) if same else part(k) for k in (0, 1)]
 
     left, right = (parts(x, same) for x, same in zip(values, how.stable, strict=True))
     found = [_product(code, [x, y], how, None, real) for x in left for y in right]

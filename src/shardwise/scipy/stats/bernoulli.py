@@ -45,8 +45,8 @@ def cdf(k: Any, p: Any) -> Array:
     Array(1., dtype=float32, weak_type=True)
     """
     n, p = real("bernoulli.cdf", k, p)
-    value = jnp.where(n < 0, 0.0, jnp.where(n < 1, 1 - p, jnp.where(n >= 1, 1.0, jnp.nan)))
-    return jnp.where((p >= 0) & (p <= 1), value, jnp.nan)
+    value = jnp.where(n < 0, 0.0, jnp.where(n < 1, 1 - p, 1.0))
+    return jnp.where((p >= 0) & (p <= 1) & ~jnp.isnan(n), value, jnp.nan)
 
 
 def ppf(q: Any, p: Any) -> Array:

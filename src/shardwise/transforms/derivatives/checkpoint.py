@@ -45,7 +45,7 @@ from shardwise.ir import (
 from shardwise.ir.key_uses import LEAVES, called_uses
 from shardwise.ir.narrowed import Narrowed, PartOf, narrow_call
 from shardwise.ir.op import Params
-from shardwise.ir.program import Source
+from shardwise.ir.program import Source, called_effects
 from shardwise.ir.reference_arguments import closed_over
 from shardwise.ir.references import Reference, holding, trace_with_state, with_references
 from shardwise.ir.sources import user_source
@@ -353,7 +353,7 @@ checkpoint_op = define_op(
     transpose=_transpose,
     batch=_batch,
     inline=lambda eqn: eqn.params["program"],
-    effects=lambda params: params["program"].has_effects,
+    effects=called_effects,
     shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
     keys=called_uses,
     narrow=_narrow,

@@ -10,6 +10,7 @@ from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ShapedArray, Tracer, bind, define_op, eval_program, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
+from shardwise.ir.program import called_effects
 from shardwise.ops.control.scan import scan
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import moved_to_front
@@ -233,6 +234,7 @@ custom_vmap_op = define_op(
     jvp=_jvp,
     batch=_batch,
     inline=lambda eqn: eqn.params["program"],
+    effects=called_effects,
 )
 
 

@@ -9,6 +9,7 @@ from shardwise.base.tree import PyTreeDef, register_pytree_node, tree_leaves, tr
 from shardwise.base.wrapping import wraps
 from shardwise.ir import Array, Program, Tracer, bind, define_op, eval_program, trace_program
 from shardwise.ir.op import UndefinedPrimal
+from shardwise.ir.program import called_effects
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.derivatives.arguments import flat_arrays
@@ -204,6 +205,7 @@ linear_call_op = define_op(
     multiple_results=True,
     typed=True,
     inline=lambda eqn: eqn.params["program"],
+    effects=called_effects,
     jvp=_linear_call_jvp,
     transpose=_linear_call_transpose,
 )

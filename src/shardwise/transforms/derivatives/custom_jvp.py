@@ -17,6 +17,7 @@ from shardwise.base.wrapped_functions import WrappedFun, wrap_init
 from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
+from shardwise.ir.program import called_effects
 from shardwise.ir.references import Reference, holding, over_state
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import do, has_tangent
@@ -273,6 +274,7 @@ custom_jvp_op = define_op(
     jvp=_custom_jvp_jvp,
     transpose=_custom_jvp_transpose,
     inline=lambda eqn: eqn.params["program"],
+    effects=called_effects,
     batch=_custom_jvp_batch,
     shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rule"}), change=_shown),
 )

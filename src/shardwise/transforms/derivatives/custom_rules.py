@@ -155,13 +155,17 @@ class Custom(Generic[P, R]):
             return self._called_on_values(values)
         around = self._around_linear(values)
         if around is None:
-            return with_references(lambda references: self._with_state(references, values))
+            return with_references(lambda references: self._with_state(references, values), self._references(values))
         with STEPPED_OUT.override((*STEPPED_OUT.get(), current_trace())), tracing(around):
             return cast(Any, self)(*values)
 
     def _check_rules(self) -> None:
         """AttributeError where the function has no rules yet."""
         raise NotImplementedError
+
+    def _references(self, args: tuple[Any, ...]) -> Sequence[Reference]:
+        """The references that the rules differentiate by, among the arguments of a call."""
+        return ()
 
     def _with_state(self, references: Sequence[Reference], args: tuple[Any, ...]) -> tuple[Sequence[Any], Any]:
         """The call with the arrays of references as arguments and results; also gives the last arrays."""
@@ -191,6 +195,10 @@ class Custom(Generic[P, R]):
             return None
         return None if any(isinstance(x, Tracer) and x.owner is trace for x in tree_leaves(args)) else trace.parent
 
+    def _differentiable(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        nums = from_beginning(self.nondiff_argnums, len(args))
+        return tuple(a for i, a in enumerate(args) if i not in nums)
+
     def _split(
         self, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]:
@@ -202,7 +210,7 @@ class Custom(Generic[P, R]):
                 f"nondiff_argnums of {function_name(self.fun)} names position {beyond[0]}, but the call has {len(args)} arguments."
             )
         constant = tuple(a for i, a in enumerate(args) if i in nums)
-        smooth = tuple(a for i, a in enumerate(args) if i not in nums)
+        smooth = self._differentiable(args)
 
         count = len(args)  # programs keep `joined`, and must not keep the arguments with it
 

@@ -28,8 +28,9 @@ from shardwise.base.wrapping import name_of
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program
 from shardwise.ir.axis_scope import varying_checked
 from shardwise.ir.op import Params
-from shardwise.ir.references import Ended, Reference, holding, over_state
-from shardwise.ops.elementwise.casts import convert
+from shardwise.ir.program import called_effects
+from shardwise.ir.references import Ended, Reference
+from shardwise.ops.elementwise.casts import convert, stop_gradient
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.derivatives.arguments import flat_arrays
@@ -42,8 +43,10 @@ from shardwise.transforms.derivatives.custom_rules import (
     check_captured,
     flat_call,
     function_name,
+    results_of,
 )
 from shardwise.transforms.derivatives.mapped_rules import MappedRules, mapped_results
+from shardwise.transforms.derivatives.reference_rules import over_state
 from shardwise.transforms.interpreters.batch_trace import Alike
 from shardwise.transforms.interpreters.jvp import JVPTrace, apart, tangent_type, zeros
 
@@ -84,24 +87,23 @@ class custom_vjp(Custom[P, R]):
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {function_name(self.fun)} using defvjp.")
 
-    def _over_state(self, references: Sequence[Reference]) -> custom_vjp[..., Any]:
-        fwd, bwd = self.fwd, self.bwd
-        assert fwd is not None
-        assert bwd is not None
+    def _references(self, args: tuple[Any, ...]) -> Sequence[Reference]:
+        return [x for a in self._differentiable(args) for x in tree_leaves(a) if isinstance(x, Reference)]
 
-        def forward(values: Any, *args: Any) -> Any:
-            values = tree_map(lambda x: x.value, values) if self.symbolic_zeros else values
-            with holding(references, values):
-                out, residuals = fwd(*args)
-                return ([r.held() for r in references], out), residuals
-
-        def backward(*args: Any) -> Any:
-            *known, (_, ct) = args
-            return None, *bwd(*known, ct)
-
-        made = custom_vjp(over_state(self.fun, references), tuple(n + 1 for n in self.nondiff_argnums))
+    def _with_state(self, references: Sequence[Reference], args: tuple[Any, ...]) -> tuple[Sequence[Any], Any]:
+        if not references:
+            return (), self._recorded(args)
+        passed, written = self._references(args), set[int]()
+        fun, forward, backward = over_state(self, references, self._differentiable(args), written)
+        made = custom_vjp(fun, tuple(n + 1 for n in self.nondiff_argnums))
         made.defvjp(forward, backward, self.symbolic_zeros)
-        return made
+        last, result = made._recorded(([r.held() for r in passed], *args))
+        for i, r in enumerate(references):
+            if i not in written:
+                last[i] = r.held()
+            elif i >= len(passed):
+                last[i] = stop_gradient(last[i])  # rules write values, without derivatives
+        return last, result
 
     def _recorded(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
@@ -195,7 +197,7 @@ class _VjpRules:
                 f"element represents the primal output and the second element represents residuals, but "
                 f"got {pair}."
             )
-        outs, out_tree = flat_arrays(pair[0])
+        outs, out_tree = flat_arrays(results_of(custom.fwd, pair[0]))
         if note and note[0] != out_tree:
             raise TypeError(
                 f"Custom VJP fwd rule {rule} for function {name} must produce a pair whose first element "
@@ -453,6 +455,7 @@ custom_vjp_op = define_op(
     typed=True,
     jvp=_custom_vjp_jvp,
     inline=lambda eqn: eqn.params["program"],
+    effects=called_effects,
     batch=_custom_vjp_batch,
     shown=Shown(renamed={"program": "call_jaxpr"}, hidden=frozenset({"count", "rules", "out_tree"}), change=_shown),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Program, ShapedArray, Shown, Tracer, Var, bind, define_op, trace_program
 from shardwise.ir.op import Params, UndefinedPrimal
+from shardwise.ir.program import called_effects
 from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.transforms.derivatives.arguments import flat_arrays
@@ -242,6 +243,7 @@ linear_solve_op = define_op(
     multiple_results=True,
     typed=True,
     inline=lambda eqn: eqn.params["program"],
+    effects=called_effects,
     jvp=_solve_jvp,
     transpose=_solve_transpose,
     batch=_solve_batch,

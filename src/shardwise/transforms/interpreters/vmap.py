@@ -132,7 +132,7 @@ class _Parts:
         """Note an argument, or the parts that its class maps. Gives the argument as a value."""
         registered = vmappable_of(x)
         if registered is not None:
-            registered.to_elt(self.add, lambda: 0, x, axis)
+            registered.to_elt(self._element, lambda: 0, x, axis)
             return x
         if is_reference(x) and axis is not None:
             self.add(x.held(), axis)
@@ -141,6 +141,14 @@ class _Parts:
         self.values.append(value)
         self.dims.append(_checked_axis(value, axis))
         return value
+
+    def _element(self, x: Any, axis: Any) -> Any:
+        """Note a part. Gives an element of its type: the size of the map is not known yet."""
+        value = self.add(x, axis)
+        if axis is None or is_vmappable(x) or is_reference(x):
+            return value
+        dim = axis % value.ndim
+        return BatchTracer(BatchTrace(value.shape[dim], None), value, dim)
 
 
 def _with_whole_leaves(tree: Any, leaves: Sequence[Any]) -> Any:

@@ -9,6 +9,7 @@ from shardwise.base import config
 from shardwise.ir import Equation, Program, ShapedArray, Shown, Var, define_op
 from shardwise.ir.key_uses import called_uses
 from shardwise.ir.narrowed import narrow_call
+from shardwise.ir.program import called_effects
 from shardwise.ops.devices.layout import sharding_constraint
 from shardwise.ops.rules.derivative import later
 from shardwise.sharding import Sharding
@@ -62,7 +63,7 @@ jit_op = define_op(
     multiple_results=True,
     typed=True,
     inline=_jit_inline,
-    effects=lambda params: params["program"].has_effects,
+    effects=called_effects,
     shown=_SHOWN,
     keys=called_uses,
     call=True,
