@@ -22,7 +22,6 @@ from shardwise.runtime.plan import Plan
 from shardwise.sharding.rule import Rule
 
 DimAxes = tuple[tuple[str, ...], ...]
-NO_AXES: frozenset[str] = frozenset()
 
 
 def no_rule(in_types: Types, out_types: Types, params: Params) -> Rule:

@@ -85,7 +85,7 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Block], Block]]:
         (x,), (out,), windows = in_types, out_types, params["window_dimensions"]
         by_kernel, op = partial(kernel, env, **params), _OPS[reduction]
         wide = _computed_in(reduction, x.dtype)
-        if not _pays(env, x, out, windows) or op.emit is None or not fits(x.update(dtype=wide), op.emit.kinds):
+        if not _pays(env, out, windows) or op.emit is None or not fits(x.update(dtype=wide), op.emit.kinds):
             return by_kernel
         padded = [
             dilated(n, step) + low + high
@@ -221,7 +221,7 @@ def _along(size: int, ordered: bool, at: Callable[[int], Any], combined: Callabl
     return total
 
 
-def _pays(env: Env, x: ShapedArray, out: ShapedArray, windows: Ints) -> bool:
+def _pays(env: Env, out: ShapedArray, windows: Ints) -> bool:
     """Whether windows are short enough, and results many enough."""
     from shardwise.runtime.machine import available  # start-up time: the compiler of loops
 

@@ -29,8 +29,8 @@ from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import (
     conformed,
     cotangent_zeros,
+    has_tangent,
     instantiate,
-    is_differentiable,
     jvp_program,
 )
 from shardwise.transforms.interpreters.linearize import fitted
@@ -38,7 +38,7 @@ from shardwise.transforms.interpreters.linearize import fitted
 
 def alive(tangents: Sequence[Any], primals: Sequence[Any]) -> Mask:
     """For each operand, whether it has a tangent."""
-    return tuple(t is not None and is_differentiable(p.aval) for t, p in zip(tangents, primals, strict=True))
+    return tuple(t is not None and has_tangent(p.aval) for t, p in zip(tangents, primals, strict=True))
 
 
 def where(mask: Sequence[bool]) -> list[int]:

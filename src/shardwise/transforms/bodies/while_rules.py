@@ -184,7 +184,7 @@ def _while_batch(
     if not differs:
         return _bind(test.program, step.program, cond_values, body_values, carry), list(after_dims(batched))
     k, carry_types = len(cond_values), tuple(types)
-    some = _any(test.program, k, carry_types, test.program.in_types[:k])
+    some = _any(test.program, carry_types, test.program.in_types[:k])
     if (
         size == 1
     ):  # a step runs only while the one element continues, so none is held back; and carries are updated in place
@@ -228,7 +228,7 @@ def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tupl
 
 
 @remembered
-def _any(test: Program, num_consts: int, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
+def _any(test: Program, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
     """Whether any element continues."""
     return traced(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
 

@@ -370,7 +370,7 @@ class JitWrapped(Generic[P, R]):
         if any(s is not None for s in ins):
             names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
             if self._options.device is None:
-                placed = [placed_signature(s, sh, n, api) for s, sh, n in zip(sigs, ins, names, strict=True)]
+                placed = [placed_signature(s, sh, n) for s, sh, n in zip(sigs, ins, names, strict=True)]
             else:
                 placed = [_on_device(s, sh) for s, sh in zip(sigs, ins, strict=True)]
         else:

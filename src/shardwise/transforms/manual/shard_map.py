@@ -211,7 +211,7 @@ class ShardMap:
         paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
         static: dict[int, Any] = {}
         if isinstance(self.in_specs, Infer):
-            errors.check_inferable(self, mesh, manual)
+            errors.check_inferable(mesh, manual)
             values = [as_array(v) for v in leaves]
             specs = [typed_spec(v.aval, manual) for v in values]
         else:
@@ -272,7 +272,7 @@ class ShardMap:
         with body_scope(mesh, manual, self.check, self.era), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
             trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
             program, consts = trace_program(flat, types, self.name, trace=trace)
-        errors.check_captured(self, consts, mesh)
+        errors.check_captured(self, consts)
         errors.check_out_ranks(self, out_specs, program.out_types)
         out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
         if self.check:

@@ -198,7 +198,7 @@ class Worker(Runner):
     def own(self, x: Any) -> Any:
         """An operand on this device; a captured array on other devices becomes whole on every device."""
         if isinstance(x, ArrayImpl) and x.committed and x._sig.devices != self.devices:
-            errors.check_captured(self.call, [x], self.mesh)
+            errors.check_captured(self.call, [x])
             return ArrayImpl(
                 self.signature_of(ShapedArray(x.shape, x.dtype, x.weak_type, vma=x.aval.vma)), dense=x.dense
             )
