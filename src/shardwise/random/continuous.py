@@ -214,9 +214,8 @@ def _fraction(high: Array, low: Array) -> Array:
     zeros_high, zeros_low = lax.clz(high), lax.clz(low)
     empty = lax.eq(zeros_high, word(32))
     filler = choose(empty, lax.shift_left(low, zeros_low), lax.shift_right_logical(low, lax.sub(word(32), zeros_high)))
-    leading = lax.bitwise_or(
-        lax.shift_left(high, zeros_high), filler
-    )  # the first set bit is now the highest of the word
+    # The first set bit is now the highest of the word.
+    leading = lax.bitwise_or(lax.shift_left(high, zeros_high), filler)
     mantissa = lax.bitwise_and(lax.shift_right_logical(leading, word(8)), word((1 << 23) - 1))
     zeros = choose(empty, lax.add(word(32), zeros_low), zeros_high)
     exponent = lax.bitwise_and(lax.shift_left(lax.sub(word(126), zeros), word(23)), word((1 << 30) - (1 << 22)))

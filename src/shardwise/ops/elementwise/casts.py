@@ -90,9 +90,8 @@ def caster(source: Any, target: Any) -> Callable[[Block], Block]:
     if kinds[0] == "f" and kinds[1] == "b":
         zero = np.zeros((), source)[()]
         return lambda x: np.not_equal(x, zero)
-    if not np.can_cast(
-        source, target, "unsafe"
-    ):  # narrow types, which do not know each other; this type holds what either has
+    # Narrow types do not know each other; the wide type holds the values of both.
+    if not np.can_cast(source, target, "unsafe"):
         exact = np.dtype(np.float32 if "f" in kinds else np.int8)
         return lambda x: x.astype(exact).astype(target)
     return lambda x: x.astype(target)

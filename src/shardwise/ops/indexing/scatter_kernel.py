@@ -195,9 +195,8 @@ def _one_after_other(
     env: Env, numbers: ScatterDimensionNumbers, positions: Sequence[Block], updates: Block, axes: Axes, combine: str
 ) -> tuple[ScatterDimensionNumbers, Sequence[Block], Block]:
     """The updates of all devices along `axes` joined: these axes become the first batch dims."""
-    counts = (
-        MONOIDS[REDUCTIONS[combine]].repeated is not None
-    )  # updates that are the same on all devices are repeated, once per device
+    # Updates that are the same on all devices are repeated, once per device.
+    counts = MONOIDS[REDUCTIONS[combine]].repeated is not None
 
     def joined(x: Block) -> Block:
         for a in axes:

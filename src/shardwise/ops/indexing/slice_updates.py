@@ -58,10 +58,8 @@ class UpdateKernel:
             loops[env.dim(axis)] = env.extent(axis)
         self._loops = tuple(loops)  # loop dims of the result
         self._lead, self._ones = lead, (1,) * lead
-        self._found: tuple[list[int], list[list[_Place]]] = (
-            [],
-            [],
-        )  # the places last found, and the starts of the dims that are split
+        # The starts of the dims that are split, and the places last found for them.
+        self._found: tuple[list[int], list[list[_Place]]] = [], []
 
     def __call__(self, *blocks: Block) -> Block:
         return self._updated(blocks, False)
@@ -103,9 +101,8 @@ class UpdateKernel:
                 return self._at_places(blocks, owned)
             if loops != self._loops:
                 loops = np.broadcast_shapes(loops, self._loops)
-        if (
-            update.shape[:lead] != loops and update.shape[:lead] != self._ones
-        ):  # np.broadcast_shapes takes as long as the rest
+        # np.broadcast_shapes takes as long as the rest.
+        if update.shape[:lead] != loops and update.shape[:lead] != self._ones:
             loops = np.broadcast_shapes(loops, update.shape[:lead])
         alike = loops == operand.shape[:lead]
         if owned and alike:

@@ -207,9 +207,8 @@ def write_windows(
             axes.append(lead + d)
             index.append(at)
     kept = [a for a in range(operand.ndim) if a not in axes]
-    whole = (
-        operand if operand.shape[:lead] == loops else np.broadcast_to(operand, loops + operand.shape[lead:])
-    )  # read-only
+    # Read-only where it is broadcast.
+    whole = operand if operand.shape[:lead] == loops else np.broadcast_to(operand, loops + operand.shape[lead:])
     source = whole.transpose(axes + kept)
     work = source if owned and source.size == operand.size and source.flags.c_contiguous else row_major(source)
     grid = work.shape[: len(axes)]

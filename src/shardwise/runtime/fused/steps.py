@@ -206,9 +206,8 @@ class Arrangement:
             joins=tuple(order.index(loop) for loop, _ in begins),
             sections=len(cuts) + 1,
         )
-        padded = (
-            (-(-count // width) + bool(cuts)) * width if roles.along else count
-        )  # of sections, a vector may end behind the row
+        # If a row has sections, its last vector may end behind it.
+        padded = (-(-count // width) + bool(cuts)) * width if roles.along else count
         slot = rounds * padded * 8 * self._lanes
         threads = self._threads(units * work) if threaded else 1
         head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": loops.extents[roles.lane], "count": count,

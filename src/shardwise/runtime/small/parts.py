@@ -49,9 +49,8 @@ def parts_of(program: Program, leads: Sequence[Shape], env: Env) -> Parts | None
     count = max((n for n in range(1, most + 1) if whole[dim] % n == 0), default=1)
     if count == 1 or not _apart(program, env.axis_names[dim]):
         return None
-    together = all(
-        n == 1 for lead in out_leads(program, leads, env) for n in lead[:dim]
-    )  # each part of a result in one piece
+    # Each part of a result lies in one piece.
+    together = all(n == 1 for lead in out_leads(program, leads, env) for n in lead[:dim])
     return Parts(dim, count) if together else None
 
 

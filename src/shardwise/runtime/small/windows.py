@@ -135,9 +135,8 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
             code, starts, [whole[d] for d in dims], limits, params["wrap_negative"], clips, inside, lambda: None
         )
 
-    repeats = (
-        MONOIDS[eqn.op.reduction_of(eqn.params)].repeated is not None
-    )  # what is the same on all devices counts once for each
+    # A value that is the same on all devices counts once for each.
+    repeats = MONOIDS[eqn.op.reduction_of(eqn.params)].repeated is not None
     rounds = [code.env.axis_sizes[d] if d in summed and repeats else leads[d] for d in apart]
     _each_vector(code, indices, apart, (*rounds, *(updates.shape[d] for d in own)), one)
     return [code.settled(into)]
