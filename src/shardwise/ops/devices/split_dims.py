@@ -60,7 +60,7 @@ def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | 
     return Joined(with_ones(x.transpose(order).reshape(shape), tuple(gone)), begins)
 
 
-class Parts(NamedTuple):
+class OwnParts(NamedTuple):
     """The parts of a value that this process owns, and where they lie in it.
 
     Attributes:
@@ -76,21 +76,21 @@ class Parts(NamedTuple):
     are_joined: bool
 
 
-def parts_of(env: Env, x: Block, split: Sequence[Axes] | None, *others: Block, joins: bool = True) -> Parts:
+def own_parts(env: Env, x: Block, split: Sequence[Axes] | None, *others: Block, joins: bool = True) -> OwnParts:
     """The parts of `x`, whose dims these axes `split`; they are joined as `join` does it, if `joins`."""
     lead = env.lead
     sizes = list(x.shape[lead:])
     if not split:
-        return Parts(x, sizes, {}, False)
+        return OwnParts(x, sizes, {}, False)
     for d, axes in enumerate(split):
         sizes[d] *= math.prod(env.size(a) for a in axes)
     joined = join(env, x, split, *others) if joins else None
     if joined is None:
         begins = {d: env.index(axes) * x.shape[lead + d] for d, axes in enumerate(split) if axes}
-        return Parts(x, sizes, begins, False)
+        return OwnParts(x, sizes, begins, False)
     x = joined.block
     begins = {d: np.full((1,) * lead, begin) for d, begin in joined.begins.items() if x.shape[lead + d] != sizes[d]}
-    return Parts(x, sizes, begins, True)
+    return OwnParts(x, sizes, begins, True)
 
 
 def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:

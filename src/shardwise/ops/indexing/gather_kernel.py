@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
-from shardwise.ops.devices.split_dims import Parts, combined, parts_of
+from shardwise.ops.devices.split_dims import OwnParts, combined, own_parts
 from shardwise.ops.indexing.row_loops import taken_along, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
@@ -27,7 +27,7 @@ from shardwise.runtime.env import Env
 DimAxes = tuple[Axes, ...]
 
 
-class _How(NamedTuple):
+class _Reading(NamedTuple):
     """How windows are read: with `lead` leading dims, and as the params of `gather` say."""
 
     lead: int
@@ -65,12 +65,12 @@ def gather_kernel(
         slice_sizes = tuple(n or 1 for n in slice_sizes)
         indices, mode, operand_axes = np.zeros_like(indices), GatherScatterMode.CLIP, None
     complete = {a for axes in operand_axes or () for a in axes} == set(sum_axes)
-    parts = parts_of(env, operand, operand_axes, indices, joins=complete)
+    parts = own_parts(env, operand, operand_axes, indices, joins=complete)
     if sum_axes and not parts.are_joined:
         given: Params = dict(dimension_numbers=numbers, slice_sizes=slice_sizes, mode=mode, fill_value=fill_value)
         part = gather_kernel(env, operand, indices, **given, wrap_negative=wrap_negative, operand_axes=operand_axes)
         return merged(env, part, sum_axes)
-    how = _How(env.lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+    how = _Reading(env.lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
     if not parts.begins:
         rows = _gather_rows(how, parts.block, [indices[..., c] for c in range(indices.shape[-1])])
         if rows is not None:
@@ -98,7 +98,7 @@ def _fill_window(
     return np.broadcast_to(fill.reshape(*fill.shape, *(1,) * len(sizes)), (*fill.shape, *sizes))
 
 
-def _gather_windows(how: _How, parts: Parts, indices: Block) -> Block:
+def _gather_windows(how: _Reading, parts: OwnParts, indices: Block) -> Block:
     """The general case."""
     lead, numbers, sizes, mode, _, wrap = how
     operand = parts.block
@@ -147,7 +147,7 @@ def _gather_columns(env: Env, params: Params, operand: Block, *columns: Block) -
     if not params["operand_axes"] and not params.get("sum_axes"):
         same = np.broadcast_arrays(*(c[..., 0] for c in columns))
         names = "dimension_numbers", "slice_sizes", "mode", "fill_value", "wrap_negative"
-        rows = _gather_rows(_How(env.lead, *[params[k] for k in names]), operand, same)
+        rows = _gather_rows(_Reading(env.lead, *[params[k] for k in names]), operand, same)
         if rows is not None:
             return rows
     return gather_kernel(env, operand, joined_columns(columns), **params)
@@ -246,7 +246,7 @@ def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int |
     return first if numbers.offset_dims == (*range(first), *rest) else None
 
 
-def _gather_rows(how: _How, operand: Block, columns: Sequence[Block]) -> Block | None:
+def _gather_rows(how: _Reading, operand: Block, columns: Sequence[Block]) -> Block | None:
     """The common case: whole rows at positions in a run of dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape. If these differ between devices, the operand may not.
@@ -287,7 +287,7 @@ def _gather_rows(how: _How, operand: Block, columns: Sequence[Block]) -> Block |
     return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), filling(fill_value, out.dtype), out)
 
 
-def _gather_along(how: _How, operand: Block, indices: Block) -> Block | None:
+def _gather_along(how: _Reading, operand: Block, indices: Block) -> Block | None:
     """Elements along the last dim, with all other dims aligned, as for `take_along_axis`. None in other cases."""
     numbers = how.numbers
     others = tuple(range(operand.ndim - how.lead - 1))

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
-from shardwise.ops.devices.split_dims import Parts, combined, cut, moved_in, parts_of
+from shardwise.ops.devices.split_dims import OwnParts, combined, cut, moved_in, own_parts
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import PositionDims
@@ -120,8 +120,8 @@ def _scatter(
     if sum_axes:
         unique_indices = unique_indices and set(sum_axes) <= set(update_axes)
         numbers, positions, updates = _one_after_other(env, numbers, positions, updates, sum_axes, combine)
-    how = _How(env.lead, numbers, mode, unique_indices, wrap_negative, _UFUNCS[combine], owned)
-    parts = parts_of(env, operand, operand_axes, *positions, updates)
+    how = _Writing(env.lead, numbers, mode, unique_indices, wrap_negative, _UFUNCS[combine], owned)
+    parts = own_parts(env, operand, operand_axes, *positions, updates)
     index_shape = np.broadcast_shapes(*(p.shape[:-1] for p in positions))
     columns = [np.broadcast_to(p[..., c], index_shape) for p in positions for c in range(p.shape[-1])]
     out = None if parts.begins else _scatter_rows(how, parts.block, columns, updates)
@@ -130,7 +130,7 @@ def _scatter(
     return cut(env, out, operand_axes) if parts.are_joined and operand_axes is not None else out
 
 
-class _How(NamedTuple):
+class _Writing(NamedTuple):
     """How windows are written: with `lead` leading dims, and as the params of the scatters say."""
 
     lead: int
@@ -143,7 +143,7 @@ class _How(NamedTuple):
 
 
 def _scatter_windows(
-    how: _How, parts: Parts, columns: Sequence[Block], updates: Block, index_loops: tuple[int, ...]
+    how: _Writing, parts: OwnParts, columns: Sequence[Block], updates: Block, index_loops: tuple[int, ...]
 ) -> Block:
     """The general case. `index_loops` are the leading dims of the positions, of which there may be none."""
     lead, numbers, mode, unique, wrap, ufunc, owned = how
@@ -213,7 +213,7 @@ def _one_after_other(
     return numbers, [joined(p) for p in positions], joined(updates)
 
 
-def _scatter_rows(how: _How, operand: Block, columns: Sequence[Block], updates: Block) -> Block | None:
+def _scatter_rows(how: _Writing, operand: Block, columns: Sequence[Block], updates: Block) -> Block | None:
     """The common case: whole rows at positions in the first dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape.
