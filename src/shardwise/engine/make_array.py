@@ -11,6 +11,7 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import DType, canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
+from shardwise.base.shapes import Shape
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.data_free import without_data
@@ -37,7 +38,6 @@ from shardwise.sharding.ownership import (
 )
 from shardwise.sharding.tiling import indivisible_text
 
-Shape = tuple[int, ...]
 SINGLE = "jax.make_array_from_single_device_arrays"
 
 

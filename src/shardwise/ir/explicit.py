@@ -15,7 +15,8 @@ from shardwise.base.errors import (
     ShardingNotImplementedErrorSeed,
     ShardingTypeError,
 )
-from shardwise.ir.types import NO_AXES, Axes, ShapedArray, Spec
+from shardwise.base.shapes import Axes
+from shardwise.ir.types import NO_AXES, ShapedArray, Spec
 from shardwise.sharding import AbstractMesh, PartitionSpec
 from shardwise.sharding.rule import Kind, Rule
 

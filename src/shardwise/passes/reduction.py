@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import local_shape, resharding_bytes, sent_by, ways
 
 

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes
 from shardwise.ir import Collective, Equation, Loop, Need, Op, Program, Source, region_of, subprograms, unwrapped
 from shardwise.ir.op import Params
 from shardwise.ops.devices.all_to_all import all_to_all_op
-from shardwise.passes.grid import Axes, Grid
+from shardwise.passes.grid import Grid
 
 
 @dataclass(frozen=True, slots=True)

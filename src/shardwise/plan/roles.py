@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.engine.data_free import DataFree
 from shardwise.ir import Var
-from shardwise.ops.devices.layout import DimAxes, spec_axes
+from shardwise.ops.devices.layout import spec_axes
 from shardwise.sharding import NamedSharding
 
 _NUMBER = re.compile(r"\d+")

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.base.dtypes import check_requested, dtype_of, issubdtype, safe_to_cast
 from shardwise.base.errors import TypePromotionError
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, bind
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.elementwise.casts import convert
@@ -22,8 +23,6 @@ from shardwise.ops.shapes.reshape import reshape
 from shardwise.random.compiled import compiled
 from shardwise.random.keys import checked_key, typed
 from shardwise.sharding import Mesh, NamedSharding, get_concrete_mesh, use_mesh
-
-Shape = tuple[int, ...]
 
 
 def float_dtype(name: str, dtype: Any, *, complex: bool = False) -> Any:

@@ -8,11 +8,12 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import finfo
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.random.arguments import Shape, choose, drawn, extended, float_dtype, parameter, sampled, sampler
+from shardwise.random.arguments import choose, drawn, extended, float_dtype, parameter, sampled, sampler
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import uniform_between, unit
 from shardwise.sharding import NamedSharding

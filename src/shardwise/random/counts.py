@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import check_requested, iinfo, result_type, to_inexact
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.control import scan, while_loop
@@ -20,7 +21,6 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.random.arguments import (
-    Shape,
     broadcast_to,
     check_shape,
     choose,

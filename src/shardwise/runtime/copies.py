@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.hollow import hollow, is_hollow
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops import Call
 
 Ndarray = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
 
 
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:

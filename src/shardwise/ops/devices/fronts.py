@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
+from shardwise.base.shapes import Shape
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front
 from shardwise.runtime.env import Env
 
 Groups = tuple[tuple[int, ...], ...]
-Shape = tuple[int, ...]
 
 
 class Turn(NamedTuple):

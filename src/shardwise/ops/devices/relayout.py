@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
@@ -27,7 +28,6 @@ from shardwise.runtime.processes import Message, Route, the_world
 from shardwise.sharding.ownership import owned_positions
 from shardwise.sharding.rule import Rule
 
-DimAxes = tuple[tuple[str, ...], ...]  # per dim, the axes that split it, major first
 Parts = tuple[tuple[int, ...], ...]  # per dim, the unit numbers, ascending
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir.types import Axes
+from shardwise.base.shapes import Axes
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.runtime.blocks import expanded, with_ones
 from shardwise.runtime.env import Env

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import OwnParts, combined, own_parts
 from shardwise.ops.indexing.row_loops import taken_along, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
@@ -23,8 +23,6 @@ from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, Gather
 from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_windows
 from shardwise.runtime.copies import take_positions
 from shardwise.runtime.env import Env
-
-DimAxes = tuple[Axes, ...]
 
 
 class _Reading(NamedTuple):

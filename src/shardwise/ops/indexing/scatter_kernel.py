@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes
 from shardwise.ops.devices.split_dims import OwnParts, combined, cut, moved_in, own_parts
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
@@ -26,8 +26,6 @@ from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import alone
 from shardwise.runtime.monoids import MONOIDS
-
-DimAxes = tuple[Axes, ...]
 
 # The reduction that combines the devices' results.
 REDUCTIONS = {"": "sum", "add": "sum", "sub": "sum", "mul": "prod", "min": "min", "max": "max"}

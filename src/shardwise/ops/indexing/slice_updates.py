@@ -13,13 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwise.ir.types import Axes
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ops.indexing.windows import Block, as_positions, write_windows
 from shardwise.runtime.copies import copied
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import alone
 
-DimAxes = tuple[Axes, ...]
 _MOST_PARTS = 64  # devices' parts written one by one: 0.6 us each; writing rows at positions has 60 us of overhead
 
 

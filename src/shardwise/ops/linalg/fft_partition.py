@@ -14,13 +14,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes, Shape
 from shardwise.ir import Equation, literal
 from shardwise.ops.devices.split_fft import split_fft
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import transpose_p
-
-DimAxes = tuple[tuple[str, ...], ...]
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ints
 from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Steps, Types
@@ -22,7 +23,6 @@ from shardwise.ops.rules.small_programs import as_program
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
-Ints = tuple[int, ...]
 Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', 'real', 'complex', 'int32', 'bool'
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ints
 from shardwise.ops.linalg import lane_algorithms as algorithms
 from shardwise.ops.linalg.lane_algorithms import as_elements, as_matrix
 from shardwise.runtime import costs
@@ -21,7 +22,6 @@ from shardwise.runtime.machine import Lane, Lanes, available
 from shardwise.runtime.memory import pool
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 Outs = tuple[NDArray, ...]
 
 

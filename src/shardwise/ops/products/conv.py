@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, issubdtype
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
@@ -51,8 +52,6 @@ from shardwise.sharding import NamedSharding
 __all__ = ["conv", "conv_general_dilated", "conv_general_dilated_p", "conv_general_dilated_patches", "conv_transpose",
            "conv_with_general_padding"]  # fmt: skip
 __all__ += conv_geometry.__all__
-
-Ints = tuple[int, ...]
 
 
 # -- type ------------------------------------------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ints
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, target, thread_count
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 
 _LEAST = 1 << 20  # multiplications
 _KERNEL = 1 << 20  # bytes of the kernel for a block of features, which should stay in the cache of second level

@@ -17,6 +17,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, is_key_dtype, key_dtype
+from shardwise.base.shapes import Shape
 from shardwise.ir import (
     Array,
     Equation,
@@ -67,7 +68,6 @@ from shardwise.runtime.machine import available
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
-Shape = tuple[int, ...]
 ShardAxes = tuple[tuple[str, ...], ...]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import ShardingTypeError
+from shardwise.base.shapes import Axes
 from shardwise.base.small_integers import in_bytes, is_below_byte
 from shardwise.ir import (
     Array,
@@ -28,7 +29,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
-from shardwise.ir.types import Axes, Spec
+from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -54,8 +55,6 @@ __all__ = [
     "reduce_window_shape_tuple",
     "reduce_window_sum_p",
 ]
-
-Ints = tuple[int, ...]
 
 
 # -- types and rules -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.base.small_integers import in_bytes
 from shardwise.ir import Equation, Op, Program, ShapedArray, Var, literal
 from shardwise.ir.op import Params, Types
@@ -29,7 +30,6 @@ from shardwise.runtime.monoids import MONOIDS
 if TYPE_CHECKING:
     from shardwise.runtime.fused import GroupKernel
 
-Ints = tuple[int, ...]
 # A dim, the window's size along it, its stride, and the distance between its elements.
 Step = tuple[int, int, int, int]
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
@@ -40,8 +41,6 @@ from shardwise.runtime.loops import (
 )
 from shardwise.runtime.machine import available
 from shardwise.runtime.plan import Plan
-
-Shape = tuple[int, ...]
 
 
 class GroupKernel(SpecializedKernel):

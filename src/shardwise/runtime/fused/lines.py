@@ -10,12 +10,11 @@ import math
 from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.space import Graph, InputAccess
 from shardwise.runtime.loops import align_block
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

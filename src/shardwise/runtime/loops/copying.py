@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
 from shardwise.runtime.loops.build import Pass, Stored, Unit, build_nest
 from shardwise.runtime.loops.call import Call, WorkLoop
 from shardwise.runtime.loops.function import Function, lanes_of
-from shardwise.runtime.loops.layout import MemoryLoops, Roles, Shape, merge_loops
+from shardwise.runtime.loops.layout import MemoryLoops, Roles, merge_loops
 from shardwise.runtime.loops.nest import OVERLAP, write_nest
 from shardwise.runtime.machine import thread_count
 

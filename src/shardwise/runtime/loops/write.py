@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.dtypes import physical
+from shardwise.base.shapes import Shape
 from shardwise.ir import Emit, Op, ShapedArray
 from shardwise.runtime.machine import STORED, Lane, Lanes, gathers_pay, is_known, itemsize
 
-Shape = tuple[int, ...]
 Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number, or a register
 
 STREAMED = "nontemporal"  # stores that bypass the cache; the address is a multiple of the vector's bytes

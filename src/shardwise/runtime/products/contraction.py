@@ -20,13 +20,13 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ints
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Result
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.product import Product, by_numpy, matrix_layout, narrow_product, product_for
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 # ((lhs contracting, rhs contracting), (lhs batch, rhs batch)), counted without the loop dims
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
 

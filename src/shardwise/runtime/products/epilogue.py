@@ -17,6 +17,7 @@ from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
@@ -32,8 +33,6 @@ from shardwise.runtime.products.contraction import GemmPlan, gemm_plan
 from shardwise.runtime.products.panels import Panel, panel_bytes, panels
 from shardwise.runtime.products.product import matrices_begin, matrix_layout, product_threads
 from shardwise.runtime.products.walk import Place, Records, panel_walker
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

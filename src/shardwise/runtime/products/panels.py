@@ -11,9 +11,8 @@ import math
 from collections.abc import Iterator
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
-
-Shape = tuple[int, ...]
 
 _GRAIN = 16  # cuts fall on multiples of this
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import Branches, Equation, Loop, Program, Spread, Var, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
-from shardwise.runtime.small.code import Code, Shape, Value, lane_kind
+from shardwise.runtime.small.code import Code, Value, lane_kind
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads

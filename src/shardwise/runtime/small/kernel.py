@@ -21,6 +21,7 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.base.generated import define
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import ALONE, Loop, Program, ShapedArray, Spread, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs
@@ -32,7 +33,7 @@ from shardwise.runtime.machine import Flow, llvm
 from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import BodyWriter
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
+from shardwise.runtime.small.code import Code, Unwritable, Value
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.leads import out_leads

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Spread, Var
 from shardwise.ir.op import find_op
 from shardwise.runtime.fused import takes_type
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.small.code import Code, Shape, Value
+from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.loops import pointwise, store
 from shardwise.runtime.small.moves import Wanted, viewed
 from shardwise.runtime.small.positions import as_index, axes_joined, global_place, split_dims

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -28,8 +29,6 @@ from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec
 from shardwise.sharding.factor_rule import SdyShardingRule, parse_rule
 from shardwise.sharding.rule import Rule
 from shardwise.transforms.manual.shard_map_scope import body_scope
-
-DimAxes = tuple[tuple[str, ...], ...]
 
 
 class custom_partitioning:

@@ -13,6 +13,7 @@ from shardwise.base import config
 from shardwise.base.config import TODAY
 from shardwise.base.dialect import ShardMap as Rules
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import (
@@ -59,7 +60,7 @@ from shardwise.transforms.manual.shard_map_marks import (
     marks_of,
 )
 from shardwise.transforms.manual.shard_map_op import shard_map_op
-from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, local_type, spec_dims
+from shardwise.transforms.manual.shard_map_scope import body_scope, local_type, spec_dims
 
 if TYPE_CHECKING:
     from shardwise.base.signatures import KeepsSignature

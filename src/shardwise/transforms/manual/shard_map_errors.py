@@ -8,13 +8,12 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import keystr, tree_flatten_with_path
 from shardwise.ir import Array, Literal, ShapedArray, Tracer
 from shardwise.ir.types import kept_spec
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
-
-DimAxes = tuple[tuple[str, ...], ...]
 
 
 def check_leaves(call: Any, specs: Any, option: str) -> None:

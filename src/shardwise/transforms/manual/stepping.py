@@ -20,6 +20,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.config import Override, thread_local
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, array_type, signature
@@ -63,7 +64,7 @@ from shardwise.sharding.context import abstract_mesh_context
 from shardwise.sharding.mesh import EMPTY_MESH
 from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.manual import shard_map_errors as errors
-from shardwise.transforms.manual.shard_map_scope import DimAxes, manual_mesh, spec_dims
+from shardwise.transforms.manual.shard_map_scope import manual_mesh, spec_dims
 
 if TYPE_CHECKING:
     from shardwise.transforms.manual.shard_map import ShardMap
