@@ -209,6 +209,58 @@ class ShardMap:
         return result
 
     def _call(self, args: tuple[Any, ...], leaves: list[Any], in_tree: Any, mesh: Any, manual: frozenset[str]) -> Any:
+        static, specs, values, in_dims = self._inputs(args, leaves, mesh, manual)
+        types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
+
+        @wraps(self.fun)
+        def run(*blocks: Any) -> Any:
+            own = [entered(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
+            given = iter(own)
+            every = [static[i] if i in static else next(given) for i in range(len(leaves))] if static else own
+            return self.fun(*tree_unflatten(in_tree, every))
+
+        if config.jax_disable_jit:
+            from shardwise.transforms.manual import stepping  # start-up time
+
+            if stepping.wanted():
+                body = replace(self, fun=run)
+                return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
+        eager = is_eager()
+        if eager:
+            errors.check_devices(mesh, values)
+        once = PRINTS_ONCE.override(eager and self.rules.eager_prints_once)
+        with body_scope(mesh, manual, self.check, self.era), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
+            trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
+            flat = _Flat(self, run, mesh, manual)
+            program, consts = trace_program(flat, types, self.name, trace=trace)
+        out_specs = flat.specs
+        errors.check_captured(self, consts)
+        errors.check_out_ranks(self, out_specs, program.out_types)
+        out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
+        if self.check:
+            errors.check_replication(self, mesh, manual, out_specs, out_dims, program.out_types)
+        captured = tuple(((),) * c.aval.ndim for c in consts)
+        outs = bind(
+            shard_map_op,
+            *consts,
+            *values,
+            program=program,
+            mesh=mesh,
+            manual=manual,
+            in_dims=(*captured, *in_dims),
+            out_dims=out_dims,
+            out_marks=tuple(marks_of(s) for s in out_specs),
+            check=self.check,
+            era=self.era,
+        )
+        if eager:
+            outs = [with_written_spec(x, mesh, spec, self.rules) for x, spec in zip(outs, out_specs, strict=True)]
+        return tree_unflatten(flat.tree, outs)
+
+    def _inputs(
+        self, args: tuple[Any, ...], leaves: list[Any], mesh: Any, manual: frozenset[str]
+    ) -> tuple[dict[int, Any], list[PartitionSpec], list[Array], list[DimAxes]]:
+        """The leaves that enter as they are, by position; and of the others the specs, the values, and the axes of each dim."""
         paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
         static: dict[int, Any] = {}
         if isinstance(self.in_specs, Infer):
@@ -233,68 +285,7 @@ class ShardMap:
             errors.check_explicit_inputs(specs, in_dims, values)
         elif self.moves or matched:
             values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
-        types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
-
-        @wraps(self.fun)
-        def run(*blocks: Any) -> Any:
-            own = [entered(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
-            given = iter(own)
-            every = [static[i] if i in static else next(given) for i in range(len(leaves))] if static else own
-            return self.fun(*tree_unflatten(in_tree, every))
-
-        if config.jax_disable_jit:
-            from shardwise.transforms.manual import stepping  # start-up time
-
-            if stepping.wanted():
-                body = replace(self, fun=run)
-                return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
-        out_tree: Any = None
-        out_specs: list[PartitionSpec] = []
-        eager = is_eager()
-        if eager:
-            errors.check_devices(mesh, values)
-
-        def flat(*blocks: Any) -> list[Any]:
-            nonlocal out_tree
-            result = run(*blocks)
-            outs, out_tree = tree_flatten(result)
-            for leaf in outs:
-                errors.check_output_type(self, leaf)
-            out_specs[:] = self.flat_out_specs(out_tree, outs)
-            errors.check_specs(self, mesh, manual, "out", out_specs)
-            check_marks(mesh, manual, "out", out_specs)
-            results = [as_array(o) for o in outs]
-            if self.check:
-                results = [cast_to_partial(x, spec) for x, spec in zip(results, out_specs, strict=True)]
-                check_results(self.name, out_specs, results)
-            return [left(x, spec) for x, spec in zip(results, out_specs, strict=True)]
-
-        once = PRINTS_ONCE.override(eager and self.rules.eager_prints_once)
-        with body_scope(mesh, manual, self.check, self.era), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
-            trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
-            program, consts = trace_program(flat, types, self.name, trace=trace)
-        errors.check_captured(self, consts)
-        errors.check_out_ranks(self, out_specs, program.out_types)
-        out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
-        if self.check:
-            errors.check_replication(self, mesh, manual, out_specs, out_dims, program.out_types)
-        captured = tuple(((),) * c.aval.ndim for c in consts)
-        outs = bind(
-            shard_map_op,
-            *consts,
-            *values,
-            program=program,
-            mesh=mesh,
-            manual=manual,
-            in_dims=(*captured, *in_dims),
-            out_dims=out_dims,
-            out_marks=tuple(marks_of(s) for s in out_specs),
-            check=self.check,
-            era=self.era,
-        )
-        if eager:
-            outs = [with_written_spec(x, mesh, spec, self.rules) for x, spec in zip(outs, out_specs, strict=True)]
-        return tree_unflatten(out_tree, outs)
+        return static, specs, values, in_dims
 
     def resolve_mesh(self) -> Mesh | AbstractMesh:
         """The given mesh, or the mesh in context; ValueError if both exist and differ, or neither exists."""
@@ -326,6 +317,29 @@ class ShardMap:
         errors.check_leaves(self, specs, option)
         is_leaf = is_spec if option == "in_specs" else lambda x: isinstance(x, PartitionSpec)
         return broadcast_prefix(specs, tree, is_leaf=is_leaf, name=f"shard_map {option}")
+
+
+class _Flat:
+    """The body as a function of blocks to blocks. Traced, it knows the tree of its results and their `specs`."""
+
+    def __init__(self, call: ShardMap, run: Callable[..., Any], mesh: Any, manual: frozenset[str]) -> None:
+        self._call, self._run, self._mesh, self._manual = call, run, mesh, manual
+        self.tree: Any = None
+        self.specs: list[PartitionSpec] = []
+
+    def __call__(self, *blocks: Any) -> list[Any]:
+        call = self._call
+        outs, self.tree = tree_flatten(self._run(*blocks))
+        for leaf in outs:
+            errors.check_output_type(call, leaf)
+        self.specs = call.flat_out_specs(self.tree, outs)
+        errors.check_specs(call, self._mesh, self._manual, "out", self.specs)
+        check_marks(self._mesh, self._manual, "out", self.specs)
+        results = [as_array(o) for o in outs]
+        if call.check:
+            results = [cast_to_partial(x, spec) for x, spec in zip(results, self.specs, strict=True)]
+            check_results(call.name, self.specs, results)
+        return [left(x, spec) for x, spec in zip(results, self.specs, strict=True)]
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------
