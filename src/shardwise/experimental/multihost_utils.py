@@ -219,7 +219,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
 @contextmanager
 def live_devices(devices: Sequence[Device]) -> Generator[list[Device]]:
-    """Those of `devices` whose processes are alive, which all meet here and once more at the end: all of them.
+    """The `devices` whose processes are alive: all of them. All processes meet here, and once more at the end.
 
     A process that has died, or does not come, ends the job, with its rank in a message: no program goes on without it.
 

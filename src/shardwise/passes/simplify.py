@@ -26,7 +26,7 @@ from shardwise.runtime.plan import kernel_of
 
 
 def simplify(program: Program, devices: int = 1) -> Program:
-    """The same program for so many devices simplified, loop bodies and branches included."""
+    """The same program for `devices` devices simplified, loop bodies and branches included."""
     live = LiveResults()
     simplified = ProgramMap(
         lambda p: live(common_subexpressions(held_updates(cheaper_forms(known_scalars(simplified.inside(p)), devices))))

@@ -92,7 +92,7 @@ def transfer_cost(program: Program, grid: Grid) -> float:
 def _transfers(
     program: Program, sizes: Mapping[str, int], trips: int, endless: bool, quiet: set[tuple[Op, int]]
 ) -> Iterator[Transfer]:
-    """Those of a program that runs so many times. `quiet`: ops with ids of their params that send nothing and hold no programs."""
+    """The transfers of a program that runs `trips` times. `quiet`: ops with ids of their params that send nothing and hold no programs."""
     for eqn in program.equations:
         key = eqn.op, id(eqn.params)
         if key in quiet:

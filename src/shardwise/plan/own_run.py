@@ -102,7 +102,7 @@ def watched_run(measure: bool = False) -> Generator[OwnRun]:
 
 
 def _machine(devices: int) -> Machine:
-    """This machine with so many devices, which share it."""
+    """This machine with `devices` devices, which share it."""
     machine = find("here")
     (level,) = machine.levels
     return replace(machine, levels=(replace(level, shape=(devices,)),))

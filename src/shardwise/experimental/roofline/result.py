@@ -20,7 +20,7 @@ class RooflineShape:
 
     @classmethod
     def from_aval(cls, aval: Any) -> RooflineShape:
-        """That of a type. TypeError if it is no type of an array."""
+        """The shape and dtype of an array's type. TypeError for other types."""
         if not isinstance(aval, ShapedArray):
             raise TypeError(
                 f"RooflineShape.from_aval takes the type of an array, got {aval!r} of type {type(aval).__name__}."

@@ -19,7 +19,7 @@ from shardwise.runtime.products import blas, product_threads
 Block = np.ndarray[Any, Any]
 
 SMALLEST = 256  # rows from which blocks pay
-_VECTORS = 8  # of a row of a block: so many sums are added up side by side
+_VECTORS = 8  # of a row of a block: sums that are added up side by side
 _TILE = 64  # rows and columns that are transposed at a time
 _PRODUCT_ROWS = 128  # rows of a product, of which those left of the diagonal are computed in vain
 _SHARED = 1 << 20  # multiplications of a product from which a second thread pays

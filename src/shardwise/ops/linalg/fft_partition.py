@@ -25,7 +25,7 @@ from shardwise.ops.shapes.transpose import transpose_p
 class Transform:
     """Of `dims` of a value that lies as `layout`, where they are whole; `last`: the last dim, whose size may change, is one of them.
 
-    `padded` is the value's shape before it lies so: greater than its own where axes split a dim that they do not divide.
+    `padded` is the value's shape before the move to `layout`: greater than its own where axes split a dim that they do not divide.
     """
 
     layout: DimAxes

@@ -68,7 +68,7 @@ def direct(
 
 
 def pays(dtype: np.dtype[Any], kernel: Ints, places: int, row: int, features_last: bool) -> bool:
-    """Whether this is the way for a kernel (O, C, taps) and a result of so many places, `row` of them in a row."""
+    """Whether this is the way for a kernel (O, C, taps) and a result of `places` places, `row` of them in a row."""
     features, depth = kernel[0], prod(kernel[1:])
     if dtype.name not in ("float32", "float64") or not available():
         return False
@@ -198,6 +198,6 @@ def _unit(w: Function, unit: str, blocks: int, lines: int) -> tuple[str, str, st
 
 
 def _at(w: Function, place: str, table: str, index: str) -> str:
-    """The address that lies so many bytes on as a table says."""
+    """The address behind `place` by the bytes that a table has at `index`."""
     offset = w.value(f"load i64, ptr {w.element(table, index, 'int64')}, align 8")
     return w.moved(place, offset, 1)

@@ -74,7 +74,7 @@ random_words_p = define_op(
     small=small_form("words", HASH_CALLS),
 )
 
-_KEPT = 1 << 22  # so many counters stay in memory for the next call
+_KEPT = 1 << 22  # counters that stay in memory for the next call
 _kept = np.arange(0, dtype=np.uint32)
 
 

@@ -19,7 +19,7 @@ from shardwise.runtime.loops import align_block
 
 @dataclass(frozen=True, slots=True)
 class SplitLoop:
-    """The loop of a dim and those of the grid axes that split it, the first one major, of so many devices each."""
+    """The `loop` of a dim and the loops `leads` of the grid axes that split it, the first one major; `sizes`: the devices along each."""
 
     loop: int
     leads: tuple[int, ...]

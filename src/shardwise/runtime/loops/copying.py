@@ -19,7 +19,7 @@ _RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}  # types that move as
 
 @recent(512)
 def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | None:
-    """The call that copies elements of so many bytes, on the addresses of both blocks, from their strides; None where NumPy does as well.
+    """The call, on the addresses of two blocks with these strides, that copies elements of `size` bytes; None where NumPy is as fast.
 
     Dims have the order that they have in the memory of the copy.
     """

@@ -273,7 +273,7 @@ class MemoryLoops:
 
 
 def streams(nbytes: int, strides: Sequence[int], row: int, itemsize: int) -> bool:
-    """Whether a result of so many bytes, dense along rows of `row` elements, is to be written past the cache.
+    """Whether a result of `nbytes`, dense along rows of `row` elements, is to be written past the cache.
 
     `strides` are those of the loops around the row. Such stores must be aligned, which the pool's large buffers are.
     """

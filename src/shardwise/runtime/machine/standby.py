@@ -75,7 +75,7 @@ class _Mailbox(Flow):
 
 
 def _serve_text(w: _Mailbox) -> str:
-    """A helper: watch the mailbox for so many looks, and as many again after each kernel."""
+    """A helper: look at the mailbox ``%looks`` times, and as many times again after each kernel."""
 
     def patient(held: list[str]) -> str:
         return w.test("ult", held[0], "%looks")

@@ -46,7 +46,7 @@ class _Steps:
 
     @staticmethod
     def of(program: Program) -> _Steps:
-        """Those of `program`."""
+        """The steps of `program`."""
         equations = program.equations
         k = next(i for i, e in enumerate(equations) if e.op is fused)
         return _Steps(equations[0], equations[1:k], equations[k], equations[k + 1] if len(equations) > k + 1 else None)
@@ -315,7 +315,7 @@ def _offset(panel: Panel, strides: Shape) -> int:
 
 
 def _by_matrix(rows: range, each: int) -> list[tuple[int, range]]:
-    """Rows counted over all matrices of so many rows: by matrix, counted within it."""
+    """Rows that are counted over all matrices, which have `each` rows: by matrix, counted within it."""
     found = list[tuple[int, range]]()
     for number in range(rows.start // each, -(-rows.stop // each)):
         first = number * each

@@ -85,7 +85,7 @@ def _cut(axes: Shape, full: Shape, whole: set[int], most: int) -> _Cut:
 
 
 def panel_bytes(nbytes: int) -> int:
-    """About how large the panels of a result of so many bytes are."""
+    """About how large the panels of a result of `nbytes` are."""
     return min(BYTES, max(nbytes // costs.PANEL_SHARES, costs.PANEL_LEAST))
 
 

@@ -43,7 +43,7 @@ def product_threads() -> int:
 
 
 def threads_for(work: int) -> int:
-    """How many threads so many multiplications are worth."""
+    """How many threads `work` multiplications are worth."""
     return product_threads() if work >= costs.PRODUCT_ROUSES else 1
 
 

@@ -366,7 +366,7 @@ def _places_in_branches(
 
 
 def _poll_every(body: Program, length: int | None) -> int:
-    """In which rounds of a loop signals are looked at: every so many, a power of two; 0 for none."""
+    """After how many rounds a loop looks at signals again: a power of two; 0 for never."""
     once = small_cost(body) + 1
     if length is not None and length * once < costs.POLL_FROM:
         return 0

@@ -124,7 +124,7 @@ class SmallKernel:
         return self._single
 
     def _run_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
-        """The function; of a patient program the ops' kernels, until so many calls have come that compiling it pays."""
+        """The function. A patient program runs the ops' kernels until it was called often enough for compilation to pay."""
         if not self._patient:
             return self._compiled(leads)
         by_kernel, left = Plan(self.program, self._env).run, costs.SMALL_PATIENCE

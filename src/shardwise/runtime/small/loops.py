@@ -36,7 +36,7 @@ def several_pointwise(
     dtypes: Sequence[str],
     wanted: Sequence[Value | None] = (),
 ) -> list[Value]:
-    """The same with several results."""
+    """As `pointwise`, with several results."""
     shape: Shape = np.broadcast_shapes(*[v.shape for v in operands])
     n = math.prod(shape)
     wanted = wanted or [None] * len(dtypes)

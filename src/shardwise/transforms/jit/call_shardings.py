@@ -29,7 +29,7 @@ class CallShardings:
     options: JitOptions
 
     def of(self, call: BoundCall, traced: TracedCall) -> tuple[list[Sharding | None], list[Sharding | None]]:
-        """Those of the arguments and of the results, which are checked against the traced program."""
+        """The shardings of the arguments and of the results, which are checked against the traced program."""
         ins = self.of_arguments(call)
         options = self.options
         results = self._results(traced)
