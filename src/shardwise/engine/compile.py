@@ -40,14 +40,7 @@ from shardwise.passes import (
     transfers_of,
 )
 from shardwise.passes.propagate import Placement
-from shardwise.sharding import (
-    Device,
-    Mesh,
-    PmapSharding,
-    Sharding,
-    SingleDeviceSharding,
-    get_concrete_mesh,
-)
+from shardwise.sharding import Device, Mesh, PmapSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.derive import is_abstract
 

@@ -13,16 +13,7 @@ from shardwise.base.shapes import DimAxes
 from shardwise.engine.signature import Signature
 from shardwise.ir import ShapedArray
 from shardwise.passes import Grid
-from shardwise.sharding import (
-    Device,
-    GSPMDSharding,
-    HloSharding,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    Sharding,
-    Tiling,
-)
+from shardwise.sharding import Device, GSPMDSharding, HloSharding, Mesh, NamedSharding, PartitionSpec, Sharding, Tiling
 from shardwise.sharding.derive import sharding_like, spec_of_tiling
 
 

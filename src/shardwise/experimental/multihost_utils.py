@@ -22,14 +22,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import device_put
 from shardwise.engine.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.ir import Tracer
-from shardwise.runtime.processes import (
-    as_bytes,
-    number_of,
-    preemption,
-    the_world,
-    total_traffic,
-    world,
-)
+from shardwise.runtime.processes import as_bytes, number_of, preemption, the_world, total_traffic, world
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, process_count
 
 __all__ = [

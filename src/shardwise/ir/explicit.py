@@ -11,10 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
-from shardwise.base.errors import (
-    ShardingNotImplementedErrorSeed,
-    ShardingTypeError,
-)
+from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError
 from shardwise.base.shapes import Axes
 from shardwise.ir.types import NO_AXES, ShapedArray, Spec
 from shardwise.sharding import AbstractMesh, PartitionSpec

@@ -30,12 +30,7 @@ from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.array_views import index_key
 from shardwise.numpy.binary import divide, power
 from shardwise.numpy.creation import asarray
-from shardwise.numpy.indexing import (
-    index_vectors,
-    take_index,
-    traced_arrays,
-    with_arrays,
-)
+from shardwise.numpy.indexing import index_vectors, take_index, traced_arrays, with_arrays
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.apply import apply_at
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_with

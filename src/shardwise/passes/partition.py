@@ -30,11 +30,7 @@ from shardwise.passes.moves import Copy, copy_of, resharded
 from shardwise.passes.positions import Positions, positions_of
 from shardwise.passes.remade import remade
 from shardwise.passes.reshard import resharding_bytes
-from shardwise.passes.split import (
-    Known,
-    local_results,
-    local_type,
-)
+from shardwise.passes.split import Known, local_results, local_type
 from shardwise.passes.spread import spread
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfer_cost

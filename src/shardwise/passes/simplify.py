@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import is_key_dtype, physical
-from shardwise.ir import (
-    Atom,
-    Branches,
-    Equation,
-    Literal,
-    Loop,
-    Program,
-    ProgramMap,
-    Var,
-    region_of,
-)
+from shardwise.ir import Atom, Branches, Equation, Literal, Loop, Program, ProgramMap, Var, region_of
 from shardwise.passes.equals import Equals, key_of
 from shardwise.passes.held_updates import held_updates
 from shardwise.passes.live_results import LiveResults

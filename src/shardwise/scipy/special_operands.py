@@ -7,13 +7,7 @@ from typing import Any
 from shardwise.base import config
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import (
-    array,
-    broadcast_shapes,
-    broadcast_to_shape,
-    is_complex,
-    promote_to_inexact,
-)
+from shardwise.numpy._promote import array, broadcast_shapes, broadcast_to_shape, is_complex, promote_to_inexact
 from shardwise.numpy.creation import asarray
 
 

@@ -15,14 +15,7 @@ from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import result_type
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.tree import (
-    PyTreeDef,
-    equality_errors,
-    keystr,
-    tree_flatten,
-    tree_leaves_with_path,
-    tree_unflatten,
-)
+from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_leaves_with_path, tree_unflatten
 from shardwise.ir import (
     Equation,
     Literal,

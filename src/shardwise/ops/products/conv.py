@@ -38,11 +38,7 @@ from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later, multilinear_jvp
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, with_out_sharding
-from shardwise.ops.rules.precision import (
-    CanonicalPrecision,
-    PrecisionLike,
-    canonicalize_precision,
-)
+from shardwise.ops.rules.precision import CanonicalPrecision, PrecisionLike, canonicalize_precision
 from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes import rev, transpose
 from shardwise.ops.shapes.even_windows import even_windows

@@ -6,16 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_unflatten
-from shardwise.ir import (
-    Array,
-    Literal,
-    Op,
-    Program,
-    ShapedArray,
-    bind,
-    eval_program,
-    trace_program,
-)
+from shardwise.ir import Array, Literal, Op, Program, ShapedArray, bind, eval_program, trace_program
 from shardwise.ir.showing import SHOWING
 from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
 from shardwise.ops.elementwise.bitwise import and_p, or_p, xor_p

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import (
-    Array,
-    ShapedArray,
-    bind,
-    define_op,
-)
+from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.reductions.extremum_partition import along_split_dims

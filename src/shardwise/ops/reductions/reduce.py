@@ -16,17 +16,7 @@ from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import ShardingTypeError
 from shardwise.base.shapes import Axes
 from shardwise.base.small_integers import in_bytes, is_below_byte
-from shardwise.ir import (
-    Array,
-    Equation,
-    Op,
-    Program,
-    ShapedArray,
-    Shown,
-    Var,
-    bind,
-    define_op,
-)
+from shardwise.ir import Array, Equation, Op, Program, ShapedArray, Shown, Var, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Spec

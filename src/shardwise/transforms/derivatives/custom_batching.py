@@ -17,12 +17,7 @@ from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.transforms.bodies.derived_bodies import alive, picked, with_tangents
 from shardwise.transforms.bodies.jit_rules import Made
 from shardwise.transforms.derivatives.arguments import flat_arrays
-from shardwise.transforms.derivatives.custom_rules import (
-    called_type,
-    function_name,
-    positional,
-    rule_setter,
-)
+from shardwise.transforms.derivatives.custom_rules import called_type, function_name, positional, rule_setter
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 

@@ -50,10 +50,7 @@ from shardwise.transforms.jit.cache_misses import explained
 from shardwise.transforms.jit.call_shardings import CallShardings
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit.jit_op import jit_op
-from shardwise.transforms.jit.jit_shardings import (
-    context_mesh,
-    placed_signature,
-)
+from shardwise.transforms.jit.jit_shardings import context_mesh, placed_signature
 from shardwise.transforms.jit.references import OverValues, ReferenceArgument, TracedBefore
 from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
 from shardwise.transforms.jit.traced_call import TracedCall

@@ -16,13 +16,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.shapes import DimAxes
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
-from shardwise.base.tree import (
-    broadcast_prefix,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_unflatten,
-)
+from shardwise.base.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
@@ -40,14 +34,7 @@ from shardwise.ir.references import (
     with_references,
 )
 from shardwise.ops.rules.convert import as_array
-from shardwise.sharding import (
-    AbstractMesh,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    get_abstract_mesh,
-    get_concrete_mesh,
-)
+from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, get_abstract_mesh, get_concrete_mesh
 from shardwise.transforms.manual import shard_map_errors as errors
 from shardwise.transforms.manual.explicit import reshard
 from shardwise.transforms.manual.shard_map_blocks import block_trace
