@@ -201,7 +201,7 @@ class _Upper:
 
 
 def cholesky(x: Block) -> Block | None:
-    """Lower factors of stacks of real matrices; None where LAPACK does as well."""
+    """Lower factors of stacks of real matrices; None where LAPACK is as fast."""
     n, count = x.shape[-1], prod(x.shape[:-2])
     if not 1 < n <= LARGEST or count < 2 or count * n**3 < _FEWEST or x.dtype.name not in ("float32", "float64"):
         return None

@@ -1,4 +1,4 @@
-"""Stacks of small real matrices, one per lane of a register (`lane_algorithms`). None goes out where LAPACK does as well.
+"""Stacks of small real matrices, one per lane of a register (`lane_algorithms`). None goes out where LAPACK is as fast.
 
 Matrices whose results do not hold, because they are singular, not finite or out of range, are left to the caller's function for any.
 """

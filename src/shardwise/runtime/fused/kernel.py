@@ -187,7 +187,7 @@ class GroupKernel(SpecializedKernel):
         return None if arrangement is None else arrangement.calls(self._forgetful, threaded)
 
     def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
-        """The compiled form for blocks like these; None where the ops' own kernels do as well."""
+        """The compiled form for blocks like these; None where the ops' own kernels are as fast."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < costs.FUSED_FEWEST:
             return None

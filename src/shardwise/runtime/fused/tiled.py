@@ -87,7 +87,7 @@ class TiledKernel(SpecializedKernel):
                 target[...] = values[slot]
 
     def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
-        """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
+        """The loops and tiles for blocks like these; None where the functions are as fast on the whole."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < 2 * costs.TILED_ELEMENTS:
             return None

@@ -156,7 +156,7 @@ class SpecializedKernel:
     """A kernel on blocks that keeps a specialization for each combination of their shapes and strides.
 
     Args:
-        specialize: makes the specialization for such blocks; None where `plain` does as well.
+        specialize: makes the specialization for such blocks; None where `plain` is as fast.
         plain: computes without one.
         scalars: whether blocks may be NumPy scalars, which functions of 0-d arrays give.
     """

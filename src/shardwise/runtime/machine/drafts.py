@@ -79,7 +79,7 @@ class Drafts:
     def _improve(self, code: MachineCode | None, improve: Improve) -> None:
         if code is None or self.ending or not self.take(code):
             return
-        with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the draft does as well
+        with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the draft stays
             better = improve()
             if better is not None:
                 code.give_way(better)

@@ -83,7 +83,7 @@ def prepare(char: str, left: int, right: int, integer_size: int) -> None:
 
 
 def _prepared(char: str, left: int, right: int, integer_size: int) -> None:
-    with contextlib.suppress(RuntimeError, OSError, MemoryError):  # who needs it finds out
+    with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
         if llvm.available():
             function(char, left, right, integer_size, math.inf)
 
