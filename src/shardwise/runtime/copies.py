@@ -76,8 +76,8 @@ def fill(out: Ndarray, source: Ndarray) -> None:
     run_in_parts(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
 
 
-# By shape, the strides of both blocks and the bytes of an element: the bytes that NumPy has copied so far, then our call, or None where NumPy
-# is as fast.
+# By shape, the strides of both blocks and the bytes of an element: the bytes that NumPy has copied so far, then our call, or None where
+# NumPy is as fast.
 _copies: Bounded[tuple[Shape, Shape, Shape, int], int | Call | None] = Bounded(LAYOUTS)
 
 
