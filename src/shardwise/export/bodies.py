@@ -1,4 +1,4 @@
-"""What an exported function computes: traced for each size that asks, or one program that was carried as bytes.
+"""The body of an exported function: traced for each size that asks, or one program that was carried as bytes.
 
 In: a function that traces at given sizes, or a template and constants. Out: the program for given sizes, and the portable form.
 """
@@ -246,7 +246,7 @@ class LoadedBody:
             ) from error
 
     def portable(self) -> Portable:
-        """What was loaded."""
+        """The program that was loaded."""
         return self._portable
 
 

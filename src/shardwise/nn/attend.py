@@ -1,4 +1,4 @@
-"""What attention computes: products of queries and keys, and means of values that they weigh.
+"""The formulas of attention: products of queries and keys, and means of values that they weigh.
 
 In: queries f[B, T, N, H], keys and values f[B, S, K, H], where N is a multiple of K. Products are [B, K, N / K, T, S].
 """

@@ -21,7 +21,7 @@ from shardwise.transforms.derivatives.custom_vjp import custom_vjp
 
 
 class Operands(NamedTuple):
-    """What attention computes with.
+    """The arrays that attention computes with.
 
     Attributes:
         q, k, v: queries, keys and values.

@@ -147,7 +147,7 @@ class IndexUpdateRef:
 
 
 def at(x: Array) -> IndexUpdateHelper:
-    """What ``x.at`` gives."""
+    """The value of ``x.at``."""
     return IndexUpdateHelper(x)
 
 

@@ -51,7 +51,7 @@ class Watched:
 
 
 class OwnRun:
-    """What happened in a run on this machine.
+    """The record of a run on this machine.
 
     Attributes:
         measure: whether calls are timed, kernel by kernel. That slows small programs down.

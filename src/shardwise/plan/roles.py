@@ -1,4 +1,4 @@
-"""What arguments are to a step: its state (weights, moments), its batch, or something else.
+"""The roles of arguments in a step: its state (weights, moments), its batch, or something else.
 
 In: a compiled program. Out: its `Argument`s. Nothing is known of names: results of the same type and layout as an argument replace it
 in the next step, and batches are what state is not.

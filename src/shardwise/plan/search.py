@@ -52,7 +52,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         step: the step that was varied.

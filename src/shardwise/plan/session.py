@@ -59,7 +59,7 @@ class Called:
 
 
 class Run:
-    """What happened in a planned run.
+    """The record of a planned run.
 
     Attributes:
         machine: that is planned for.

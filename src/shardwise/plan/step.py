@@ -319,7 +319,7 @@ class Step:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in one short line."""
+    """An error's message, in one short line."""
     kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
     text = _SPACES.sub(" ", f"{kind}{error}")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

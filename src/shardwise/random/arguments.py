@@ -1,4 +1,4 @@
-"""What samplers ask of their arguments: dtypes of the right kind, shapes that fit the parameters, where results go."""
+"""Checks of samplers' arguments: dtypes of the right kind, shapes that fit the parameters, where results go."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def sampling_layout(
 
 
 def sampled(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedSharding | None], Array]) -> Array:
-    """What `sample(sharding)` makes, in the mesh of `out_sharding`."""
+    """The result of `sample(sharding)`, in the mesh of `out_sharding`."""
     if out_sharding is None:
         return sample(None)
     sharding, context = sampling_layout(name, out_sharding, ndim)

@@ -1,4 +1,4 @@
-"""What collectives put on the links of a torus, one mesh axis a ring of it.
+"""The load of collectives on the links of a torus, one mesh axis a ring of it.
 
 In: bytes of a device's operand, and the sizes of the axes. Out: the bytes of the busiest link and the hops, for each axis.
 """

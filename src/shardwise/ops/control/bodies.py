@@ -276,7 +276,7 @@ def check_carry(
     out_types: Sequence[ShapedArray],
     gained: Sequence[frozenset[str]] | None = None,
 ) -> None:
-    """TypeError, leaf by leaf, unless what the body returns has the structure and the types of what it takes."""
+    """TypeError, leaf by leaf, unless the body's results have the structure and the types of its carry."""
     label = _first_parameter(fun)
     _, in_tree = tree_flatten(init)
     if in_tree != out_tree:

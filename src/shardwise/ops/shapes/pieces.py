@@ -60,7 +60,7 @@ def _slice_kernel(
 
 
 def _index(start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> tuple[Any, ...]:
-    """What a slice asks NumPy for."""
+    """The index by which NumPy slices."""
     steps = strides or (1,) * len(start_indices)
     return (..., *[_slice(a, b, s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)])
 

@@ -266,7 +266,7 @@ def gemm_plan(
 
 
 class _DimRoles(NamedTuple):
-    """What each dim does in a product.
+    """The role of each dim in a product.
 
     Attributes:
         batch: pairs of dims, of a and of b, whose elements belong together.

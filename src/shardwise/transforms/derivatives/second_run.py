@@ -1,4 +1,4 @@
-"""The second run of a checkpointed program: what computes its tangents in the backward pass, from its arguments and the values kept.
+"""The second run of a checkpointed program, which computes its tangents in the backward pass, from its arguments and the kept values.
 
 In: the arguments, the kept values and the tangents of the call. Out: tangents of its results; transposed, the program runs again, behind a
 barrier that keeps it from being merged with the first run.
@@ -38,7 +38,7 @@ from shardwise.transforms.interpreters.linearize import linearize_flat, transpos
 
 
 class _Run(NamedTuple):
-    """What runs again: the params of the op.
+    """A program that runs again: the params of the op.
 
     Attributes:
         kept: the positions of the equations whose results are operands, after the program's inputs. Some have none, such as prints.

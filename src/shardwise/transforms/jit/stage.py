@@ -1,4 +1,4 @@
-"""What `Traced`, `Lowered` and `Compiled` share: the signature of the call, and what they tell of arguments and results."""
+"""The base of `Traced`, `Lowered` and `Compiled`: the signature of the call, and the types of arguments and results."""
 
 from __future__ import annotations
 

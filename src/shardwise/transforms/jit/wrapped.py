@@ -282,7 +282,7 @@ class JitWrapped(Generic[P, R]):
         return traced
 
     def _traced_before(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
-        """What another form of the function was traced to, if that showed the references that this form is of."""
+        """The trace of another form of the function, if it showed the references that this form is of."""
         before = RECORDED.get()
         if not isinstance(before, TracedBefore):
             return None
