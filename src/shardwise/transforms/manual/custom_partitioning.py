@@ -222,7 +222,7 @@ def _partition(region: Any, eqn: Equation) -> None:
             read, in_dims, _dims_of(grid, mesh, arg_shardings, in_types), in_types, strict=True
         )
     ]
-    program = _lowered(region, call, mesh, lower, [a.aval for a in atoms])
+    program = _lowered(call, mesh, lower, [a.aval for a in atoms])
     wanted = [region.local_type(t, d) for t, d in zip(out_types, out_dims, strict=True)]
     found = program.out_types
     if [t.shape for t in found] != [t.shape for t in wanted] or [t.dtype for t in found] != [t.dtype for t in wanted]:
@@ -269,7 +269,7 @@ def _dims_of(grid: Any, mesh: Mesh, shardings: Any, types: Sequence[ShapedArray]
     return found
 
 
-def _lowered(region: Any, call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence[ShapedArray]) -> Program:
+def _lowered(call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence[ShapedArray]) -> Program:
     """`lower_fn` for parts of these types."""
 
     def flat(*parts: Any) -> list[Any]:
