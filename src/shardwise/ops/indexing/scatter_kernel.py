@@ -20,11 +20,17 @@ from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
-from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
+from shardwise.ops.indexing.windows import (
+    Block,
+    OverwritingKernel,
+    combine_rows,
+    in_bounds,
+    linear_index,
+    write_windows,
+)
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
-from shardwise.runtime.memory import alone
 from shardwise.runtime.monoids import MONOIDS
 
 # The reduction that combines the devices' results.
@@ -39,42 +45,22 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
 }
 
 
-class ScatterKernel:
-    """The kernel with its params bound. It overwrites an operand that is last used by the call, if nothing else refers to it."""
+class ScatterKernel(OverwritingKernel):
+    """The kernel with its params bound."""
 
     def __init__(self, env: Env, params: Params) -> None:
         self._env, self._params = env, params
 
-    def __call__(self, *blocks: Block) -> Block:
-        return scatter_kernel(self._env, *blocks, **self._params)
-
-    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
-        owned = 0 in free and alone(blocks, 0)
-        operands = list(blocks)
-        if owned:
-            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
-        return scatter_kernel(self._env, *operands, **self._params, owned=owned)
+    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+        """The operand with the updates put or combined into it."""
+        return scatter_kernel(self._env, *blocks, **self._params, owned=owned)
 
 
-class ScatterColumns:
+class ScatterColumns(ScatterKernel):
     """The same with vectors of positions that are given column by column, each ``loops + batch + (1,)``."""
 
-    def __init__(self, env: Env, params: Params) -> None:
-        self._env, self._params = env, params
-
-    def __call__(self, *blocks: Block) -> Block:
-        return self._scattered(blocks, owned=False)
-
-    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """As `ScatterKernel.over`."""
-        owned = 0 in free and alone(blocks, 0)
-        operands = tuple(blocks)
-        if owned:
-            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
-        return self._scattered(operands, owned)
-
-    def _scattered(self, blocks: Sequence[Block], owned: bool) -> Block:
+    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+        """As `ScatterKernel.run`."""
         operand, *columns, updates = blocks
         return _scatter(self._env, operand, columns, updates, **self._params, owned=owned)
 
