@@ -194,9 +194,8 @@ _LAZY_NAMES = {
 }  # fmt: skip
 
 
-_ROOMS = frozenset(
-    {"base", "engine", "ir", "passes", "planner", "runtime", "transforms", "cli"}
-)  # they have no public names
+# Rooms without public names.
+_ROOMS = frozenset({"base", "engine", "ir", "passes", "planner", "runtime", "transforms", "cli"})
 _REMOVED = frozenset({"device_put_replicated", "device_put_sharded"})
 
 

@@ -55,7 +55,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:
-    """What a leaf of the arguments is called: ``params['w']``."""
+    """The name of a leaf of the arguments: ``params['w']``."""
 
     first, rest = path[1], keystr(path[2:])
     if path[0].idx == 1:  # by keyword

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DebugInfo:
-    """What is said of a traced function: the transformation, and the function's name."""
+    """A description of a traced function: the transformation, and the function's name."""
 
     traced_for: str
     func_name: str

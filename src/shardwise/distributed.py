@@ -143,7 +143,7 @@ def _without_mpi(count: int, error: ImportError) -> RuntimeError:
 
 
 def _number(given: int | None, argument: str, variable: str, least: int) -> int:
-    """What goes with a coordinator address: an argument, or else a variable of the environment."""
+    """The value that goes with a coordinator address: an argument, or else a variable of the environment."""
     if given is None:
         text = os.environ.get(variable)
         if text is None:

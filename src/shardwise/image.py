@@ -95,7 +95,7 @@ def _kernel(kind: ResizeMethod, antialias: bool) -> _Kernel:
 
 
 def _weights(old: int, new: int, scale: Any, shift: Any, kernel: _Kernel, antialias: bool, dtype: Any) -> Any:
-    """What each of `old` entries adds to each of `new` samples: an (old, new) matrix.
+    """The weights of `old` entries in `new` samples: an (old, new) matrix.
 
     Samples outside are 0, except with a kernel for which the ends go on.
     """

@@ -10,7 +10,7 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 import shardwise.plan
-from shardwise.nn.attend import attend
+from shardwise.nn.attend import Band, Masks, attend
 from shardwise.nn.fused_attention import fused_attention
 
 B, T, S, N, K, H = 2, 6, 8, 4, 2, 16
@@ -24,39 +24,33 @@ def operands(bias=None, mask=None, lengths=None):
     )
     b = None if bias is None else jax.random.normal(keys[3], bias).astype(jnp.bfloat16)
     m = None if mask is None else jax.random.bernoulli(keys[4], 0.7, mask)
-    return q, k, v, b, m, *(lengths or (None, None))
+    return q, k, v, b, Masks(m, *(lengths or (None, None)))
 
 
 LENGTHS = jnp.array([4, 6], np.int32), jnp.array([8, 5], np.int32)
 CASES = {
-    "plain": (operands(), False, None),
-    "causal": (operands(), True, None),
-    "window": (operands(), True, (2, 0)),
-    "bias": (operands(bias=(1, N, T, S), mask=(B, 1, T, S)), False, None),
-    "bias of one head": (operands(bias=(B, 1, T, S)), True, None),
-    "lengths": (operands(lengths=LENGTHS), True, None),
+    "plain": (operands(), Band()),
+    "causal": (operands(), Band(is_causal=True)),
+    "window": (operands(), Band(is_causal=True, window=(2, 0))),
+    "bias": (operands(bias=(1, N, T, S), mask=(B, 1, T, S)), Band()),
+    "bias of one head": (operands(bias=(B, 1, T, S)), Band(is_causal=True)),
+    "lengths": (operands(lengths=LENGTHS), Band(is_causal=True)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_derivatives_are_those_of_attention(case):
-    (q, k, v, bias, *rest), is_causal, window = CASES[case]
+    (q, k, v, bias, masks), band = CASES[case]
 
     def loss(function, q, k, v, bias):
         out, sums = function(q, k, v, bias)
         return (out.astype(np.float32) * jnp.cos(jnp.arange(H))).sum(), (out, sums)
 
     def fused(q, k, v, bias):
-        mask, q_lengths, kv_lengths = rest
-        return fused_attention(
-            q, k, v, bias, mask, q_lengths, kv_lengths, scale=0.25, is_causal=is_causal, window=window
-        )
+        return fused_attention(q, k, v, bias, masks, 0.25, band=band)
 
     def plain(q, k, v, bias):
-        mask, q_lengths, kv_lengths = rest
-        return attend(
-            q, k, v, bias, mask, q_lengths, kv_lengths, 0.25, is_causal=is_causal, window=window, with_residual=True
-        )
+        return attend(q, k, v, bias, masks, 0.25, band=band, with_residual=True)
 
     which = (0, 1, 2) if bias is None else (0, 1, 2, 3)
     found, values = jax.grad(functools.partial(loss, fused), which, has_aux=True)(q, k, v, bias)

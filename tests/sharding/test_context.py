@@ -90,7 +90,7 @@ def test_errors(mesh):
     for enter in (use_mesh, set_mesh):
         for bad in (mesh.abstract_mesh, 3):
             with pytest.raises(ValueError, match=r"Expected mesh of type `jax.sharding.Mesh`"):
-                enter(bad)
+                enter(bad)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="contains manual axes"):
             enter(manual)
     with pytest.raises(ValueError, match=r"Expected mesh of type `jax.sharding.AbstractMesh`"):

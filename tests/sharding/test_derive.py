@@ -17,10 +17,14 @@ def mesh():
 def test_named(mesh):
     sharding = NamedSharding(mesh, P("x", None, "one"))
     assert sharding_like(sharding, NamedSharding(mesh, P("x")).tiling(3)) is sharding
-    assert sharding_like(sharding, NamedSharding(mesh, P(("y", "x"), "one", None)).tiling(3)).spec == P(("y", "x"))
-    assert sharding_like(sharding, NamedSharding(mesh, P()).tiling(0)).spec == P()
     other = Mesh(np.array(devices()).reshape(4, 2), ("a", "b"))
-    assert sharding_like(sharding, NamedSharding(other, P(("a", "b"))).tiling(1)).spec == P(("x", "y"))
+    for theirs, spec, ndim, wanted in [
+        (mesh, P(("y", "x"), "one", None), 3, P(("y", "x"))),
+        (mesh, P(), 0, P()),
+        (other, P(("a", "b")), 1, P(("x", "y"))),
+    ]:
+        found = sharding_like(sharding, NamedSharding(theirs, spec).tiling(ndim))
+        assert isinstance(found, NamedSharding) and found.spec == wanted
     odd = sharding_like(sharding, NamedSharding(other, P("b")).tiling(1))
     assert repr(odd) == "GSPMDSharding({devices=[2,4]<=[4,2]T(1,0) last_tile_dim_replicate}, memory_kind=unpinned_host)"
     assert odd.is_equivalent_to(NamedSharding(other, P("b")), 1)
@@ -37,7 +41,9 @@ def test_specs_over_finer_and_coarser_meshes(mesh):
 
 def test_positional_and_single():
     grid = PositionalSharding(devices()).reshape(2, 4)
-    summed = sharding_like(grid, grid.replicate(0, keepdims=False).tiling(1))
+    tiling = grid.replicate(0, keepdims=False).tiling(1)
+    assert tiling is not None
+    summed = sharding_like(grid, tiling)
     assert repr(summed) == (
         "PositionalSharding([{CPU 0, 4} {CPU 1, 5} {CPU 2, 6} {CPU 3, 7}], memory_kind=unpinned_host, shape=(4,))"
     )

@@ -33,7 +33,7 @@ def test_identity_only():
     first, second = devices()[:2]
     assert first != second and hash(first) == hash(first)
     with pytest.raises(TypeError):
-        _ = first < second
+        _ = first < second  # type: ignore[operator]
     for act in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="cannot pickle 'Device' object"):
             act(first)

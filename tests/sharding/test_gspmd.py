@@ -56,7 +56,8 @@ def test_text_of_a_spec(entries, text):
     gspmd = GSPMDSharding(devices(), made)
     assert repr(gspmd) == f"GSPMDSharding({text}, memory_kind=unpinned_host)"
     assert gspmd.devices_indices_map((8, 8)) == sharding.devices_indices_map((8, 8))
-    assert gspmd.tiling(2).same_placement(sharding.tiling(2))
+    tiling = gspmd.tiling(2)
+    assert tiling is not None and tiling.same_placement(sharding.tiling(2))
     assert gspmd.is_equivalent_to(sharding, 2) and sharding.is_equivalent_to(gspmd, 2) and gspmd != sharding
 
 
@@ -82,7 +83,8 @@ def test_listed_devices():
     assert sharding.shard_shape((8, 2)) == (2, 2) and sharding.num_devices == 8
     assert sharding.device_list == tuple(devices()) and not sharding.is_fully_replicated
     assert sharding.is_equivalent_to(NamedSharding(Mesh(np.array(devices()).reshape(2, 4), ("x", "y")), P("y")), 2)
-    assert sharding.tiling(2).dims == ((1,), ())
+    tiling = sharding.tiling(2)
+    assert tiling is not None and tiling.dims == ((1,), ())
     compact = op(
         type=Type.OTHER,
         tile_assignment_dimensions=[4, 1, 2],
@@ -150,7 +152,7 @@ def test_errors(make, error, text):
 
 def test_fields_and_copies():
     fields = STRIPED.clone()
-    fields.tile_assignment_dimensions.append(1)
+    fields.tile_assignment_dimensions.append(1)  # type: ignore[attr-defined]
     assert list(STRIPED.tile_assignment_dimensions) == [4, 1, 2]
     assert "type: OTHER\ntile_assignment_dimensions: 4\n" in repr(STRIPED) and "last_tile_dim: true" in repr(STRIPED)
     sharding = GSPMDSharding(devices(), STRIPED)

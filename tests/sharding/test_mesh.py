@@ -157,7 +157,7 @@ def test_abstract_mesh():
     with pytest.raises(ValueError, match="does not implement __enter__"), mesh:
         pass
     with pytest.raises(TypeError, match="axis_names beside it"):
-        AbstractMesh((("x", 2),), ("x",))
+        AbstractMesh((("x", 2),), ("x",))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one name per axis"):
         AbstractMesh((2,), ("x", "y"))
     with pytest.raises(ValueError, match="'z' is no axis"):

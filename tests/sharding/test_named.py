@@ -104,7 +104,7 @@ def test_equality():
         (lambda: NamedSharding(mesh(), None), TypeError, r"Did you mean P\(\)"),
         (lambda: NamedSharding(mesh(), "x"), TypeError, "PartitionSpec"),
         (lambda: NamedSharding(mesh(), 3), TypeError, "PartitionSpec"),
-        (lambda: NamedSharding(3, P()), TypeError, "Mesh or AbstractMesh"),
+        (lambda: NamedSharding(3, P()), TypeError, "Mesh or AbstractMesh"),  # type: ignore[arg-type]
         (lambda: NamedSharding(mesh(EXPLICIT), P(P.UNCONSTRAINED)), ValueError, "no mesh axis_types are `Auto`"),
         (lambda: NamedSharding(mesh(), P("x", unreduced={"y"})), ValueError, "of type `Explicit`"),
         (lambda: NamedSharding(mesh(EXPLICIT), P("x", reduced={"z"})), ValueError, "Reduced axes z is not found"),
@@ -188,7 +188,7 @@ def test_members():
 
 def test_immutable_and_shared():
     with pytest.raises(AttributeError):
-        named("x").mesh = None
+        named("x").mesh = None  # type: ignore[misc]
     assert copy.copy(named("x")) is named("x") is copy.deepcopy(named("x"))
     with pytest.raises(TypeError, match="cannot pickle 'Device' object"):
         pickle.dumps(named("x"))

@@ -53,7 +53,8 @@ def test_placement():
     assert sharding.devices_indices_map((8,))[devices()[1]] == (slice(1, 2),)
     assert sharding.num_devices == 8 and sharding.memory_kind == "unpinned_host" and not sharding.is_fully_replicated
     assert sharding.device_set == set(devices()) and sharding.devices.shape == (8,)
-    assert sharding.tiling(2).mesh_shape == (8,) and sharding.tiling(2).dims == ((0,), ())
+    tiling = sharding.tiling(2)
+    assert tiling is not None and (tiling.mesh_shape, tiling.dims) == ((8,), ((0,), ()))
 
 
 def test_equality():
@@ -100,7 +101,7 @@ def test_unstacked_parts_lack_the_dim():
         (lambda s: PmapSharding.default((30, 4)), ValueError, "needs 30 devices.*got 8"),
         (lambda s: PmapSharding([1], s.sharding_spec), TypeError, "takes devices"),
         (lambda s: PmapSharding(devices(), 3), TypeError, "ShardingSpec"),
-        (lambda s: Chunked(8), TypeError, "sequence"),
+        (lambda s: Chunked(8), TypeError, "sequence"),  # type: ignore[arg-type]
         (lambda s: s.with_memory_kind("unpinned_host"), NotImplementedError, "NamedSharding"),
     ],
 )

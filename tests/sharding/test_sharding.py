@@ -35,7 +35,9 @@ class Halves(Sharding):
 class Fixed(Sharding):
     """Made for one shape only, and in an order of its own."""
 
-    _device_assignment = property(lambda self: (devices()[3], devices()[1]))
+    @property
+    def _device_assignment(self):
+        return devices()[3], devices()[1]
 
     def devices_indices_map(self, global_shape):
         return {devices()[3]: (slice(0, 2),), devices()[1]: (slice(2, 4),)}
@@ -49,6 +51,7 @@ def test_everything_follows_from_the_map():
     assert sharding.shard_shape((4, 3)) == (2, 3) and sharding.memory_kind is None
     assert sharding.addressable_devices_indices_map((4,)) == sharding.devices_indices_map((4,))
     tiling = sharding.tiling(2)
+    assert tiling is not None
     assert (tiling.mesh_shape, tiling.axis_names, tiling.dims) == ((2,), ("_0",), ((0,), ()))
     sharding.check_compatible_aval((4,))
     with pytest.raises(NotImplementedError, match="memory kind"):
@@ -67,7 +70,8 @@ def test_equivalence():
 def test_a_map_for_one_shape():
     sharding = Fixed()
     assert sharding.tiling(1) is None
-    assert sharding.tiling(1, (4,)).dims == ((0,),) and sharding.device_list == (devices()[3], devices()[1])
+    tiling = sharding.tiling(1, (4,))
+    assert tiling is not None and tiling.dims == ((0,),) and sharding.device_list == (devices()[3], devices()[1])
     assert sharding.shard_shape((4,)) == (2,) and sharding.device_set == {devices()[1], devices()[3]}
 
 
@@ -80,7 +84,8 @@ def test_maps_that_are_asked_once():
             return super().devices_indices_map(global_shape)
 
     sharding = Counted()
-    sharding.tiling(1), sharding.tiling(1), sharding.tiling(1, (4,)), sharding.tiling(1, (4,))
+    for shape in (None, None, (4,), (4,)):
+        sharding.tiling(1, shape)
     assert calls == [(2,), (4,), (4,)]
 
 
@@ -97,7 +102,8 @@ def test_nothing_defined():
 
 def test_results_of_a_users_sharding_wear_a_tile_assignment():
     sharding = Halves()
-    assert sharding_like(sharding, sharding.tiling(2)) is sharding
+    tiling = sharding.tiling(2)
+    assert tiling is not None and sharding_like(sharding, tiling) is sharding
     turned = NamedSharding(Mesh(devices()[:2], "x"), P(None, "x"))
     assert repr(sharding_like(sharding, turned.tiling(2))) == (
         "GSPMDSharding({devices=[1,2]<=[2]}, memory_kind=unpinned_host)"

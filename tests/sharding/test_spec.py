@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import optree
 import pytest
@@ -209,11 +210,13 @@ def test_immutable_copied_and_pickled():
 
 
 def test_a_leaf_of_pytrees():
-    assert optree.tree_leaves([P("x"), (P("x", None), 3)], none_is_leaf=True) == [P("x"), P("x", None), 3]
+    tree: Any = [P("x"), (P("x", None), 3)]
+    assert optree.tree_leaves(tree, none_is_leaf=True) == [P("x"), P("x", None), 3]
 
 
 def test_a_leaf_of_pytrees_under_latest(latest: None):
-    assert optree.tree_leaves([P("x"), (P("x", None), 3)], none_is_leaf=True) == [P("x"), P("x", None), 3]
+    tree: Any = [P("x"), (P("x", None), 3)]
+    assert optree.tree_leaves(tree, none_is_leaf=True) == [P("x"), P("x", None), 3]
 
 
 def test_axes():

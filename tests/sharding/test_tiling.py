@@ -110,7 +110,8 @@ def test_no_grid():
     assert coordinates_of_indices([(slice(0, 1),), (slice(1, 4),)], (4,)) is None  # uneven
     assert coordinates_of_indices([(slice(0, 2),), (slice(0, 2),)], (4,)) is None  # a part is missing
     assert coordinates_of_indices([(slice(0, 4, 2),)], (4,)) is None
-    assert coordinates_of_indices([0, 1], (2,)).tolist() == [[0], [1]]
+    coordinates = coordinates_of_indices([0, 1], (2,))
+    assert coordinates is not None and coordinates.tolist() == [[0], [1]]
 
 
 @given(tilings(), tilings())

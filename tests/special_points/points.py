@@ -7,6 +7,7 @@ vector; ``rows`` has the triples as rows. ``z`` (one) and ``z, w`` are complex, 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -26,11 +27,11 @@ PARTS_IN_PAIRS = [0.0, -0.0, 1.0, -2.0, INF, NAN]
 INTEGERS = [0, 1, -1, 2, -3, 7, 31, 32, 33, 2**31 - 1, -(2**31)]
 
 
-def _products(values: list[float], count: int, dtype: Any = np.float32) -> list[np.ndarray[Any, Any]]:
+def _products(values: Sequence[float], count: int, dtype: Any = np.float32) -> list[np.ndarray[Any, Any]]:
     return [np.array(column, dtype) for column in zip(*itertools.product(values, repeat=count), strict=True)]
 
 
-def _complex(values: list[float], count: int) -> list[np.ndarray[Any, Any]]:
+def _complex(values: Sequence[float], count: int) -> list[np.ndarray[Any, Any]]:
     parts = _products(values, 2 * count)
     out = []
     for real, imag in zip(parts[::2], parts[1::2], strict=True):

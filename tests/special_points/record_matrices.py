@@ -43,7 +43,7 @@ def entries() -> Iterator[tuple[str, Case, str, str, int]]:
                                 yield f"{table}.{name}[{i}] {dtype} {kind}{f}", case, dtype, kind, f
 
 
-def written(x: np.ndarray, numbers: bool) -> Any:
+def written(x: np.ndarray[Any, Any], numbers: bool) -> Any:
     """Nested lists of numbers, or of n(an), +(inf), -(inf) and . for what is finite."""
     if x.dtype.kind == "c":
         return [written(x.real, numbers), written(x.imag, numbers)]

@@ -21,8 +21,9 @@ from tests.special_points.points import BY_ARITY
 DISTRIBUTIONS = """bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l gumbel_r laplace logistic
 multinomial multivariate_normal nbinom norm pareto poisson t truncnorm uniform vonmises wrapcauchy""".split()
 
-SPACES = {"jnp": "numpy", "lax": "lax", "nn": "nn", "special": "scipy.special", "stats": "scipy.stats"}
-SPACES |= {f"stats.{name}": f"scipy.stats.{name}" for name in DISTRIBUTIONS}
+SPACES = {"jnp": "numpy", "lax": "lax", "nn": "nn", "special": "scipy.special", "stats": "scipy.stats"} | {
+    f"stats.{name}": f"scipy.stats.{name}" for name in DISTRIBUTIONS
+}
 
 _REASONS = {
     "not recorded; tests/lax/test_values_and_scaled.py and tests/scipy/stats": "lax.stage lax.shape_as_value stats.poisson.entropy",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -55,7 +57,7 @@ def _bits(x):
     return np.where(np.isnan(x), kind, np.copysign(kind, x))
 
 
-def _run(function, given, how):
+def _run(function: Callable[..., Any], given: dict[str, Any], how: str) -> Any:
     if how == "large":
         given = {name: np.tile(x, -(-LARGE // len(x))) for name, x in given.items()}
     arrays = {name: shardwise.numpy.asarray(x) for name, x in given.items()}
@@ -123,13 +125,17 @@ ZEROS = ["jnp.max(rows, 1)", "jnp.min(rows, 1)", "jnp.max(rows, 0)", "jnp.min(ro
          "lax.cumsum(rows, 0, reverse=True)", "jnp.sum(rows, 1)"]  # fmt: skip
 
 
+def _function(names: str, expression: str, scope: dict[str, Any]) -> Callable[..., Any]:
+    return eval(f"lambda {names}: {expression}", scope)
+
+
 def _narrow(dtype):
     """What narrow floats give: in one program, and in programs of a few elements."""
     scope, rng = table.library("shardwise"), np.random.default_rng(0)
     x, y = rng.normal(size=(2, 40_000)).astype(dtype)
     out = {}
     for expression in NARROW:
-        function = shardwise.jit(eval(f"lambda x, y: {expression}", scope))
+        function = shardwise.jit(_function("x, y", expression, scope))
         out[expression] = np.asarray(function(x, y)).astype(np.float32)
         few = np.asarray(function(x[:40], y[:40])).astype(np.float32)
         np.testing.assert_array_equal(few, out[expression][:40], err_msg=expression)
@@ -138,7 +144,7 @@ def _narrow(dtype):
 
 def _rounded():
     scope, x = table.library("shardwise"), np.linspace(-12, 12, 100_001, dtype=np.float32)
-    return x, {e: np.asarray(shardwise.jit(eval(f"lambda x: {e}", scope))(x)) for e in ROUNDED}
+    return x, {e: np.asarray(shardwise.jit(_function("x", e, scope))(x)) for e in ROUNDED}
 
 
 def _zeros(size):

@@ -169,7 +169,7 @@ def _skipped(key: str, name: str) -> set[str]:
     return {m for part, matrix, ms, _ in OURS if re.search(part, key) and re.search(matrix, name) for m in ms.split()}
 
 
-def unlike(key: str, names: list[str], answers: dict[str, list[np.ndarray]]) -> list[str]:
+def unlike(key: str, names: list[str], answers: dict[str, list[np.ndarray[Any, Any]]]) -> list[str]:
     """Where answers on a family differ from the recorded ones."""
     theirs, found = recorded()[key], []
     for i, name in enumerate(names):
@@ -190,7 +190,7 @@ def _read(text: Any, i: int, mode: str, kind: str) -> Any:
     return [part[i] for part in text] if kind == "f" and mode != "jvp" else text[i]
 
 
-def _alike(x: np.ndarray, text: Any, i: int, mode: str, tolerance: float) -> bool:
+def _alike(x: np.ndarray[Any, Any], text: Any, i: int, mode: str, tolerance: float) -> bool:
     if x.dtype.kind == "c":
         return _alike(x.real, text[0], i, mode, tolerance) and _alike(x.imag, text[1], i, mode, tolerance)
     if x.dtype.kind in "iub":
@@ -206,12 +206,14 @@ def _alike(x: np.ndarray, text: Any, i: int, mode: str, tolerance: float) -> boo
     return bool((np.abs(x.ravel() - want)[finite] <= tolerance * scale).all())
 
 
-def _modes_agree(key: str, x: np.ndarray, forward: list[np.ndarray], gradient: np.ndarray) -> list[str]:
+def _modes_agree(
+    key: str, x: np.ndarray[Any, Any], forward: list[np.ndarray[Any, Any]], gradient: np.ndarray[Any, Any]
+) -> list[str]:
     """The product of a cotangent with the forward derivative is that of the gradient with the tangent."""
     if not np.isfinite(gradient).all() or not all(np.isfinite(d).all() for d in forward):
         return []
-    pairs = [(d * wave(d.shape, d.dtype, i)).real for i, d in enumerate(forward)]
-    left, right = sum(p.sum() for p in pairs), (gradient * wave(x.shape, x.dtype, 0.3)).real.sum()
+    pairs = [np.real(d * wave(d.shape, d.dtype, i)) for i, d in enumerate(forward)]
+    left, right = sum(p.sum() for p in pairs), np.real(gradient * wave(x.shape, x.dtype, 0.3)).sum()
     scale = 1 + sum(np.abs(p).sum() for p in pairs) + np.abs(gradient).sum()
     return [] if abs(left - right) <= 1e-4 * scale else [f"{key}: forward {left}, reverse {right}"]
 

@@ -91,7 +91,7 @@ def no_attribute(module: str, name: str) -> AttributeError:
 
 
 def _instead_of_numpys(name: str) -> str | None:
-    """What to use for a name of NumPy's that `shardwise.numpy` does not have."""
+    """The replacement of a name of NumPy's that `shardwise.numpy` does not have."""
     if name in _OF_NUMPY:
         return _OF_NUMPY[name]
     if name.startswith("_") or name not in dir(np):

@@ -1,4 +1,4 @@
-"""What notebooks show of our values. All that comes from users, such as the names of mesh axes, is escaped."""
+"""The HTML that notebooks show for our values. All that comes from users, such as the names of mesh axes, is escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dir` shows of a public module: the names that it offers, without those that it needs."""
+"""The names that `dir` shows of a public module: those that it offers, without those that it needs."""
 
 from __future__ import annotations
 

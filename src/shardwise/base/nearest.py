@@ -1,4 +1,4 @@
-"""What a misspelled word may have meant."""
+"""The names that a misspelled word may have meant."""
 
 from __future__ import annotations
 

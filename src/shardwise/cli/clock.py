@@ -72,7 +72,7 @@ class Clock:
             self._compiled += seconds
 
     def _make(self, maker: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """What `jax.jit(...)` gives: a timed function, or what makes one from a function."""
+        """The result of `jax.jit(...)`: a timed function, or a decorator that makes one."""
         once = any(options.get(name) not in (None, ()) for name in ("donate_argnums", "donate_argnames"))
         made = maker(*args, **options)
         if args or "fun" in options or "f" in options:
@@ -140,7 +140,7 @@ class Timed:
 
 
 class _Stage:
-    """What `lower` or `trace` gave, up to the compiled function, whose calls are timed."""
+    """A result of `lower` or `trace`, up to the compiled function, whose calls are timed."""
 
     def __init__(self, inner: Any, timed: Timed) -> None:
         self._inner, self._timed = inner, timed

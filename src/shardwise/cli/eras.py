@@ -228,7 +228,7 @@ def _of_library(name: str) -> list[Sign]:
 
 
 def _needed_of_jax(name: str) -> list[str]:
-    """What a library's installation says of the JAX that it needs."""
+    """The requirements on JAX in a library's installation."""
     try:
         needed = importlib.metadata.requires(_DISTRIBUTIONS.get(name, name)) or ()
     except (importlib.metadata.PackageNotFoundError, ValueError):

@@ -239,7 +239,7 @@ def _may_be_of_values(error: BaseException) -> bool:
 
 
 def _read_as_zeros(line: str) -> str:
-    """What to do where the program does not bear zeros in place of values, the last of which it read in `line`."""
+    """Advice where the program does not bear zeros in place of values, the last of which it read in `line`."""
     return (
         f"shardwise plan: the program read values that a planned run does not compute, the last at {line}: they are zeros, so that checks "
         "of them fail. --read compute computes them on this machine; where PYTHONOPTIMIZE=1 is set, Python leaves assertions out."
@@ -247,7 +247,7 @@ def _read_as_zeros(line: str) -> str:
 
 
 def _devices_of(machine: Machine) -> str:
-    """What to do where a mesh or a batch does not fit the machine."""
+    """Advice where a mesh or a batch does not fit the machine."""
     return (
         f"shardwise plan: jax.devices() are the {machine.devices} devices of {machine.name}. A mesh takes these or fewer, and a dim has to "
         "divide by the size of the axes that split it; where the program expects others, name another machine behind --on."

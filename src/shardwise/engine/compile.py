@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from shardwise.base import config
 from shardwise.base.collector import uncollected
+from shardwise.base.shapes import DimAxes
 from shardwise.engine.data_free import DataFree, Request
 from shardwise.engine.executable import Call, Executable, look_ahead
 from shardwise.engine.guards import watching_keys
@@ -27,7 +28,6 @@ from shardwise.passes import (
     PARTITIONING,
     PLACING,
     Context,
-    DimAxes,
     Grid,
     MeshKey,
     Module,
@@ -40,14 +40,7 @@ from shardwise.passes import (
     transfers_of,
 )
 from shardwise.passes.propagate import Placement
-from shardwise.sharding import (
-    Device,
-    Mesh,
-    PmapSharding,
-    Sharding,
-    SingleDeviceSharding,
-    get_concrete_mesh,
-)
+from shardwise.sharding import Device, Mesh, PmapSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.backend import default_device
 from shardwise.sharding.derive import is_abstract
 

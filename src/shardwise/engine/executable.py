@@ -26,12 +26,7 @@ from shardwise.engine.signature import Signature
 from shardwise.ir import Literal, Program, subprograms
 from shardwise.ir.digest import encoded
 from shardwise.ir.program import source_text
-from shardwise.passes import (
-    Context,
-    Module,
-    PartForm,
-    scheduled,
-)
+from shardwise.passes import Context, Module, PartForm, scheduled
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.machine import llvm

@@ -11,6 +11,7 @@ from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import DType, canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
+from shardwise.base.shapes import Shape
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.data_free import without_data
@@ -37,7 +38,6 @@ from shardwise.sharding.ownership import (
 )
 from shardwise.sharding.tiling import indivisible_text
 
-Shape = tuple[int, ...]
 SINGLE = "jax.make_array_from_single_device_arrays"
 
 
@@ -426,7 +426,7 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
                 f"among the devices of {sharding} processes form no grid."
             )
     if shape is None:
-        shape = _inferred_shape(value.shape, tiling.ways, mine, held.values())
+        shape = _inferred_shape(value.shape, tiling.ways, held.values())
     shape = _checked_shape(shape, "jax.make_array_from_process_local_data")
     if len(shape) != value.ndim:
         raise ValueError(f"global_shape {shape} has another rank than the data, whose shape is {value.shape}.")
@@ -449,7 +449,7 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
     return _brought(sig, local_part(value.dense, tiling.ways, take))
 
 
-def _inferred_shape(local: Shape, ways: Shape, mine: Sequence[Any], held: Iterable[Sequence[Any]]) -> Shape:
+def _inferred_shape(local: Shape, ways: Shape, held: Iterable[Sequence[Any]]) -> Shape:
     """The local shape times the number of different parts of each dim."""
     everyone = list(held)
     shape = []

@@ -9,19 +9,11 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import about
+from shardwise.base.shapes import DimAxes
 from shardwise.engine.signature import Signature
 from shardwise.ir import ShapedArray
-from shardwise.passes import DimAxes, Grid
-from shardwise.sharding import (
-    Device,
-    GSPMDSharding,
-    HloSharding,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    Sharding,
-    Tiling,
-)
+from shardwise.passes import Grid
+from shardwise.sharding import Device, GSPMDSharding, HloSharding, Mesh, NamedSharding, PartitionSpec, Sharding, Tiling
 from shardwise.sharding.derive import sharding_like, spec_of_tiling
 
 

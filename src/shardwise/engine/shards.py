@@ -142,7 +142,7 @@ def _without_share(sharding: Sharding) -> frozenset[Device]:
 
 @recent(1024)
 def local_places(sig: Signature) -> tuple[ShardPlace, ...]:
-    """Those of `shard_places` on devices of this process."""
+    """The `shard_places` on devices of this process."""
     return tuple([place for place in shard_places(sig) if place.device.is_local])
 
 

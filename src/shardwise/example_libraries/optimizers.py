@@ -31,7 +31,7 @@ GetParams = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """What an optimizer keeps: a flat list of its values, the structure of the parameters, that of each parameter's values."""
+    """The state of an optimizer: a flat list of its values, the structure of the parameters, that of each parameter's values."""
 
     packed_state: tuple[Any, ...]
     tree_def: PyTreeDef

@@ -17,6 +17,7 @@ import numpy as np
 from shardwise import nn, random
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
+from shardwise.base.shapes import Shape
 from shardwise.lax import adaptive as lax
 from shardwise.nn.initializers import glorot_normal, normal, ones, zeros
 from shardwise.transforms.jit.jaxpr import eval_shape
@@ -27,7 +28,6 @@ log_softmax, sigmoid, softmax, standardize = nn.log_softmax, nn.sigmoid, nn.soft
 
 InitFun = Callable[..., tuple[Any, Any]]
 Layer = tuple[InitFun, Callable[..., Any]]
-Shape = tuple[int, ...]
 
 
 def Dense(out_dim: int, W_init: Any = None, b_init: Any = None) -> Layer:

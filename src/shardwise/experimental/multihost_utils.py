@@ -22,14 +22,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import device_put
 from shardwise.engine.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.ir import Tracer
-from shardwise.runtime.processes import (
-    as_bytes,
-    number_of,
-    preemption,
-    the_world,
-    total_traffic,
-    world,
-)
+from shardwise.runtime.processes import as_bytes, number_of, preemption, the_world, total_traffic, world
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, process_count
 
 __all__ = [
@@ -219,7 +212,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
 @contextmanager
 def live_devices(devices: Sequence[Device]) -> Generator[list[Device]]:
-    """Those of `devices` whose processes are alive, which all meet here and once more at the end: all of them.
+    """The `devices` whose processes are alive: all of them. All processes meet here, and once more at the end.
 
     A process that has died, or does not come, ends the job, with its rank in a message: no program goes on without it.
 

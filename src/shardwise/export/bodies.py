@@ -1,4 +1,4 @@
-"""What an exported function computes: traced for each size that asks, or one program that was carried as bytes.
+"""The body of an exported function: traced for each size that asks, or one program that was carried as bytes.
 
 In: a function that traces at given sizes, or a template and constants. Out: the program for given sizes, and the portable form.
 """
@@ -246,7 +246,7 @@ class LoadedBody:
             ) from error
 
     def portable(self) -> Portable:
-        """What was loaded."""
+        """The program that was loaded."""
         return self._portable
 
 
@@ -323,7 +323,7 @@ def _called(trace: Traced) -> tuple[Program, list[Any]]:
 
 
 def _shardings(trace: Traced) -> tuple[tuple[NamedSharding | None, ...], tuple[NamedSharding | None, ...]]:
-    """Those of arguments and results over abstract meshes, None where nothing is said."""
+    """The shardings of arguments and results over abstract meshes, None where nothing is said."""
     asked = trace._wrapped._asked.of_arguments(trace._call)
     own = [_own_sharding(x, sig) for x, sig in zip(trace._call.leaves, trace._sigs, strict=True)]
     ins = [_abstract(a if a is not None else b) for a, b in zip(asked, own, strict=True)]

@@ -54,7 +54,7 @@ def to_bytes(data: Any) -> bytearray:
 
 
 def from_bytes(blob: Any) -> Any:
-    """What `to_bytes` was given.
+    """The object that `to_bytes` was given.
 
     Raises:
         Malformed: these are other bytes, or not all of them, or of another version.

@@ -17,7 +17,7 @@ Env = Mapping[str, int]
 
 
 class Operation(NamedTuple):
-    """What is no sum of products: ``floordiv``, ``mod``, ``max`` or ``min`` of two sizes."""
+    """A factor that is no sum of products: ``floordiv``, ``mod``, ``max`` or ``min`` of two sizes."""
 
     kind: str
     left: Any

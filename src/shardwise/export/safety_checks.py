@@ -11,12 +11,12 @@ class DisabledSafetyCheck:
 
     @classmethod
     def platform(cls) -> DisabledSafetyCheck:
-        """That of the platform that the function is called on."""
+        """The check of the platform that the function is called on."""
         return cls("platform")
 
     @classmethod
     def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
-        """That of a custom call by its name; programs here have none."""
+        """The check of a custom call, by its name; programs here have none."""
         return cls(f"custom_call:{target_name}")
 
     def is_custom_call(self) -> str | None:

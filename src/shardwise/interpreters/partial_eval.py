@@ -22,9 +22,7 @@ from shardwise.ir import (
 )
 from shardwise.ir import Program as _Program
 from shardwise.ir import ProgramTracer as DynamicJaxprTracer
-from shardwise.ir import (
-    Trace as _Trace,
-)
+from shardwise.ir import Trace as _Trace
 from shardwise.ir.op import Op
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.passes import LiveResults

@@ -19,7 +19,7 @@ __all__ = ["Chunked", "Mesh", "NoSharding", "PartitionSpec", "Replicated", "Shar
 
 
 class _Environment:
-    """What surrounds this thread's calls."""
+    """The context of this thread's calls."""
 
     @property
     def physical_mesh(self) -> Mesh:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shardwise.base.lazy_dataclasses import dataclass
-
-Ints = tuple[int, ...]
+from shardwise.base.shapes import Ints
 
 
 @dataclass(frozen=True, slots=True)

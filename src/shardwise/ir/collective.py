@@ -73,7 +73,7 @@ class Collective:
         return self.sent is not None or self.sent_of is not None
 
     def block_bytes_sent(self, nbytes: int, n: int) -> int:
-        """The bytes that each of `n` devices sends to others for an operand of so many bytes."""
+        """The bytes that each of `n` devices sends to others for an operand of `nbytes`."""
         return 0 if n <= 1 or self.sent is None else self.sent(nbytes, n)
 
     def bytes_sent(self, in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:

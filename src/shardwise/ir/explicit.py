@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
-from shardwise.base.errors import (
-    ShardingNotImplementedErrorSeed,
-    ShardingTypeError,
-)
-from shardwise.ir.types import NO_AXES, Axes, ShapedArray, Spec
+from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError
+from shardwise.base.shapes import Axes
+from shardwise.ir.types import NO_AXES, ShapedArray, Spec
 from shardwise.sharding import AbstractMesh, PartitionSpec
 from shardwise.sharding.rule import Kind, Rule
 
@@ -34,9 +32,8 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
             vma |= t.vma
         if t.mesh is not None and t.mesh is not mesh:
             mesh = _same_mesh(mesh, t)
-    if mesh is None or all(
-        t.mesh is not None for t in outs
-    ):  # nothing explicit, or the op gives complete types (out_sharding=)
+    # Nothing is explicit, or the op gives complete types (out_sharding=).
+    if mesh is None or all(t.mesh is not None for t in outs):
         partial = _unreduced(op, in_types) if mesh is None else NO_AXES
         same = _reduced(op, in_types) if mesh is None else NO_AXES
         if not (vma or partial or same):
@@ -85,9 +82,8 @@ def _reduced(op: Op, in_types: Types) -> frozenset[str]:
     """The axes over which the results are `reduced`: those of the operands, unless one of them is partial sums there.
 
     Beside an operand that varies over an axis, one that is `reduced` over it becomes varying, too."""
-    if (
-        not any(t.reduced for t in in_types) or op.contraction is not None
-    ):  # as in JAX, which types products as invariant
+    # As in JAX, which types products as invariant.
+    if not any(t.reduced for t in in_types) or op.contraction is not None:
         return NO_AXES
     varying = frozenset[str]().union(*(t.vma for t in in_types))
     states = {t.reduced - varying for t in in_types if t.reduced - varying}

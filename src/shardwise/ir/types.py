@@ -14,9 +14,9 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import Interned
 from shardwise.base.dtypes import float0, issubdtype, short_name
+from shardwise.base.shapes import Axes
 from shardwise.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
-Axes = tuple[str, ...]
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
 
 NO_AXES: frozenset[str] = frozenset()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array
 from shardwise.ops.elementwise import bitwise_and, ge, lt, mul, sub
 from shardwise.ops.elementwise.casts import convert_element_type
@@ -19,16 +20,14 @@ from shardwise.ops.shapes.iota import broadcasted_iota
 
 __all__ = ["RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"]
 
-Dims = tuple[int, ...]
-
 
 @dataclass(frozen=True, init=False)
 class RaggedDotDimensionNumbers:
     """`dot_dimension_numbers` as of `dot_general`; the one dim of lhs that is cut into groups; the dim of rhs over groups."""
 
-    dot_dimension_numbers: tuple[tuple[Dims, Dims], tuple[Dims, Dims]]
-    lhs_ragged_dimensions: Dims
-    rhs_group_dimensions: Dims
+    dot_dimension_numbers: tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
+    lhs_ragged_dimensions: Ints
+    rhs_group_dimensions: Ints
 
     def __init__(
         self, dot_dimension_numbers: Any, lhs_ragged_dimensions: Sequence[int], rhs_group_dimensions: Sequence[int]

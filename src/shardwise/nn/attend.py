@@ -1,4 +1,4 @@
-"""What attention computes: products of queries and keys, and means of values that they weigh.
+"""The formulas of attention: products of queries and keys, and means of values that they weigh.
 
 In: queries f[B, T, N, H], keys and values f[B, S, K, H], where N is a multiple of K. Products are [B, K, N / K, T, S].
 """
@@ -6,7 +6,7 @@ In: queries f[B, T, N, H], keys and values f[B, S, K, H], where N is a multiple 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,29 +19,39 @@ from shardwise.nn.normalization import logsumexp, softmax
 Window = tuple[int, int]
 
 
+class Masks(NamedTuple):
+    """Arrays that choose among products.
+
+    Attributes:
+        mask: bool, True for the products to use: broadcastable to [B, N, T, S].
+        q_lengths: int32[B]: the number of valid queries.
+        kv_lengths: int32[B]: the number of valid keys.
+    """
+
+    mask: Array | None = None
+    q_lengths: Array | None = None
+    kv_lengths: Array | None = None
+
+
+class Band(NamedTuple):
+    """The products near the diagonal that count: up to it if `is_causal`; in `window`, by positions to the left and right."""
+
+    is_causal: bool = False
+    window: Window | None = None
+
+
 def attend(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None,
-    mask: Array | None,
-    q_lengths: Array | None,
-    kv_lengths: Array | None,
-    scale: Any,
-    *,
-    is_causal: bool,
-    window: Window | None,
-    with_residual: bool,
+    q: Array, k: Array, v: Array, bias: Array | None, masks: Masks, scale: Any, *, band: Band, with_residual: bool
 ) -> tuple[Array, Array | None]:
     """The means f[B, T, N, H], and the log-sum-exp of the products f[B, T, N]."""
     batch, steps, heads, size = q.shape
-    allowed = allowed_products(steps, k.shape[1], mask, k.shape[2], q_lengths, kv_lengths, is_causal, window)
+    allowed = allowed_products(masks, band, steps, k.shape[1], k.shape[2])
     products = scaled_products(q, k, bias, allowed, scale).astype(np.float32)
     weights = softmax(products, axis=-1).astype(k.dtype)
     out = jnp.einsum("bkgts,bskh->btkgh", weights, v)
     out = lax.reshape(out, (batch, steps, heads, size))
-    if q_lengths is not None:
-        real = jnp.arange(steps)[None, :] < q_lengths[:, None]
+    real = valid_queries(masks, steps)
+    if real is not None:
         out = out * real[:, :, None, None].astype(out.dtype)
     if not with_residual:
         return out, None
@@ -75,26 +85,23 @@ def grouped(x: Array, groups: int) -> Array:
     return lax.reshape(x, (x.shape[0], groups, heads // groups, *x.shape[2:]))
 
 
-def allowed_products(
-    steps: int,
-    keys: int,
-    mask: Array | None,
-    groups: int,
-    q_lengths: Array | None,
-    kv_lengths: Array | None,
-    is_causal: bool,
-    window: Window | None,
-) -> Array | None:
+def valid_queries(masks: Masks, steps: int) -> Array | None:
+    """Which queries count, bool[B, T]; None if all do."""
+    return None if masks.q_lengths is None else jnp.arange(steps)[None, :] < masks.q_lengths[:, None]
+
+
+def allowed_products(masks: Masks, band: Band, steps: int, keys: int, groups: int) -> Array | None:
     """Which products count, broadcastable to [B, K, G, T, S]; None if all do."""
+    mask, q_lengths, kv_lengths = masks
     conditions: list[Array] = []
     if mask is not None:
         conditions.append(grouped(mask, groups))
     row = lax.broadcasted_iota(np.int32, (1, 1, 1, steps, 1), 3)
     column = lax.broadcasted_iota(np.int32, (1, 1, 1, 1, keys), 4)
-    if is_causal:
+    if band.is_causal:
         conditions.append(column <= row)
-    if window is not None:
-        left, right = window
+    if band.window is not None:
+        left, right = band.window
         conditions.append((row <= column + left) & (row >= column - right))
     if q_lengths is not None:
         conditions.append(row < q_lengths[:, None, None, None, None])

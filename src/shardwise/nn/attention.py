@@ -14,7 +14,7 @@ import numpy as np
 import shardwise.numpy as jnp
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
-from shardwise.nn.attend import attend
+from shardwise.nn.attend import Band, Masks, attend
 from shardwise.nn.fused_attention import GPUS, fused_attention
 from shardwise.sharding.backend import default_backend
 from shardwise.transforms.jit.jit import jit
@@ -85,16 +85,16 @@ def dot_product_attention(
         )
     window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
     factor = (1 / math.sqrt(size) if size else 1.0) if scale is None else scale  # no elements: any scale does
-    operands = (q, k, v, bias, mask, *lengths)
+    operands, band = (q, k, v, bias, Masks(mask, *lengths), factor), Band(is_causal, window)
     if implementation == "cudnn":
-        out, residual = fused_attention(*operands, scale=factor, is_causal=is_causal, window=window)
+        out, residual = fused_attention(*operands, band=band)
     else:
-        out, residual = _attend(*operands, factor, is_causal=is_causal, window=window, with_residual=return_residual)
+        out, residual = _attend(*operands, band=band, with_residual=return_residual)
     out = jnp.reshape(out, shape)
     return (out, jnp.reshape(residual, shape[:-1])) if return_residual else out
 
 
-_attend: Any = jit(attend, inline=True, static_argnames=("is_causal", "window", "with_residual"))
+_attend: Any = jit(attend, inline=True, static_argnames=("band", "with_residual"))
 
 
 def _four_dims(x: Any) -> Array:

@@ -21,7 +21,7 @@ from shardwise.transforms.derivatives.custom_vjp import custom_vjp
 
 
 class Operands(NamedTuple):
-    """What attention computes with.
+    """The arrays that attention computes with.
 
     Attributes:
         q, k, v: queries, keys and values.
@@ -75,18 +75,14 @@ def attend_by_kernels(operands: Operands, options: Options) -> tuple[Array, Arra
     return found
 
 
-def _attend(operands: Operands, options: Options) -> tuple[Array, Array]:
-    return _computed(operands, options)
-
-
 def _forward(operands: Operands, options: Options) -> tuple[tuple[Array, Array], Any]:
     if options.is_final:
         raise NotImplementedError("A kernel with save_residuals has no derivative. Differentiate one without it.")
-    out, sums = _computed(operands, options)
+    out, sums = _attend(operands, options)
     return (out, sums), (operands, out, sums)
 
 
-def _computed(operands: Operands, options: Options) -> tuple[Array, Array]:
+def _attend(operands: Operands, options: Options) -> tuple[Array, Array]:
     q, k, v, _, sinks, _ = operands
     (batch, steps, heads, _), groups = q.shape, k.shape[2]
     with as_one_kernel(options.forward):

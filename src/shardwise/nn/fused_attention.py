@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-import shardwise.numpy as jnp
 from shardwise.ir import Array, Kernel
-from shardwise.nn.attend import Window, allowed_products
+from shardwise.nn.attend import Band, Masks, allowed_products, valid_queries
 from shardwise.nn.attention_kernels import Operands, Options, attend_by_kernels
 
 GPUS = ("gpu", "cuda", "rocm")
@@ -22,17 +21,7 @@ _LOW = -0.7 * float(np.finfo(np.float32).max)
 
 
 def fused_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None,
-    mask: Array | None,
-    q_lengths: Array | None,
-    kv_lengths: Array | None,
-    *,
-    scale: Any,
-    is_causal: bool,
-    window: Window | None,
+    q: Array, k: Array, v: Array, bias: Array | None, masks: Masks, scale: Any, *, band: Band
 ) -> tuple[Array, Array]:
     """The means f[B, T, N, H] and the log-sum-exp f[B, T, N].
 
@@ -49,38 +38,28 @@ def fused_attention(
         raise NotImplementedError(
             f"The head dim must be <= {_MOST} and a multiple of 8, but got {size}. Leave implementation=None."
         )
-    if window is not None and window[1] != 0 and not is_causal:
-        raise ValueError(f"cuDNN doesn't support right window: {window[1]} when causal mask is not used.")
+    if band.window is not None and band.window[1] != 0 and not band.is_causal:
+        raise ValueError(f"cuDNN doesn't support right window: {band.window[1]} when causal mask is not used.")
     steps, keys = q.shape[1], k.shape[1]
-    part = _part(steps, keys, is_causal, window)
+    part = _part(steps, keys, band)
     options = Options(
         float(scale), None, _LOW,
-        functools.partial(_allowed, steps, keys, k.shape[2], is_causal, window),
+        functools.partial(_allowed, band, steps, keys, k.shape[2]),
         Kernel("fused attention", part=part),
         Kernel("fused attention, backward", part=part),
     )  # fmt: skip
-    out, sums = attend_by_kernels(Operands(q, k, v, bias, None, (mask, q_lengths, kv_lengths)), options)
+    out, sums = attend_by_kernels(Operands(q, k, v, bias, None, (masks,)), options)
     return out, sums.astype(out.dtype)
 
 
-def _allowed(
-    steps: int,
-    keys: int,
-    groups: int,
-    is_causal: bool,
-    window: Window | None,
-    mask: Array | None,
-    q_lengths: Array | None,
-    kv_lengths: Array | None,
-) -> tuple[Array | None, Array | None]:
+def _allowed(band: Band, steps: int, keys: int, groups: int, masks: Masks) -> tuple[Array | None, Array | None]:
     """The products and the queries to use."""
-    real = None if q_lengths is None else jnp.arange(steps)[None, :] < q_lengths[:, None]
-    return allowed_products(steps, keys, mask, groups, q_lengths, kv_lengths, is_causal, window), real
+    return allowed_products(masks, band, steps, keys, groups), valid_queries(masks, steps)
 
 
-def _part(steps: int, keys: int, is_causal: bool, window: Window | None) -> float:
+def _part(steps: int, keys: int, band: Band) -> float:
     """How much of the products of a query and a key is computed: those beside a diagonal are left out."""
     rows = np.arange(steps)
-    last = np.minimum(rows + 1, keys) if is_causal else np.full(steps, keys)
-    first = np.zeros(steps) if window is None else np.maximum(rows - window[0], 0)
+    last = np.minimum(rows + 1, keys) if band.is_causal else np.full(steps, keys)
+    first = np.zeros(steps) if band.window is None else np.maximum(rows - band.window[0], 0)
     return float(np.maximum(last - first, 0).sum()) / max(steps * keys, 1)

@@ -28,7 +28,7 @@ from shardwise.sharding import Device, Sharding
 
 
 class ArrayMethods:
-    """What an `Array` has beside its type and Python's operators."""
+    """The members of an `Array` beside its type and Python's operators."""
 
     __slots__ = ()
 

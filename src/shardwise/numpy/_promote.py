@@ -1,4 +1,4 @@
-"""What the functions of this package do with their arguments first: check, promote dtypes, align ranks.
+"""The first steps of this package's functions: check arguments, promote dtypes, align ranks.
 
 In: arguments (arrays, tracers, NumPy arrays, scalars). Out: values for `lax` functions. Python scalars stay
 `Literal`s and broadcasts stay implicit, so neither costs anything.

@@ -258,9 +258,8 @@ class ufunc:
             new = self._call(x[place], *operands)  # type: ignore[index]
             return x.at[place].set(as_array(astype(new, x.dtype))), None  # type: ignore[attr-defined]
 
-        return lax.reshape(
-            self._loop(step, x, (columns, updates))[0], whole
-        )  # one after the other: an index may occur again
+        # One after the other: an index may occur again.
+        return lax.reshape(self._loop(step, x, (columns, updates))[0], whole)
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """The function folded over slices, in order: from each of `indices` to the next one, or one element if that slice is empty.
@@ -289,9 +288,8 @@ class ufunc:
         stops = lax.concatenate([starts[1:], lax.full((1,), size, starts.dtype)], 0)  # type: ignore[index]
         stops = lax.min(stops, lax.full((), size, starts.dtype))
         result = take(x, starts, axis)
-        before = lax.max(
-            starts, lax.full((), -1, starts.dtype)
-        )  # a negative index counts from the end, its slice from the first
+        # A negative index counts from the end, its slice from the first element.
+        before = lax.max(starts, lax.full((), -1, starts.dtype))
         shape = tuple(starts.shape[0] if d == axis else 1 for d in range(x.ndim))
 
         def joined(step: Any, result: Any) -> Any:

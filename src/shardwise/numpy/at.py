@@ -30,12 +30,7 @@ from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.array_views import index_key
 from shardwise.numpy.binary import divide, power
 from shardwise.numpy.creation import asarray
-from shardwise.numpy.indexing import (
-    index_vectors,
-    take_index,
-    traced_arrays,
-    with_arrays,
-)
+from shardwise.numpy.indexing import index_vectors, take_index, traced_arrays, with_arrays
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.indexing.apply import apply_at
 from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_with
@@ -152,7 +147,7 @@ class IndexUpdateRef:
 
 
 def at(x: Array) -> IndexUpdateHelper:
-    """What ``x.at`` gives."""
+    """The value of ``x.at``."""
     return IndexUpdateHelper(x)
 
 
@@ -314,7 +309,7 @@ def _window(rank: int, items: Sequence[Item]) -> tuple[list[int], list[int]]:
 
 def _window_updated(x: Array, items: Sequence[Item], result: ResultDims, y: Any, combine: str) -> Array:
     starts, sizes = _window(x.ndim, items)
-    update = _in_layout_of(x, sizes, _as_window(x, items, result, y))
+    update = _in_layout_of(x, sizes, _as_window(items, result, y))
     if combine and sizes == list(x.shape):
         return as_array(_BINARY[combine](x, update))
     if combine:
@@ -336,8 +331,8 @@ def _in_layout_of(x: Array, sizes: Sequence[int], update: Array) -> Array:
     return lax.broadcast_in_dim(update, sizes, range(x.ndim), out_sharding=layout)
 
 
-def _as_window(x: Array, items: Sequence[Item], result: ResultDims, y: Any) -> Array:
-    """`y` broadcast to the shape of ``x[index]``, then laid out as the window of `x`."""
+def _as_window(items: Sequence[Item], result: ResultDims, y: Any) -> Array:
+    """`y` broadcast to the shape of ``x[index]``, then laid out as the window of ``x``."""
     cuts = {item.dim: item for item in items if isinstance(item, Cut)}
     update = _without_new(broadcast_to_shape(y, result.shape(items)), result)
     backwards = [i for i, d in enumerate(cuts) if cuts[d].step < 0 and cuts[d].size > 1]

@@ -290,7 +290,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
 
 
 def scalar_array(x: Any, dtype: Any) -> Array:
-    """What calling a dtype gives: ``float32(3)``."""
+    """The result of calling a dtype: ``float32(3)``."""
     return asarray(x, dtype=dtype)
 
 

@@ -76,7 +76,7 @@ def _fitted(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _scale(name: str, inverse: bool, norm: str | None, points: int) -> float:
-    """What a normalisation multiplies with, beyond the inverse's own 1/n."""
+    """The factor of a normalisation, beyond the inverse's own 1/n."""
     points = points or 1  # of nothing
     if norm is None or norm == "backward":
         return 1.0

@@ -10,10 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from shardwise.base.dtypes import (
-    BY_NAME,
-    canonicalize,
-)
+from shardwise.base.dtypes import BY_NAME, canonicalize
 from shardwise.engine.array import host_array, shared_array
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array

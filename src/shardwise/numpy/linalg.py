@@ -11,13 +11,7 @@ import numpy as np
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import (
-    array,
-    broadcast_to_shape,
-    canonical_axis,
-    is_complex,
-    strong,
-)
+from shardwise.numpy._promote import array, broadcast_to_shape, canonical_axis, is_complex, strong
 from shardwise.numpy.diagonals import diagonal as _diagonal
 from shardwise.numpy.diagonals import eye
 from shardwise.numpy.diagonals import trace as _trace

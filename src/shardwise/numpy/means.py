@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import (
-    default_dtype,
-    to_inexact,
-)
+from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.ir import Array, bind, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (

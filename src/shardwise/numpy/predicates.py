@@ -42,9 +42,6 @@ from shardwise.ops.rules.operands import dtype_kind
 from shardwise.transforms.jit.composed import composed
 from shardwise.transforms.jit.shown_calls import shown_call
 
-_BOOL = np.dtype(np.bool_)
-
-
 # -- comparisons -----------------------------------------------------------------------------------------------
 
 

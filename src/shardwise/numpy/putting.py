@@ -13,9 +13,7 @@ from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import canonical_axis
 from shardwise.numpy._promote import value as checked_value
 from shardwise.numpy.at import update_index
-from shardwise.numpy.indexing import (
-    wrapped,
-)
+from shardwise.numpy.indexing import wrapped
 from shardwise.ops.rules.convert import as_value
 
 __all__ = ["put", "put_along_axis"]

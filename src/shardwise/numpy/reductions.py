@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import (
-    bfloat16,
-    default_dtype,
-    reduction_dtype,
-)
+from shardwise.base.dtypes import bfloat16, default_dtype, reduction_dtype
 from shardwise.base.renamed import renamed
 from shardwise.ir import Array, literal
 from shardwise.ir.showing import SHOWING

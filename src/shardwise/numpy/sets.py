@@ -246,7 +246,7 @@ def _unique_of_nothing(
 
 
 class _UniqueAllResult(NamedTuple):
-    """What `unique_all` gives."""
+    """The results of `unique_all`."""
 
     values: Array
     indices: Array
@@ -255,14 +255,14 @@ class _UniqueAllResult(NamedTuple):
 
 
 class _UniqueCountsResult(NamedTuple):
-    """What `unique_counts` gives."""
+    """The results of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class _UniqueInverseResult(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The results of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array

@@ -10,15 +10,7 @@ import numpy as np
 from shardwise.base.renamed import renamed
 from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import (
-    astype,
-    constant,
-    is_complex,
-    is_float,
-    promote_inexact,
-    value,
-    zero_like,
-)
+from shardwise.numpy._promote import astype, constant, is_complex, is_float, promote_inexact, value, zero_like
 from shardwise.numpy._ufunc_forms import unary, weak_if_scalar, where_
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import transcendental as one

@@ -9,7 +9,6 @@ from shardwise.base.doors import open_door
 
 if TYPE_CHECKING:
     from shardwise.passes.finer_axes import finer_mesh as finer_mesh
-    from shardwise.passes.grid import DimAxes as DimAxes
     from shardwise.passes.grid import Grid as Grid
     from shardwise.passes.grid import MeshKey as MeshKey
     from shardwise.passes.grid import PartForm as PartForm
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     finer_axes="finer_mesh",
-    grid="DimAxes Grid MeshKey PartForm make_grid",
+    grid="Grid MeshKey PartForm make_grid",
     inline="inline_calls",
     key_reuse="key_uses",
     live_results="LiveResults",

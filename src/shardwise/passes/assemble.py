@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes, DimAxes, Ints
 from shardwise.ir import Atom, Literal, ShapedArray, literal
 from shardwise.ops.devices.halo_exchange import Piece
 from shardwise.ops.elementwise.bitwise import and_p
@@ -22,15 +23,12 @@ from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.iota import iota_p
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import local_shape, ways
 from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.views import PlacedValue, View, ViewPart
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
-
-Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

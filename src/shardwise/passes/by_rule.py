@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base.config import context_token
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Atom, Equation, ExactParams, ShapedArray, Var, literal, unwrapped
 from shardwise.ir.op import Op
 from shardwise.ir.program import Need
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.split import Split, cheaper_split, dim_of, local_params, local_results, shape_of, split_of

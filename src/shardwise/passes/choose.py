@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from shardwise.passes.grid import Axes, DimAxes
+from shardwise.base.shapes import Axes, DimAxes, Shape
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 FactorAxes = dict[int, Axes]
-Shape = tuple[int, ...]
 
 
 def compose(tensor: TensorFactors, factors: Mapping[int, Axes]) -> DimAxes:

@@ -22,10 +22,10 @@ import numpy as np
 
 from shardwise.base.config import context_token
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ProgramMap, Var, literal
 from shardwise.ir.op import Op
 from shardwise.ir.program import Source
-from shardwise.ir.types import Axes
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.ppermute import ppermute_op

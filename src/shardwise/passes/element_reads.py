@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Atom, ElementRead, Equation, Literal, Op, Program, ShapedArray, Var
 from shardwise.ops.indexing.element_reads import reading_elements
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
@@ -20,8 +21,6 @@ from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import fits
 from shardwise.runtime.machine import available
-
-Shape = tuple[int, ...]
 
 
 def with_element_reads(program: Program, env: Env) -> Program:

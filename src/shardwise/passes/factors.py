@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Equation, ExactParams, Op, ShapedArray
 from shardwise.ir.op import Params
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 # Levels of propagation. Ops that only rearrange elements go first, because their layouts are always a good choice. The

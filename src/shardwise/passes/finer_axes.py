@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Equation, ExactParams, Program, Var, subprograms
-from shardwise.passes.grid import Axes, DimAxes, Grid, MeshKey
+from shardwise.passes.grid import Grid, MeshKey
 from shardwise.sharding.rule import Kind, Rule
 
 

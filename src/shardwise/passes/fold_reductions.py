@@ -7,8 +7,8 @@ reduce-scatter keeps each device's own part) folds as well if no axis crosses pr
 
 from __future__ import annotations
 
+from shardwise.base.shapes import Axes
 from shardwise.ir import Absorbed, Equation, Program, Var, map_equations, map_programs
-from shardwise.ir.types import Axes
 
 
 def fold_reductions(program: Program, crossing: frozenset[str] = frozenset()) -> Program:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Equation, Literal, Op, ShapedArray, Var, literal
 from shardwise.ir.indexed import Indexed
 from shardwise.ops.elementwise.binary import add_p, max_p, min_p
@@ -26,7 +27,6 @@ from shardwise.ops.elementwise.comparison import ge_p, le_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
-from shardwise.passes.grid import DimAxes
 
 if TYPE_CHECKING:
     from shardwise.passes.frames import Frame

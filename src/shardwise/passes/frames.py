@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Atom, Box, Equation, ShapedArray, Var, literal, unwrapped
 from shardwise.passes.assemble import Assembler, natural_layout
 from shardwise.passes.framed_starts import looked_up_dims, with_shifted_starts
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.positions import Positions
 from shardwise.passes.remade import whole_copy
 from shardwise.passes.reshard import ways

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardwise.base.shapes import Axes
 from shardwise.ir import Equation, Program, ProgramMap, Var, exact_items
-from shardwise.ir.types import Axes
 from shardwise.ops.elementwise.binary import add_p
 
 

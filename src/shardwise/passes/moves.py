@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, ShapedArray
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice
@@ -16,7 +17,6 @@ from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.relayout import device_bytes, layout_axes, relayout_op, route
-from shardwise.passes.grid import DimAxes
 from shardwise.passes.reshard import ReshardStep, plan_reshard, resharding_bytes, sends_blocks_twice, takes_detours
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Axes, DimAxes, Shape
 from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, calls_user
 from shardwise.ir.op import Op
 from shardwise.ir.program import NOWHERE, Need
@@ -24,16 +25,12 @@ from shardwise.passes.by_rule import finish, partition_by_rule
 from shardwise.passes.equals import merged
 from shardwise.passes.fills import moved_fills, on_scalars, without_elements
 from shardwise.passes.frames import Frame, frame_along, in_frames
-from shardwise.passes.grid import Axes, DimAxes, Grid
+from shardwise.passes.grid import Grid
 from shardwise.passes.moves import Copy, copy_of, resharded
 from shardwise.passes.positions import Positions, positions_of
 from shardwise.passes.remade import remade
 from shardwise.passes.reshard import resharding_bytes
-from shardwise.passes.split import (
-    Known,
-    local_results,
-    local_type,
-)
+from shardwise.passes.split import Known, local_results, local_type
 from shardwise.passes.spread import spread
 from shardwise.passes.templates import with_template
 from shardwise.passes.transfers import transfer_cost
@@ -42,8 +39,6 @@ from shardwise.passes.views import PlacedValue, View, compose, moves_split_dims,
 from shardwise.passes.windows import with_windows
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-
-Shape = tuple[int, ...]
 
 
 @dataclass

@@ -22,10 +22,11 @@ from importlib import import_module
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Equation, Program, Spread, Var, subprograms, verify
 from shardwise.passes import grid_params
 from shardwise.passes.fold_reductions import fold_reductions
-from shardwise.passes.grid import DimAxes, Grid
+from shardwise.passes.grid import Grid
 from shardwise.passes.hoist import hoist
 from shardwise.passes.join_reductions import join_reductions
 from shardwise.passes.partition import partition

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Equation, Var
-from shardwise.passes.grid import DimAxes
 from shardwise.sharding.rule import Kind
 
 Dim = tuple[Var, int]

@@ -20,9 +20,10 @@ from typing import Any
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
 from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, FactorRule, equation_flow, extend
-from shardwise.passes.grid import DimAxes, Grid
+from shardwise.passes.grid import Grid
 from shardwise.sharding import AbstractMesh
 from shardwise.sharding.rule import Kind, Rule
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import local_shape, resharding_bytes, sent_by, ways
 
 
@@ -63,11 +63,11 @@ def _plan(
     scatters: bool,
 ) -> ReductionSteps:
     mesh = dict(sizes)
-    plans = [_sized(s, dims, placed, partial, shape, itemsize, mesh) for s in _choices(dims, placed, partial, scatters)]
+    plans = [_sized(s, dims, placed, partial, shape, itemsize, mesh) for s in _choices(placed, partial, scatters)]
     return min((p for p in plans if p is not None), key=lambda p: (p.bytes_sent, len(p.scatters)))
 
 
-def _choices(dims: DimAxes, placed: DimAxes, partial: Axes, scatters: bool) -> Iterator[tuple[tuple[int, Axes], ...]]:
+def _choices(placed: DimAxes, partial: Axes, scatters: bool) -> Iterator[tuple[tuple[int, Axes], ...]]:
     """The axes of each dim that are both wanted and partial, and so may be scattered, in all combinations of dims."""
     wanted = [(d, tuple(a for a in want if a in partial)) for d, want in enumerate(placed)] if scatters else []
     wanted = [(d, axes) for d, axes in wanted if axes]

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Equation, Literal, Var, calls_user, subprograms
-from shardwise.passes.grid import DimAxes
 from shardwise.passes.moves import copy_of
 from shardwise.runtime import costs
 from shardwise.sharding.rule import Kind

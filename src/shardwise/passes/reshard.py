@@ -20,12 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Op
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.ppermute import ppermute_op
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.runtime import costs
 from shardwise.sharding import Crowding
 

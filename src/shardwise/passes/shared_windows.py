@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.shapes import Axes
 from shardwise.ir import Atom, ShapedArray, literal
 from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.halo_exchange import halo_exchange
@@ -24,7 +25,6 @@ from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.iota import iota_p
 from shardwise.ops.shapes.joining import concatenate_p
 from shardwise.ops.shapes.pieces import slice_p
-from shardwise.passes.grid import Axes
 from shardwise.passes.views import PlacedValue
 
 if TYPE_CHECKING:

@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import is_key_dtype, physical
-from shardwise.ir import (
-    Atom,
-    Branches,
-    Equation,
-    Literal,
-    Loop,
-    Program,
-    ProgramMap,
-    Var,
-    region_of,
-)
+from shardwise.ir import Atom, Branches, Equation, Literal, Loop, Program, ProgramMap, Var, region_of
 from shardwise.passes.equals import Equals, key_of
 from shardwise.passes.held_updates import held_updates
 from shardwise.passes.live_results import LiveResults
@@ -26,7 +16,7 @@ from shardwise.runtime.plan import kernel_of
 
 
 def simplify(program: Program, devices: int = 1) -> Program:
-    """The same program for so many devices simplified, loop bodies and branches included."""
+    """The same program for `devices` devices simplified, loop bodies and branches included."""
     live = LiveResults()
     simplified = ProgramMap(
         lambda p: live(common_subexpressions(held_updates(cheaper_forms(known_scalars(simplified.inside(p)), devices))))

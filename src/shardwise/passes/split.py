@@ -15,10 +15,10 @@ from typing import Any
 from shardwise.base.caches import recent
 from shardwise.base.config import Token
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Atom, ExactParams, Need, Program, ShapedArray
 from shardwise.ir.op import Op, Types
 from shardwise.passes.choose import FactorAxes, choose_factors, compose, other_choices, with_idle_axes
-from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.positions import Positions
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.reshard import local_shape, resharding_cost

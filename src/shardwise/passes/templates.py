@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from shardwise.base.config import context_token
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Equation, Literal, Need, Op, ShapedArray, Source, Var, calls_user
 from shardwise.ir.program import NOWHERE
-from shardwise.passes.grid import DimAxes
 from shardwise.passes.moves import Copy
 from shardwise.passes.remade import is_remade
 

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes
 from shardwise.ir import Collective, Equation, Loop, Need, Op, Program, Source, region_of, subprograms, unwrapped
 from shardwise.ir.op import Params
 from shardwise.ops.devices.all_to_all import all_to_all_op
-from shardwise.passes.grid import Axes, Grid
+from shardwise.passes.grid import Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def transfer_cost(program: Program, grid: Grid) -> float:
 def _transfers(
     program: Program, sizes: Mapping[str, int], trips: int, endless: bool, quiet: set[tuple[Op, int]]
 ) -> Iterator[Transfer]:
-    """Those of a program that runs so many times. `quiet`: ops with ids of their params that send nothing and hold no programs."""
+    """The transfers of a program that runs `trips` times. `quiet`: ops with ids of their params that send nothing and hold no programs."""
     for eqn in program.equations:
         key = eqn.op, id(eqn.params)
         if key in quiet:

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Axes, DimAxes, Ints
 from shardwise.ir import Atom, Box, Equation, Literal, exact
-from shardwise.passes.grid import Axes, DimAxes
-
-Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

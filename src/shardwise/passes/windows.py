@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Equation, ExactParams, ShapedArray, literal
 from shardwise.ir.op import Halo
 from shardwise.passes.assemble import Assembler, DeviceWindow, natural_layout
 from shardwise.passes.by_rule import compute, with_windows_fetched
-from shardwise.passes.grid import DimAxes
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import Split, dim_of, split_of
 from shardwise.passes.views import View

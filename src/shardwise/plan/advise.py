@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
+from shardwise.base.shapes import DimAxes
 from shardwise.engine.data_free import DataFree
 from shardwise.plan.alternatives import split_also
 from shardwise.plan.points import Point, point_of
-from shardwise.plan.roles import DimAxes
 from shardwise.plan.step import Step, StepLayout
 from shardwise.planner import (
     LEAST_MEMORY,

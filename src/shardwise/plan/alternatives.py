@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardwise.plan.roles import Argument, DimAxes
+from shardwise.base.shapes import DimAxes
+from shardwise.plan.roles import Argument
 from shardwise.plan.step import Sizes, Step, StepLayout
 
 

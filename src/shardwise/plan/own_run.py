@@ -51,7 +51,7 @@ class Watched:
 
 
 class OwnRun:
-    """What happened in a run on this machine.
+    """The record of a run on this machine.
 
     Attributes:
         measure: whether calls are timed, kernel by kernel. That slows small programs down.
@@ -102,7 +102,7 @@ def watched_run(measure: bool = False) -> Generator[OwnRun]:
 
 
 def _machine(devices: int) -> Machine:
-    """This machine with so many devices, which share it."""
+    """This machine with `devices` devices, which share it."""
     machine = find("here")
     (level,) = machine.levels
     return replace(machine, levels=(replace(level, shape=(devices,)),))

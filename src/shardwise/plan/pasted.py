@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.config import config
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import tree_flatten, tree_unflatten
-from shardwise.plan.roles import DimAxes, parameter_of
+from shardwise.plan.roles import parameter_of
 from shardwise.plan.step import POLICIES, Step, StepLayout, spec_of
 from shardwise.sharding import AxisType, Mesh
 

@@ -1,4 +1,4 @@
-"""What arguments are to a step: its state (weights, moments), its batch, or something else.
+"""The roles of arguments in a step: its state (weights, moments), its batch, or something else.
 
 In: a compiled program. Out: its `Argument`s. Nothing is known of names: results of the same type and layout as an argument replace it
 in the next step, and batches are what state is not.
@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.engine.data_free import DataFree
 from shardwise.ir import Var
-from shardwise.ops.devices.layout import DimAxes, spec_axes
+from shardwise.ops.devices.layout import spec_axes
 from shardwise.sharding import NamedSharding
 
 _NUMBER = re.compile(r"\d+")

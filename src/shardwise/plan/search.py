@@ -52,7 +52,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         step: the step that was varied.
@@ -154,7 +154,7 @@ def search_step(executable: DataFree, machine: Machine, choices: Choices) -> Fou
 
 
 def front_of(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Those that no other beats, the fastest first; of nearly equal ones that with the fewest changes."""
+    """The points that no other beats, the fastest first; of nearly equal ones the one with the fewest changes."""
     front: list[Point] = []
     for p in sorted(points, key=lambda p: (float(f"{p.per_batch:.3g}"), len(p.layout.dims), p.peak)):
         if not front or p.peak < (1 - WORTH) * front[-1].peak:

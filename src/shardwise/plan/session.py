@@ -59,7 +59,7 @@ class Called:
 
 
 class Run:
-    """What happened in a planned run.
+    """The record of a planned run.
 
     Attributes:
         machine: that is planned for.
@@ -223,9 +223,8 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
     current = backend() if backend_initialized() else None
     outer_run = recorder()
     shared = isinstance(outer_run, Run) and outer_run.machine == found and current is not None
-    client = (
-        current if shared and current is not None else client_of(found)
-    )  # a run around this one has the same devices
+    # A run around this one has the same devices.
+    client = current if shared and current is not None else client_of(found)
     before, outer = install_client(client), install_recorder(run)
     try:
         yield run

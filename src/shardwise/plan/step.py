@@ -18,6 +18,7 @@ import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.compile import compile_program
 from shardwise.engine.data_free import DataFree
@@ -25,7 +26,7 @@ from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Equation, Program, map_equations, map_programs, subprograms
 from shardwise.ops.devices.layout import spec_axes
-from shardwise.plan.roles import Argument, DimAxes, arguments_of, follow
+from shardwise.plan.roles import Argument, arguments_of, follow
 from shardwise.planner import Machine, Plan, client_of, device_program_of, for_chip, make_plan
 from shardwise.planner.machines import find
 from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
@@ -318,7 +319,7 @@ class Step:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in one short line."""
+    """An error's message, in one short line."""
     kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
     text = _SPACES.sub(" ", f"{kind}{error}")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -99,9 +99,8 @@ def crowding_on(machine: Machine, sizes: Mapping[str, int]) -> Callable[[Sequenc
             return 1.0
         crossings = [crossing(pattern, 1.0, axes, placement) for pattern in (TRANSPOSE, GATHER)]
         transposed, gathered = [c.seconds - c.latency for c in crossings]
-        return (
-            transposed * count / gathered
-        )  # of one byte held, a gather sends as many more as there are devices in the group
+        # Of one byte held, a gather sends as many more as there are devices in the group.
+        return transposed * count / gathered
 
     return crowding
 

@@ -19,9 +19,8 @@ class Role(Enum):
 
     VIEW = auto()  # its result is its operand, seen otherwise
     BARRIER = auto()  # its results are its operands, and nothing is fused across it
-    LIGHT = (
-        auto()
-    )  # each element of its result follows from few elements of operands: can be computed wherever it is read
+    # Each element of its result follows from few elements of operands: it can be computed wherever it is read.
+    LIGHT = auto()
     FOLD = auto()  # a reduction: reads light values while they are computed
     PRODUCT = auto()
     COLLECTIVE = auto()

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.records import record
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Equation, Program, Var
-from shardwise.passes import DimAxes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What samplers ask of their arguments: dtypes of the right kind, shapes that fit the parameters, where results go."""
+"""Checks of samplers' arguments: dtypes of the right kind, shapes that fit the parameters, where results go."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.base.dtypes import check_requested, dtype_of, issubdtype, safe_to_cast
 from shardwise.base.errors import TypePromotionError
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, bind
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.elementwise.casts import convert
@@ -22,8 +23,6 @@ from shardwise.ops.shapes.reshape import reshape
 from shardwise.random.compiled import compiled
 from shardwise.random.keys import checked_key, typed
 from shardwise.sharding import Mesh, NamedSharding, get_concrete_mesh, use_mesh
-
-Shape = tuple[int, ...]
 
 
 def float_dtype(name: str, dtype: Any, *, complex: bool = False) -> Any:
@@ -181,7 +180,7 @@ def sampling_layout(
 
 
 def sampled(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedSharding | None], Array]) -> Array:
-    """What `sample(sharding)` makes, in the mesh of `out_sharding`."""
+    """The result of `sample(sharding)`, in the mesh of `out_sharding`."""
     if out_sharding is None:
         return sample(None)
     sharding, context = sampling_layout(name, out_sharding, ndim)

@@ -8,11 +8,12 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import finfo
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.random.arguments import Shape, choose, drawn, extended, float_dtype, parameter, sampled, sampler
+from shardwise.random.arguments import choose, drawn, extended, float_dtype, parameter, sampled, sampler
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import uniform_between, unit
 from shardwise.sharding import NamedSharding
@@ -214,9 +215,8 @@ def _fraction(high: Array, low: Array) -> Array:
     zeros_high, zeros_low = lax.clz(high), lax.clz(low)
     empty = lax.eq(zeros_high, word(32))
     filler = choose(empty, lax.shift_left(low, zeros_low), lax.shift_right_logical(low, lax.sub(word(32), zeros_high)))
-    leading = lax.bitwise_or(
-        lax.shift_left(high, zeros_high), filler
-    )  # the first set bit is now the highest of the word
+    # The first set bit is now the highest of the word.
+    leading = lax.bitwise_or(lax.shift_left(high, zeros_high), filler)
     mantissa = lax.bitwise_and(lax.shift_right_logical(leading, word(8)), word((1 << 23) - 1))
     zeros = choose(empty, lax.add(word(32), zeros_low), zeros_high)
     exponent = lax.bitwise_and(lax.shift_left(lax.sub(word(126), zeros), word(23)), word((1 << 30) - (1 << 22)))

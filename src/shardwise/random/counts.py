@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import check_requested, iinfo, result_type, to_inexact
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.control import scan, while_loop
@@ -20,7 +21,6 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.random.arguments import (
-    Shape,
     broadcast_to,
     check_shape,
     choose,
@@ -46,10 +46,6 @@ def _any(x: Array) -> Array:
     return lax.reduce_or(x, tuple(range(x.ndim)))
 
 
-def _filled(like: Array, value: float, dtype: Any = None) -> Array:
-    return lax.full_like(like, value, dtype)
-
-
 # -- Poisson -----------------------------------------------------------------------------------------------------------
 
 
@@ -68,7 +64,7 @@ def _by_waiting(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | No
         floats = unit(subkey, lam.shape, _FLOAT32, sharding)
         return lax.add(steps, 1), count, key, lax.add(log_product, lax.log(floats))
 
-    start = (0, _filled(lam, 0, dtype), key, _filled(lam, 0))
+    start = (0, lax.full_like(lam, 0, dtype), key, lax.full_like(lam, 0))
     return lax.sub(while_loop(waiting, step, start)[1], literal(1, dtype))
 
 
@@ -100,7 +96,7 @@ def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | 
         accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(s, t)))
         return lax.add(steps, 1), choose(accept, k, out), lax.bitwise_or(accepted, accept), key
 
-    start = (0, _filled(lam, -1), _filled(lam, False, _BOOL), key)
+    start = (0, lax.full_like(lam, -1), lax.full_like(lam, False, _BOOL), key)
     return lax.convert_element_type(while_loop(rejected, step, start)[1], dtype)
 
 
@@ -175,7 +171,7 @@ def _by_inversion(key: Array, count: Array, prob: Array) -> Array:
         trials = lax.ceil(lax.div(lax.log(unit(subkey, prob.shape, dtype)), log_fail))
         return number, lax.add(total, trials), key
 
-    return lax.sub(while_loop(fits, step, (_filled(prob, 0), _filled(prob, 0), key))[0], 1.0)
+    return lax.sub(while_loop(fits, step, (lax.full_like(prob, 0), lax.full_like(prob, 0), key))[0], 1.0)
 
 
 def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
@@ -220,7 +216,7 @@ def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
         accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(v, bound)))
         return choose(accept, k, out), lax.bitwise_or(accepted, accept), key
 
-    return while_loop(rejected, step, (_filled(prob, -1), _filled(prob, False, _BOOL), key))[0]
+    return while_loop(rejected, step, (lax.full_like(prob, -1), lax.full_like(prob, False, _BOOL), key))[0]
 
 
 def _binomial_of(key: Array, n: Any, p: Any, shape: Shape, dtype: Any) -> Array:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_bits import random_split
 from shardwise.ops.random.random_gamma import random_gamma
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.random.arguments import (
-    Shape,
     broadcast_to,
     check_shape,
     drawn,

@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from shardwise.base.dtypes import result_type, to_inexact
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
 from shardwise.numpy.diagonals import diagonal
@@ -14,7 +15,7 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.random.arguments import Shape, check_shape, float_dtype, parameter, reshard_sample, sampled, sampler
+from shardwise.random.arguments import check_shape, float_dtype, parameter, reshard_sample, sampled, sampler
 from shardwise.random.keys import checked_key
 from shardwise.random.normal import _normal, normal_real
 from shardwise.sharding import NamedSharding

@@ -8,22 +8,13 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import result_type
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_floats import erf_inv
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.dims import shape_tuple
-from shardwise.random.arguments import (
-    Shape,
-    choose,
-    drawn,
-    extended,
-    float_dtype,
-    parameter,
-    sample_shape,
-    sampler,
-    shape_of,
-)
+from shardwise.random.arguments import choose, drawn, extended, float_dtype, parameter, sample_shape, sampler, shape_of
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import rademacher, subkeys, uniform_between, unit
 from shardwise.sharding import NamedSharding

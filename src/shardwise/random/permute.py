@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import default_dtype, issubdtype, to_inexact
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, Tracer, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy.sorting_search import searchsorted
@@ -18,7 +19,7 @@ from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.dims import dim_index, shape_tuple
 from shardwise.ops.shapes.transpose import transpose
-from shardwise.random.arguments import Shape, check_shape, reshard_sample, sampled, sampler_in_calls, shape_of
+from shardwise.random.arguments import check_shape, reshard_sample, sampled, sampler_in_calls, shape_of
 from shardwise.random.continuous import gumbel_mode, gumbel_of
 from shardwise.random.keys import checked_key
 from shardwise.random.uniform import randint_between, subkeys, unit

@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, default_dtype, finfo, iinfo, issubdtype
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, Literal, bind, literal
 from shardwise.ir.showing import SHOWING
 from shardwise.ops.elementwise.binary import add, mul, rem, sub
@@ -24,7 +25,6 @@ from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.reshape import reshape, reshape_p
 from shardwise.random.arguments import (
-    Shape,
     aligned_rank,
     check_shape,
     choose,

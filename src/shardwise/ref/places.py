@@ -47,7 +47,7 @@ class AbstractRef:
 
 
 class Place:
-    """What Refs and their views have in common: reading and writing by index. `held` and `put` are theirs."""
+    """The base of Refs and their views: reading and writing by index. `held` and `put` are theirs."""
 
     __slots__ = ()
 

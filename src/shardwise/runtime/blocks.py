@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Shape
 
-Shape = tuple[int, ...]
 Ndarray = np.ndarray[Any, Any]
 
 

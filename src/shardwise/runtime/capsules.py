@@ -42,7 +42,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    """What a capsule of DLPack 1.0 and later points to."""
+    """The struct that a capsule of DLPack 1.0 and later points to."""
 
     _fields_ = (
         ("version", ctypes.c_uint32 * 2),

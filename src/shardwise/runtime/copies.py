@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.hollow import hollow, is_hollow
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from shardwise.runtime.loops import Call
 
 Ndarray = np.ndarray[Any, Any]
-Shape = tuple[int, ...]
 
 
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
@@ -76,8 +76,8 @@ def fill(out: Ndarray, source: Ndarray) -> None:
     run_in_parts(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
 
 
-# By shape, the strides of both blocks and the bytes of an element: the bytes that NumPy has copied so far, then our call, or None where it
-# does as well.
+# By shape, the strides of both blocks and the bytes of an element: the bytes that NumPy has copied so far, then our call, or None where
+# NumPy is as fast.
 _copies: Bounded[tuple[Shape, Shape, Shape, int], int | Call | None] = Bounded(LAYOUTS)
 
 

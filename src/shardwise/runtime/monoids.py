@@ -62,7 +62,7 @@ class Monoid:
         return self.merge.reduce if self.along is None else self.along(dtype)
 
     def merger(self, dtype: Any) -> Callable[..., Ndarray]:
-        """``(x, y, out=None)``: what merges two blocks of that dtype, into a third if that is given, which may be one of them."""
+        """The function ``(x, y, out=None)`` that merges two blocks of that dtype; `out` may be one of them."""
         function = self.function(dtype)
         if isinstance(function, np.ufunc):
             return function

@@ -38,7 +38,7 @@ def _along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 
 
 def _ortho(n: int, dtype: Any) -> np.ndarray:
-    """What turns plain coefficients into those of an orthogonal transform."""
+    """The factors that turn plain coefficients into those of an orthogonal transform."""
     scale = np.full(n, math.sqrt(1 / (2 * n)))
     scale[0] = math.sqrt(1 / (4 * n))
     return scale.astype(dtype)

@@ -11,12 +11,7 @@ import numpy as np
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array, bind
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import (
-    array,
-    is_complex,
-    strong,
-    values,
-)
+from shardwise.numpy._promote import array, is_complex, strong, values
 from shardwise.ops.elementwise import scipy_functions as scipy
 from shardwise.scipy.special_operands import choose, inexact_operands, real_operands
 

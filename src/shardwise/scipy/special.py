@@ -13,11 +13,7 @@ from shardwise.base.dtypes import default_dtype
 from shardwise.base.listing import listing as _listing
 from shardwise.ir import Array
 from shardwise.lax import adaptive as lax
-from shardwise.numpy._promote import (
-    promote_complex,
-    strong,
-    values,
-)
+from shardwise.numpy._promote import promote_complex, strong, values
 from shardwise.numpy._ufunc_forms import weak_if_scalar
 from shardwise.numpy.transcendental import bessel_i0
 from shardwise.ops.control.calls import define_along

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shardwise.sharding.rule import Rule, Shape, rule_of_names
+from shardwise.base.shapes import Shape
+from shardwise.sharding.rule import Rule, rule_of_names
 
 BATCHING = "…"
 _FACTOR = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.sharding.tiling import Shape, Tiling
+from shardwise.base.shapes import Shape
+from shardwise.sharding.tiling import Tiling
 
 
 class OpSharding:

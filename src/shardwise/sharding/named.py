@@ -9,6 +9,7 @@ from shardwise.base import config
 from shardwise.base.collections_given import given_items
 from shardwise.base.errors import DuplicateSpecError, about
 from shardwise.base.nearest import did_you_mean
+from shardwise.base.shapes import Shape
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, memory_kinds
 from shardwise.sharding.base_mesh import AbstractMesh, AxisType
@@ -16,7 +17,7 @@ from shardwise.sharding.device import Device
 from shardwise.sharding.mesh import Mesh
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, rank_text
 from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, in_dialect
-from shardwise.sharding.tiling import Index, Shape, Tiling
+from shardwise.sharding.tiling import Index, Tiling
 
 _UNSET: Any = object()
 

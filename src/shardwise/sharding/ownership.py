@@ -15,8 +15,9 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.sharding.device import Device
-from shardwise.sharding.tiling import Index, Shape
+from shardwise.sharding.tiling import Index
 
 Coordinates = tuple[Shape, ...]  # per axis, ascending
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, device_list
 from shardwise.sharding.backend import local_devices as all_local_devices
 from shardwise.sharding.device import Device
 from shardwise.sharding.sharding import ImmutableSharding
-from shardwise.sharding.tiling import Shape, Tiling
+from shardwise.sharding.tiling import Tiling
 
 
 @dataclass(frozen=True, slots=True)

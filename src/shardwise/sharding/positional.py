@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, device_list
 from shardwise.sharding.device import Device
 from shardwise.sharding.hlo_sharding import HloSharding, OpSharding
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind
-from shardwise.sharding.tiling import Shape, Tiling
+from shardwise.sharding.tiling import Tiling
 
 
 class _DeviceSet:

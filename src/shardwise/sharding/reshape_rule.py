@@ -12,7 +12,8 @@ from __future__ import annotations
 from math import gcd
 
 from shardwise.base.caches import recent
-from shardwise.sharding.rule import Kind, Rule, Shape, TensorFactors
+from shardwise.base.shapes import Shape
+from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 
 class _Side:

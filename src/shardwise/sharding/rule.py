@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 
-Shape = tuple[int, ...]
 DimFactors = tuple[int, ...]  # the factors of one dim, major first; () for a dim of size 1
 TensorFactors = tuple[DimFactors, ...]
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from shardwise.base.collections_given import given_items
 from shardwise.base.html import text_html
+from shardwise.base.shapes import Shape
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, device_list, memory_kinds, no_such_memory
 from shardwise.sharding.device import Device
-from shardwise.sharding.tiling import Index, Shape, Tiling
+from shardwise.sharding.tiling import Index, Tiling
 
 
 class Sharding:

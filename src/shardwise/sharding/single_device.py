@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from shardwise.base.shapes import Shape
 from shardwise.sharding import tiling as tilings
 from shardwise.sharding.backend import default_memory_kind, device_list
 from shardwise.sharding.device import Device
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind
-from shardwise.sharding.tiling import Index, Shape, Tiling
+from shardwise.sharding.tiling import Index, Tiling
 
 
 class SingleDeviceSharding(ImmutableSharding):

@@ -17,8 +17,8 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.errors import IndivisibleError
+from shardwise.base.shapes import Shape
 
-Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 
 

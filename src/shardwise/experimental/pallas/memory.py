@@ -1,4 +1,4 @@
-"""What kernels are given memory by: `MemoryRef` and the memory spaces. A CPU has one memory, so that a space is a name only."""
+"""The memory of kernels: `MemoryRef` and the memory spaces. A CPU has one memory, so that a space is a name only."""
 
 from __future__ import annotations
 

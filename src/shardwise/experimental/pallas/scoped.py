@@ -1,4 +1,4 @@
-"""What kernels are written with: conditions and loops over statements, memory of a scope, hints."""
+"""Building blocks of kernels: conditions and loops over statements, memory of a scope, hints."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def dot(
 
 
 def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:
-    """What a function costs on arguments, given as arrays or shapes: operations, and the bytes of its arguments and results.
+    """The cost of a function on arguments, given as arrays or shapes: operations, and the bytes of its arguments and results.
 
     >>> estimate_cost(lambda a, b: a @ b, jnp.ones((4, 8)), jnp.ones((8, 2)))
     CostEstimate(flops=128, transcendentals=0, bytes_accessed=224, remote_bytes_transferred=0)

@@ -1,4 +1,4 @@
-"""What the caller of a kernel says: `GridSpec`, `BlockSpec` and the kinds of its dims, `CostEstimate`."""
+"""The specification of a kernel's call: `GridSpec`, `BlockSpec` and the kinds of its dims, `CostEstimate`."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class PrefetchScalarGridSpec(GridSpec):
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a kernel costs, for compilers to know. ValueError for other values than integers."""
+    """The cost of a kernel, for compilers to know. ValueError for other values than integers."""
 
     flops: int
     transcendentals: int

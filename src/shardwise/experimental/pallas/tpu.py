@@ -61,7 +61,7 @@ SEMAPHORE = MemorySpace.SEMAPHORE
 
 @dataclass(frozen=True)
 class CompilerParams:
-    """What the compiler for TPUs is told. Kernels are interpreted: nothing of it acts."""
+    """Options of the compiler for TPUs. Kernels are interpreted: nothing of it acts."""
 
     dimension_semantics: Sequence[Any] | None = None
     allow_input_fusion: Sequence[bool] | None = None

@@ -1,4 +1,4 @@
-"""What an accelerator moves for a kernel: blocks are copied where the one of the next step is another.
+"""The traffic of a kernel on an accelerator: blocks are copied where the one of the next step is another.
 
 In: a grid and the mappings of its arrays. Out: a `Kernel`, which plans for accelerators read.
 """

@@ -25,7 +25,7 @@ from shardwise.ir import Array
 
 @dataclass(frozen=True)
 class CompilerParams:
-    """What the compiler for GPUs is told. Kernels are interpreted: nothing of it acts."""
+    """Options of the compiler for GPUs. Kernels are interpreted: nothing of it acts."""
 
     num_warps: int | None = None
     num_stages: int | None = None

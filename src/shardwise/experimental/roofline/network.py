@@ -1,4 +1,4 @@
-"""What collectives put on the links of a torus, one mesh axis a ring of it.
+"""The load of collectives on the links of a torus, one mesh axis a ring of it.
 
 In: bytes of a device's operand, and the sizes of the axes. Out: the bytes of the busiest link and the hops, for each axis.
 """
@@ -32,9 +32,8 @@ def ring(nbytes: float, sizes: Sequence[int]) -> Traffic:
 def transpose(nbytes: float, sizes: Sequence[int]) -> Traffic:
     """Every device sends another part of its `nbytes` to each other one: half of all crosses the middle of the longest axis."""
     shortest = min(sizes)
-    links = shortest ** (len(sizes) - 1) * (
-        2 if shortest > 2 else 1
-    )  # from three devices on a ring has two ways across
+    # A ring of three devices or more has two ways across.
+    links = shortest ** (len(sizes) - 1) * (2 if shortest > 2 else 1)
     return int(nbytes * math.prod(sizes) / 2 / links), int(sum(size / 2 for size in sizes))
 
 

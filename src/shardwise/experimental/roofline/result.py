@@ -20,7 +20,7 @@ class RooflineShape:
 
     @classmethod
     def from_aval(cls, aval: Any) -> RooflineShape:
-        """That of a type. TypeError if it is no type of an array."""
+        """The shape and dtype of an array's type. TypeError for other types."""
         if not isinstance(aval, ShapedArray):
             raise TypeError(
                 f"RooflineShape.from_aval takes the type of an array, got {aval!r} of type {type(aval).__name__}."
@@ -45,7 +45,7 @@ class RooflineShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineRuleContext:
-    """What a rule knows of an equation besides its operands.
+    """The context of an equation that a rule gets besides its operands.
 
     Attributes:
         name_stack: the function that is counted.
@@ -68,7 +68,7 @@ class RooflineRuleContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineResult:
-    """What one device does; results add up.
+    """The work of one device; results add up.
 
     Attributes:
         flops: of matrix products and convolutions; a multiply-add is two.

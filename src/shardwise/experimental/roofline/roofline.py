@@ -126,7 +126,7 @@ def roofline_and_grad(
 def count_program(
     program: Program, sizes: dict[str, int], context: dict[str, Any], backward_alone: bool = False
 ) -> RooflineResult:
-    """What a device does in one run of a program: loops as often as they run (once where that is unknown), of branches the largest.
+    """The work of a device in one run of a program: loops as often as they run (once where that is unknown), of branches the largest.
 
     `backward_alone`: only equations of a backward pass count; the peak is that of all.
     """

@@ -53,7 +53,7 @@ def register_standard_roofline(prim: Primitive) -> None:
 
 
 def count_equation(eqn: Equation, sizes: Mapping[str, int], ctx: dict[str, Any]) -> RooflineResult:
-    """What a device does for an equation that holds no program. `ctx`: fields of the rules' context that are the same for all."""
+    """The work of a device for an equation that holds no program. `ctx`: fields of the rules' context that are the same for all."""
     if _registered:
         shown = JaxprEqn(eqn)
         rule = _registered.get(shown.primitive)

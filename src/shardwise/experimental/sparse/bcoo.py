@@ -310,7 +310,7 @@ def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, 
 
 
 def _index_type(size: int, old: Sequence[int], new: Sequence[int]) -> Any:
-    """The type that counts so many elements."""
+    """The type that counts `size` elements."""
     wide = np.int64 if config.jax_enable_x64 else np.int32
     if size - 1 > np.iinfo(wide).max:
         raise ValueError(

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise import numpy as jnp
 from shardwise.base.listing import listing as _listing
+from shardwise.base.shapes import Ints
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.experimental.sparse.batches import add_at, are_inside
 from shardwise.experimental.sparse.bcoo import BCOO
@@ -24,20 +25,18 @@ from shardwise.transforms.jit.jaxpr import eval_shape, make_jaxpr
 
 __all__ = ["bcoo_conv_general_dilated", "bcoo_dot_general", "bcoo_dot_general_sampled"]
 
-Dims = tuple[int, ...]
 
-
-def _dims(numbers: Any) -> tuple[tuple[Dims, Dims], tuple[Dims, Dims]]:
+def _dims(numbers: Any) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
     (left, right), (left_batch, right_batch) = numbers
     return (tuple(left), tuple(right)), (tuple(left_batch), tuple(right_batch))
 
 
-def _free(x: Any, *taken: Dims) -> Dims:
+def _free(x: Any, *taken: Ints) -> Ints:
     gone = {d for dims in taken for d in dims}
     return tuple(d for d in range(x.ndim) if d not in gone)
 
 
-def _sizes(x: Any, dims: Dims) -> Dims:
+def _sizes(x: Any, dims: Ints) -> Ints:
     return tuple(x.shape[d] for d in dims)
 
 
@@ -99,7 +98,7 @@ def bcoo_dot_general(
     return out if preferred_element_type is None else out.astype(preferred_element_type)
 
 
-def _matrix_product(lhs: BCOO, rhs: Array, left: Dims, right: Dims) -> Array:
+def _matrix_product(lhs: BCOO, rhs: Array, left: Ints, right: Ints) -> Array:
     free, others = _free(lhs, left), _free(rhs, right)
     sizes = _sizes(lhs, free)
     matrix = lhs.transpose((*free, *left)).reshape(math.prod(sizes), math.prod(_sizes(lhs, left)))
@@ -132,7 +131,7 @@ def _pairs(left: BCOO, right: BCOO) -> tuple[Array, Array, Array, Array]:
     return repeat(left.data) * tiled(right.data), inside, repeat(left.indices), tiled(right.indices)
 
 
-def _sum_at_places(data: Array, places: Array, kept: Array, shape: Dims) -> BCOO:
+def _sum_at_places(data: Array, places: Array, kept: Array, shape: Ints) -> BCOO:
     """Elements, those that are not `kept` outside, one for each place."""
     outside = jnp.broadcast_to(jnp.asarray(shape, places.dtype), places.shape)
     found = BCOO((jnp.where(kept, data, 0), jnp.where(kept[:, None], places, outside)), shape=shape)

@@ -15,14 +15,7 @@ from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import result_type
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.tree import (
-    PyTreeDef,
-    equality_errors,
-    keystr,
-    tree_flatten,
-    tree_leaves_with_path,
-    tree_unflatten,
-)
+from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_leaves_with_path, tree_unflatten
 from shardwise.ir import (
     Equation,
     Literal,
@@ -283,7 +276,7 @@ def check_carry(
     out_types: Sequence[ShapedArray],
     gained: Sequence[frozenset[str]] | None = None,
 ) -> None:
-    """TypeError, leaf by leaf, unless what the body returns has the structure and the types of what it takes."""
+    """TypeError, leaf by leaf, unless the body's results have the structure and the types of its carry."""
     label = _first_parameter(fun)
     _, in_tree = tree_flatten(init)
     if in_tree != out_tree:

@@ -434,9 +434,8 @@ def debug_callback(
     leaves, in_tree = tree_flatten((args, kwargs))
     values, fixed = [], []
     for i, leaf in enumerate(leaves):
-        if is_eager() and isinstance(
-            getattr(leaf, "dtype", None), KeyDtype
-        ):  # keys arrive as such from outside of programs
+        # Keys arrive as such from outside of programs.
+        if is_eager() and isinstance(getattr(leaf, "dtype", None), KeyDtype):
             fixed.append((i, leaf))
             continue
         try:

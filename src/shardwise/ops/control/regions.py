@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Atom, Literal, Program, ShapedArray, Var, live_equations, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
@@ -20,9 +21,6 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.loop import readers_first
 from shardwise.runtime.plan import Plan
 from shardwise.sharding.rule import Rule
-
-DimAxes = tuple[tuple[str, ...], ...]
-NO_AXES: frozenset[str] = frozenset()
 
 
 def no_rule(in_types: Types, out_types: Types, params: Params) -> Rule:

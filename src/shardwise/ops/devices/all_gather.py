@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Collective, ShapedArray, Shown, SmallForm
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, shifted
 from shardwise.ops.devices.declare import define_collective, shown_groups
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
-from shardwise.ops.devices.fronts import Groups, Shape, Turn, grouped, merge_axes, turning, unmerge_axes
+from shardwise.ops.devices.fronts import Groups, Turn, grouped, merge_axes, turning, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     block_bytes,

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Collective, Equation, ShapedArray, Shown, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, merged, move_dim, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
-from shardwise.ops.devices.fronts import Groups, Shape, Turn, merge_axes, turning, unmerge_axes
+from shardwise.ops.devices.fronts import Groups, Turn, merge_axes, turning, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     back_from,

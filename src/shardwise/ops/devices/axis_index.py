@@ -25,10 +25,8 @@ def _type(*, axes: tuple[str, ...]) -> ShapedArray:
 def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
     """Along the vmap's own axis: an iota along the mapped dim."""
     axes = params["axes"]
-    counted = np.dtype(np.int32)
-    split = repeated_sharding(
-        size, in_context(ShapedArray((), counted)), SPMD_AXES.get()
-    )  # the dtype of the value that it is compared with
+    counted = np.dtype(np.int32)  # the dtype of the value that it is compared with
+    split = repeated_sharding(size, in_context(ShapedArray((), counted)), SPMD_AXES.get())
     own = do.iota(dtype=counted, shape=(size,), dimension=0, out_sharding=split)
     if axes == (axis,):
         return [own], [0]

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
+from shardwise.base.shapes import Shape
 from shardwise.ir.op import Params, Types
-from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front, with_ones
+from shardwise.runtime.blocks import Ndarray, expanded, from_front, in_front
 from shardwise.runtime.env import Env
 
 Groups = tuple[tuple[int, ...], ...]
-Shape = tuple[int, ...]
 
 
 class Turn(NamedTuple):
@@ -66,11 +66,6 @@ def unmerge_axes(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[in
     if len(dims) != 1:
         front = front.reshape(*[env.size(a) for a in axes], *front.shape[1:])
     return from_front(front, dims)
-
-
-def invariant(front: Ndarray, dims: tuple[int, ...]) -> Ndarray:
-    """A value without the front dim, as a block with extent 1 in each of `dims`."""
-    return with_ones(front, dims)
 
 
 def grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray]) -> Ndarray:

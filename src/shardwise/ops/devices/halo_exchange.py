@@ -22,7 +22,7 @@ from shardwise.ir import Box, Collective, Equation, ShapedArray, SmallForm
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
-from shardwise.ops.devices.fronts import invariant, merge_axes, unmerge_axes
+from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import (
     Kernel,
     Line,
@@ -38,7 +38,7 @@ from shardwise.ops.devices.lines import (
 from shardwise.ops.devices.rules import moved_dim_rule
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime import copies
-from shardwise.runtime.blocks import Ndarray, with_dim_at
+from shardwise.runtime.blocks import Ndarray, with_dim_at, with_ones
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world
@@ -121,7 +121,7 @@ def _kernel(
     else:
         whole = _put_together(runs, parts, wholes[0], _alike(env, fill, axes), at)
     if not step:
-        return invariant(whole, dims)
+        return with_ones(whole, dims)
     first = (slice(None),) * at + (slice(start - low, None),)
     view = np.lib.stride_tricks.as_strided(
         whole[first],
@@ -262,7 +262,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
             else:
                 into[...] = rows[source][j, row : row + count]
         front = with_dim_at(with_dim_at(out, 0, 1), 0, at)
-        return back_from(env, front, axes, dims) if step else invariant(front[0], dims)
+        return back_from(env, front, axes, dims) if step else with_ones(front[0], dims)
 
     sent = 0
     for t, rim in zip(in_types, rims, strict=False):

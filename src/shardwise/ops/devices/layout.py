@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Equation, ShapedArray, Shown, Tracer, define_op
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.key_uses import HANDS_ON
@@ -12,8 +13,6 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
-
-DimAxes = tuple[tuple[str, ...], ...]
 
 
 def spec_axes(sharding: Sharding, ndim: int) -> tuple[DimAxes, tuple[bool, ...]]:

@@ -15,6 +15,7 @@ from shardwise.base.collections_given import given_items, given_keys
 from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.errors import about
 from shardwise.base.nearest import did_you_mean
+from shardwise.base.shapes import Axes
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
@@ -39,8 +40,6 @@ __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "ppermute", "pshuffle", "psum_scatter", "pswapaxes",
     "pvary",
 ]  # fmt: skip
-
-Axes = tuple[str, ...]
 
 
 def axes_in_scope() -> dict[str, int]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
@@ -27,7 +28,6 @@ from shardwise.runtime.processes import Message, Route, the_world
 from shardwise.sharding.ownership import owned_positions
 from shardwise.sharding.rule import Rule
 
-DimAxes = tuple[tuple[str, ...], ...]  # per dim, the axes that split it, major first
 Parts = tuple[tuple[int, ...], ...]  # per dim, the unit numbers, ascending
 
 
@@ -166,7 +166,7 @@ def _kernel(
         whole.append(n)
         split += [*parts, n // math.prod(parts)]
     dense = x.transpose(order + unused).reshape(whole)
-    return _way_back(env, target, axes, carried)(dense.reshape(split))
+    return _way_back(env, target, carried)(dense.reshape(split))
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -185,7 +185,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     inner = [n * _ways(s, env) // u for n, s, u in zip(aval.shape, source, way.units, strict=True)]  # elements per unit
     for d, splitting in enumerate(source):
         order += [*(env.dim(a) for a in splitting), lead + d]
-    back = _way_back(env, target, axes, carried)
+    back = _way_back(env, target, carried)
     out_split = [n for d, splitting in enumerate(target) for n in (*(extents[a] for a in splitting), out_aval.shape[d])]
     settled, tag = settling(env, aval, source_axes), tag_of("relayout", env, in_types, params)
     c = len(carried)
@@ -229,7 +229,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     return sending(run, unit * sum(math.prod(map(len, m.shared)) for m in moves.sends), way.ranks)
 
 
-def _way_back(env: Env, target: DimAxes, axes: Sequence[str], carried: Sequence[int]) -> Any:
+def _way_back(env: Env, target: DimAxes, carried: Sequence[int]) -> Any:
     """A function from dims (carried, then per dim its axes and the rest) to block form: leading dims, then the value's dims."""
     place: dict[int, int] = {d: i for i, d in enumerate(carried)}
     at, own = len(carried), []

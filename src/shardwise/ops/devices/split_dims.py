@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir.types import Axes
+from shardwise.base.shapes import Axes
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.runtime.blocks import expanded, with_ones
 from shardwise.runtime.env import Env
@@ -58,6 +58,39 @@ def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | 
         order += group
         shape.append(math.prod(x.shape[i] for i in group))
     return Joined(with_ones(x.transpose(order).reshape(shape), tuple(gone)), begins)
+
+
+class OwnParts(NamedTuple):
+    """The parts of a value that this process owns, and where they lie in it.
+
+    Attributes:
+        block: the parts, joined where that is possible.
+        sizes: the value's dims.
+        begins: for each dim that is still split, the first position of each part, in the shape of the leading dims.
+        are_joined: whether `block` has joined dims.
+    """
+
+    block: Block
+    sizes: list[int]
+    begins: dict[int, Block]
+    are_joined: bool
+
+
+def own_parts(env: Env, x: Block, split: Sequence[Axes] | None, *others: Block, joins: bool = True) -> OwnParts:
+    """The parts of `x`, whose dims these axes `split`; they are joined as `join` does it, if `joins`."""
+    lead = env.lead
+    sizes = list(x.shape[lead:])
+    if not split:
+        return OwnParts(x, sizes, {}, False)
+    for d, axes in enumerate(split):
+        sizes[d] *= math.prod(env.size(a) for a in axes)
+    joined = join(env, x, split, *others) if joins else None
+    if joined is None:
+        begins = {d: env.index(axes) * x.shape[lead + d] for d, axes in enumerate(split) if axes}
+        return OwnParts(x, sizes, begins, False)
+    x = joined.block
+    begins = {d: np.full((1,) * lead, begin) for d, begin in joined.begins.items() if x.shape[lead + d] != sizes[d]}
+    return OwnParts(x, sizes, begins, True)
 
 
 def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:

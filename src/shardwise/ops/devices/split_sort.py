@@ -18,16 +18,7 @@ from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.even_cuts import bytes_shown, even_cuts
 from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
-from shardwise.ops.devices.lines import (
-    Line,
-    back_from,
-    block_bytes,
-    front_of,
-    line_of,
-    sending,
-    settling,
-    tag_of,
-)
+from shardwise.ops.devices.lines import Line, back_from, block_bytes, front_of, line_of, sending, settling, tag_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.runtime.blocks import Ndarray, with_dim_at

@@ -10,11 +10,7 @@ from shardwise.base.dtypes import itemsize_bits
 from shardwise.base.small_integers import is_below_byte
 from shardwise.ir import Array, bind
 from shardwise.ops.elementwise import elementwise_ir as ir
-from shardwise.ops.rules.operands import (
-    Block,
-    elementwise_op,
-    operands,
-)
+from shardwise.ops.rules.operands import Block, elementwise_op, operands
 
 __all__ = [
     "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right_arithmetic", "shift_right_logical",

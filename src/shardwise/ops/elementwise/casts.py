@@ -90,9 +90,8 @@ def caster(source: Any, target: Any) -> Callable[[Block], Block]:
     if kinds[0] == "f" and kinds[1] == "b":
         zero = np.zeros((), source)[()]
         return lambda x: np.not_equal(x, zero)
-    if not np.can_cast(
-        source, target, "unsafe"
-    ):  # narrow types, which do not know each other; this type holds what either has
+    # Narrow types do not know each other; the wide type holds the values of both.
+    if not np.can_cast(source, target, "unsafe"):
         exact = np.dtype(np.float32 if "f" in kinds else np.int8)
         return lambda x: x.astype(exact).astype(target)
     return lambda x: x.astype(target)
@@ -103,17 +102,17 @@ def _float_to_int(x: Block, dtype: Any) -> Block:
         x = x.astype(np.float32)
     low, high = int_limits(dtype)
     if dtype.name in ("int32", "int64"):
-        return _saturated(x, x.astype(dtype), low, high)
+        return _saturated(x, x.astype(dtype), high)
     if dtype.name == "uint64":
         half = x.dtype.type(2.0**63)
         big = x >= half
-        out = _saturated(np.where(big, x - half, np.maximum(x, 0)), None, 0, 2**63 - 1).view(np.uint64)
+        out = _saturated(np.where(big, x - half, np.maximum(x, 0)), None, 2**63 - 1).view(np.uint64)
         return np.where(x >= 2.0**64, np.uint64(high), out + big.astype(np.uint64) * np.uint64(2**63))
     wide = np.dtype(np.int64 if high > 2**31 - 1 else np.int32)
     return np.clip(_float_to_int(x, wide), low, high).astype(dtype)
 
 
-def _saturated(x: Block, raw: Block | None, low: int, high: int) -> Block:
+def _saturated(x: Block, raw: Block | None, high: int) -> Block:
     """`raw` (x cast to an integer) with out-of-range values saturated."""
     out = np.asarray(x.astype(np.int64) if raw is None else raw)
     suspect = out == int_limits(out.dtype)[0]  # the processor's result for values out of range

@@ -60,7 +60,7 @@ def _round(w: Lanes, x: Lane, *, rounding_method: int) -> Lane:
 # -- whole numbers ---------------------------------------------------------------------------------------------------
 
 
-def _divided(w: Lanes, x: Lane, y: Lane) -> tuple[Lane, Lane, Lane]:
+def _safe_divisor(w: Lanes, y: Lane) -> tuple[Lane, Lane, Lane]:
     """A safe divisor, and masks for `y` equal to 0 or -1 (the least integer over -1 overflows)."""
     zero = w.compare("eq", y, w.like(0, y))
     minus = w.compare("eq", y, w.like(-1, y)) if y.signed else w.constant(False, "bool")
@@ -72,7 +72,7 @@ def _quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
         return complex_ir.quotient(w, x, y)
     if x.floating:
         return w.div(x, y)
-    safe, zero, minus = _divided(w, x, y)
+    safe, zero, minus = _safe_divisor(w, y)
     out = w.binary("sdiv" if x.signed else "udiv", x, safe)
     out = w.select(minus, w.neg(x), out) if x.signed else out
     return w.select(zero, w.like(-1, x), out)
@@ -81,7 +81,7 @@ def _quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
 def _rem(w: Lanes, x: Lane, y: Lane) -> Lane:
     if x.floating:
         return libm_powers.remainder(w, x, y)
-    safe, zero, minus = _divided(w, x, y)
+    safe, zero, minus = _safe_divisor(w, y)
     out = w.binary("srem" if x.signed else "urem", x, safe)
     out = w.select(minus, w.like(0, x), out) if x.signed else out
     return w.select(zero, x, out)

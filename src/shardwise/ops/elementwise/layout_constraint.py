@@ -49,7 +49,8 @@ layout_constraint_p = define_op(
 def with_layout_constraint(x: Any, layouts: Any) -> Any:
     """The tree `x` with dims in the order of `layouts` (one, or a prefix tree) in memory.
 
-    Outside of compiled functions the result lies so. Inside, results of the compiled function do; what lies between follows the loops.
+    Outside of compiled functions the result has that order. Inside, results of the compiled function have it; other values follow
+    the loops.
 
     Raises:
         ValueError: the layout orders another number of dims than `x` has.

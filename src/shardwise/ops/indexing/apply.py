@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Array, Literal, Program, ShapedArray, Shown, bind, define_op, subprograms, trace_program
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes
 from shardwise.ops.indexing.scatter import scatter_add_p, scatter_indexed, scatter_p
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.indexing.windows import Block
@@ -20,7 +20,6 @@ from shardwise.sharding.rule import Rule
 
 __all__ = ["scatter_apply"]
 
-DimAxes = tuple[Axes, ...]
 
 # In `update_shape`, the size of a window dim that covers the whole operand dim, with any sharding.
 WHOLE = -1

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir import Array, ElementRead, Equation, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes, Spec
+from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.elementwise.casts import refuse_complex_scalar
 from shardwise.ops.indexing.gather_kernel import filling, gather_columns, gather_compile, gather_kernel
@@ -39,11 +40,6 @@ from shardwise.ops.shapes.fill import full
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather"]
-
-DimAxes = tuple[Axes, ...]
-
-# Whether an indexed operand dim may stay split: each device reads from its own part and a sum completes the result.
-MASKED_GATHER = True
 
 
 # -- types -------------------------------------------------------------------------------------
@@ -119,7 +115,9 @@ def _gather_rule(ins: Types, outs: Types, params: Params) -> Rule:
         if d in numbers.operand_batching_dims:
             continue
         indexed = d in numbers.start_index_map
-        if indexed and size == 1 and MASKED_GATHER:
+        if (
+            indexed and size == 1
+        ):  # it may stay split: each device reads from its own part, and a sum completes the result
             kinds[d] = Kind.REDUCE if operand[d] != 1 else Kind.PASS
         elif indexed or size != operand[d]:
             kinds[d] = Kind.REPLICATE

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise.base.dtypes import DType, KeyDtype, iinfo, is_key_dtype, isdtype, physical
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes
-from shardwise.ops.devices.split_dims import combined, join
+from shardwise.ops.devices.split_dims import OwnParts, combined, own_parts
 from shardwise.ops.indexing.row_loops import taken_along, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims, joined_columns
 from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
@@ -24,7 +24,20 @@ from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_
 from shardwise.runtime.copies import take_positions
 from shardwise.runtime.env import Env
 
-DimAxes = tuple[Axes, ...]
+
+class _Reading(NamedTuple):
+    """How windows are read: with `lead` leading dims, and as the params of `gather` say."""
+
+    lead: int
+    numbers: GatherDimensionNumbers
+    slice_sizes: tuple[int, ...]
+    mode: GatherScatterMode
+    fill_value: Any
+    wrap: bool
+
+    def fill(self, dtype: DType) -> Block | None:
+        """The value of windows out of bounds; None where windows are moved into bounds."""
+        return filling(self.fill_value, dtype) if self.mode is GatherScatterMode.FILL_OR_DROP else None
 
 
 def gather_kernel(
@@ -43,60 +56,61 @@ def gather_kernel(
 ) -> Block:
     """The windows at `indices`; with `sum_axes`, the sum over these axes of the devices' partial windows."""
     del promises
-    lead, numbers = env.lead, dimension_numbers
+    numbers = dimension_numbers
     if not all(slice_sizes[d] for d in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)):
         # Windows of no elements where the result has some: beyond the end of an empty dim. One of fill values is in their place.
-        fill = (
-            filling(fill_value, operand.dtype)
-            if mode is GatherScatterMode.FILL_OR_DROP
-            else np.zeros((), operand.dtype)
-        )
-        for axes in operand_axes or ():
-            fill = np.where(env.index(axes) == 0, fill, absent(operand.dtype)) if axes else fill
-        fill = fill.reshape(fill.shape or (1,) * lead)
+        operand = _fill_window(env, operand.dtype, slice_sizes, mode, fill_value, operand_axes)
         slice_sizes = tuple(n or 1 for n in slice_sizes)
-        operand = np.broadcast_to(fill.reshape(*fill.shape, *(1,) * len(slice_sizes)), (*fill.shape, *slice_sizes))
         indices, mode, operand_axes = np.zeros_like(indices), GatherScatterMode.CLIP, None
-    # Per split dim: the first position of each device's part, in the shape of the leading dims, and the dim's size.
-    begins: dict[int, Block] = {}
-    full = list(operand.shape[lead:])
-    if operand_axes:
-        split = {d: axes for d, axes in enumerate(operand_axes) if axes}
-        complete = {a for axes in operand_axes for a in axes} == set(sum_axes)
-        joined = join(env, operand, operand_axes, indices) if complete else None
-        for d, axes in split.items():
-            full[d] *= math.prod(env.size(a) for a in axes)
-            begins[d] = env.index(axes) * operand.shape[lead + d]
-        if joined is not None:
-            operand, sum_axes = joined.block, ()
-            begins = {
-                d: np.full((1,) * lead, begin)
-                for d, begin in joined.begins.items()
-                if operand.shape[lead + d] != full[d]
-            }
-    if sum_axes:
+    complete = {a for axes in operand_axes or () for a in axes} == set(sum_axes)
+    parts = own_parts(env, operand, operand_axes, indices, joins=complete)
+    if sum_axes and not parts.are_joined:
         given: Params = dict(dimension_numbers=numbers, slice_sizes=slice_sizes, mode=mode, fill_value=fill_value)
         part = gather_kernel(env, operand, indices, **given, wrap_negative=wrap_negative, operand_axes=operand_axes)
         return merged(env, part, sum_axes)
-    if not begins:
-        columns = [indices[..., c] for c in range(indices.shape[-1])]
-        rows = _gather_rows(operand, columns, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+    how = _Reading(env.lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+    if not parts.begins:
+        rows = _gather_rows(how, parts.block, [indices[..., c] for c in range(indices.shape[-1])])
         if rows is not None:
             return rows
-        along = _gather_along(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+        along = _gather_along(how, parts.block, indices)
         if along is not None:
             return along
+    return _gather_windows(how, parts, indices)
+
+
+def _fill_window(
+    env: Env,
+    dtype: np.dtype[Any],
+    slice_sizes: Sequence[int],
+    mode: GatherScatterMode,
+    fill_value: Any,
+    split: DimAxes | None,
+) -> Block:
+    """One window of fill values: on one device only along the axes that `split` the operand, as results are added over these."""
+    fill = filling(fill_value, dtype) if mode is GatherScatterMode.FILL_OR_DROP else np.zeros((), dtype)
+    for axes in split or ():
+        fill = np.where(env.index(axes) == 0, fill, absent(dtype)) if axes else fill
+    fill = fill.reshape(fill.shape or (1,) * env.lead)
+    sizes = tuple(n or 1 for n in slice_sizes)
+    return np.broadcast_to(fill.reshape(*fill.shape, *(1,) * len(sizes)), (*fill.shape, *sizes))
+
+
+def _gather_windows(how: _Reading, parts: OwnParts, indices: Block) -> Block:
+    """The general case."""
+    lead, numbers, sizes, mode, _, wrap = how
+    operand = parts.block
     starts: dict[int, Block] = {}
     outside: Block | None = None  # True where a window is out of the operand's bounds
     foreign: Block | None = None  # True where a window lies on another device
     extra: tuple[int, ...] = (1,) * lead
     first: Block | None = None  # True on the one device that contributes fill values
     for i, d in enumerate(numbers.start_index_map):
-        start, inside = in_bounds(indices[..., i], full[d], full[d] - slice_sizes[d], wrap_negative)
+        start, inside = in_bounds(indices[..., i], parts.sizes[d], parts.sizes[d] - sizes[d], wrap)
         if inside is not None and mode is GatherScatterMode.FILL_OR_DROP:
             outside = ~inside if outside is None else outside | ~inside
-        if d in begins:
-            begin, part_size = begins[d], operand.shape[lead + d]
+        if d in parts.begins:
+            begin, part_size = parts.begins[d], operand.shape[lead + d]
             extra = np.broadcast_shapes(extra, begin.shape)
             wide = begin.reshape(begin.shape + (1,) * (indices.ndim - 1 - lead))
             start = start - wide
@@ -107,14 +121,14 @@ def gather_kernel(
         starts[d] = start
     index_shape = (*np.broadcast_shapes(indices.shape[:lead], extra), *indices.shape[lead:-1])
     pairs = tuple(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    out = read_windows(operand, lead, starts, slice_sizes, pairs, index_shape)
+    out = read_windows(operand, lead, starts, sizes, pairs, index_shape)
     batch = indices.ndim - 1 - lead
     out = _place_window(out, lead, batch, numbers, operand.ndim - lead)
     widen = lambda mask: _place_mask(mask, lead, numbers, out.ndim - lead)  # noqa: E731
     if foreign is not None:
         out = np.where(widen(foreign), absent(out.dtype), out)
     if outside is not None:
-        value = filling(fill_value, out.dtype)
+        value = filling(how.fill_value, out.dtype)
         if first is not None:
             value = np.where(widen(np.broadcast_to(first, index_shape)), value, absent(out.dtype))
         out = np.where(widen(outside), value, out)
@@ -130,8 +144,8 @@ def _gather_columns(env: Env, params: Params, operand: Block, *columns: Block) -
     """The windows at vectors of positions that are given column by column, each ``loops + batch + (1,)``."""
     if not params["operand_axes"] and not params.get("sum_axes"):
         same = np.broadcast_arrays(*(c[..., 0] for c in columns))
-        how = [params[k] for k in ("dimension_numbers", "slice_sizes", "mode", "fill_value", "wrap_negative")]
-        rows = _gather_rows(operand, same, env.lead, *how)
+        names = "dimension_numbers", "slice_sizes", "mode", "fill_value", "wrap_negative"
+        rows = _gather_rows(_Reading(env.lead, *[params[k] for k in names]), operand, same)
         if rows is not None:
             return rows
     return gather_kernel(env, operand, joined_columns(columns), **params)
@@ -230,22 +244,14 @@ def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int |
     return first if numbers.offset_dims == (*range(first), *rest) else None
 
 
-def _gather_rows(
-    operand: Block,
-    columns: Sequence[Block],
-    lead: int,
-    numbers: GatherDimensionNumbers,
-    slice_sizes: tuple[int, ...],
-    mode: GatherScatterMode,
-    fill_value: Any,
-    wrap: bool,
-) -> Block | None:
+def _gather_rows(how: _Reading, operand: Block, columns: Sequence[Block]) -> Block | None:
     """The common case: whole rows at positions in a run of dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape. If these differ between devices, the operand may not.
     """
     if not columns:
         return None
+    lead, numbers, slice_sizes, mode, fill_value, wrap = how
     loops, batch = columns[0].shape[:lead], columns[0].shape[lead:]
     rank, shape = operand.ndim - lead, operand.shape[lead:]
     found = _run_of_rows(numbers, shape, slice_sizes, len(batch))
@@ -253,11 +259,9 @@ def _gather_rows(
         return None
     (first, run, rest), count = found, len(numbers.start_index_map)
     if math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
-        fills = mode is GatherScatterMode.FILL_OR_DROP
-        fill = filling(fill_value, operand.dtype) if fills else None
         table = operand.reshape(math.prod(run), math.prod(rest))
         grid = PositionDims.of(run, [d - first for d in numbers.start_index_map])
-        taken = taken_rows(table, [c.reshape(-1) for c in columns], fill, grid=grid, wrap=wrap)
+        taken = taken_rows(table, [c.reshape(-1) for c in columns], how.fill(operand.dtype), grid=grid, wrap=wrap)
         if taken is not None:
             return taken.reshape(*loops, *shape[:first], *batch, *rest)
     if math.prod(loops) != 1:
@@ -281,33 +285,24 @@ def _gather_rows(
     return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), filling(fill_value, out.dtype), out)
 
 
-def _gather_along(
-    operand: Block,
-    indices: Block,
-    lead: int,
-    numbers: GatherDimensionNumbers,
-    slice_sizes: tuple[int, ...],
-    mode: GatherScatterMode,
-    fill_value: Any,
-    wrap: bool,
-) -> Block | None:
+def _gather_along(how: _Reading, operand: Block, indices: Block) -> Block | None:
     """Elements along the last dim, with all other dims aligned, as for `take_along_axis`. None in other cases."""
-    others = tuple(range(operand.ndim - lead - 1))
+    numbers = how.numbers
+    others = tuple(range(operand.ndim - how.lead - 1))
     along = (len(others),)
     if (
         numbers.start_index_map != along
         or numbers.collapsed_slice_dims != along
         or numbers.operand_batching_dims != others
         or numbers.start_indices_batching_dims != others
-        or any(n != 1 for n in slice_sizes)
+        or any(n != 1 for n in how.slice_sizes)
         or indices.ndim != operand.ndim + 1
         or operand.shape[:-1] != indices.shape[:-2]
         or not operand.flags.c_contiguous
     ):
         return None
-    fill = filling(fill_value, operand.dtype) if mode is GatherScatterMode.FILL_OR_DROP else None
     table, position = operand.reshape(-1, operand.shape[-1]), indices.reshape(-1, indices.shape[-2])
-    found = taken_along(table, position, fill, wrap=wrap)
+    found = taken_along(table, position, how.fill(operand.dtype), wrap=how.wrap)
     return None if found is None else found.reshape(indices.shape[:-1])
 
 

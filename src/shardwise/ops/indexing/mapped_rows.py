@@ -15,13 +15,13 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ints
 from shardwise.ops.indexing.row_loops import FEWEST, combined_rows, taken_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.runtime.blocks import with_ones
 from shardwise.runtime.copies import row_major
 
 Block = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 
 _POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))  # types in which rows are numbered
 _KEPT = 1 << 20  # beginnings that are kept for the next call

@@ -27,10 +27,8 @@ Block = np.ndarray[Any, Any]
 FEWEST = 1 << 12  # elements; from here on a compiled loop is faster
 _SHARED = 1 << 16  # elements; from here on a second thread is faster
 _COLUMNS = 64  # least number of columns per thread
-_AHEAD, _LINES = (
-    4,
-    4,
-)  # rows ahead of which so many cache lines are asked for: of more the processor sees that they follow each other
+# How many rows ahead so many cache lines are prefetched; the processor itself sees that the lines after these follow each other.
+_AHEAD, _LINES = 4, 4
 _CHUNK = 1 << 14  # elements that a thread reads per chunk
 _FEW = 4  # positions per class of rows; where there are fewer, threads divide the columns, too
 _RUNS = 4  # parts, each with a table of its own, into which threads divide many rows with few columns

@@ -43,7 +43,7 @@ class PositionDims:
 
 @dataclass(frozen=True)
 class PositionForm:
-    """What the text of a loop says of positions.
+    """The properties of positions that the text of a loop depends on.
 
     Attributes:
         dtype: of the numbers.
@@ -116,7 +116,7 @@ class Places:
         return Places(tuple(c[run] for c in self.columns), self.grid)
 
     def form(self, wrap: bool, clip: bool) -> PositionForm:
-        """What the text of a loop says of them."""
+        """Their properties that the text of a loop depends on."""
         return PositionForm(
             self.columns[0].dtype.name, len(self.columns), self._apart == 1, wrap, clip, self.grid.spans
         )

@@ -99,114 +99,124 @@ def ranks_of(w: Function, place: str, dtype: str, mask: str | None = None) -> La
 @recent(32)
 def _loop(dtype: str, groups: int) -> WorkLoop:
     """Unit: some rows, with a list of int64: a sentinel below all, the wanted elements as rank and position, then a vector's ranks."""
-    kind = STORED[dtype]
-
-    def body(w: Function, unit: str) -> None:
-        begin = w.integer("mul", unit, "%chunk")
-        end = w.least("%rows", w.integer("add", begin, "%chunk"))
-        items = w.element("%lists", w.integer("mul", unit, "%room"), "int64")
-        wanted, ranks_at = (w.element(items, w.integer("add", "%k", i), "int64") for i in (0, 1))
-        w.line(f"store i64 {-(1 << 63)}, ptr {items}, align 8")
-        bits_type = f"i{w.width}"
-        w.declare("llvm.cttz.i64", "declare i64 @llvm.cttz.i64(i64, i1)")
-
-        def load(place: str, index: int | str, kind: str = "int64") -> str:
-            return w.value(f"load {STORED[kind]}, ptr {w.element(place, index, kind)}, align 4")
-
-        def reached(row: str) -> str:
-            """The rank of the bound, or the last one if the row is short."""
-
-            def step(i: str, best: list[Lane]) -> list[Lane]:
-                found: list[Lane] = []
-                for g, least in enumerate(best):
-                    place = w.element(row, w.integer("add", i, g * w.width), dtype)
-                    found.append(w.call("smin", least, ranks_of(w, place, dtype)))
-                return found
-
-            start = [w.constant(_LAST, "int32")] * groups
-            worst, *others = w.accumulate(0, "%grouped", step, start, groups * w.width, occurs=False)
-            for other in others:
-                worst = w.call("smax", worst, other)
-            name = f"llvm.vector.reduce.smax.v{w.width}i32"
-            w.declare(name, f"declare i32 @{name}({w.vector('i32')})")
-            return w.value(f"call i32 @{name}({w.vector('i32')} {worst.ref})")
-
-        def threshold(last: str) -> str:
-            """The worst rank that enters the list: one equal to the last item's is too late, unless the last entry is open."""
-            rank = w.value(f"trunc i64 {w.value(f'ashr i64 {last}, 32')} to i32")
-            position = w.value(f"and i64 {last}, {_OPEN}")
-            taken = w.value(f"zext i1 {w.test('ne', position, _OPEN)} to i32")
-            return w.value(f"sub i32 {rank}, {taken}")
-
-        def enter(item: str) -> list[str]:
-            """Insert an item in order and drop the last item. Returns the new last item."""
-
-            def precedes(held: list[str]) -> str:
-                return w.test("sgt", load(items, w.integer("sub", held[0], 1)), item)
-
-            def move(held: list[str]) -> list[str]:
-                before = w.integer("sub", held[0], 1)
-                w.line(f"store i64 {load(items, before)}, ptr {w.element(items, held[0], 'int64')}, align 8")
-                return [before]
-
-            (place,) = w.repeat([("i64", "%k")], precedes, move)
-            w.line(f"store i64 {item}, ptr {w.element(items, place, 'int64')}, align 8")
-            return [load(wanted, 0)]
-
-        def vector(row: str, i: str, held: list[str], mask: str | None = None) -> list[str]:
-            """Process a vector of the row; returns the last item of the list and the threshold."""
-            ranks = ranks_of(w, w.element(row, i, dtype), dtype, mask)
-            hits = w.compare("le", ranks, w.splat(held[1], "int32"))
-            if mask is not None:
-                hits = w.binary("and", hits, Lane(mask, "bool"))
-            bits = w.value(f"bitcast {w.vector('i1')} {hits.ref} to {bits_type}")
-            bits = w.value(f"zext {bits_type} {bits} to i64")
-
-            def look() -> list[str]:
-                w.store(ranks, ranks_at)
-
-                def some(now: list[str]) -> str:
-                    return w.test("ne", now[0], 0)
-
-                def take(now: list[str]) -> list[str]:
-                    lane = w.value(f"call i64 @llvm.cttz.i64(i64 {now[0]}, i1 true)")
-                    rank = w.value(f"sext i32 {load(ranks_at, lane, 'int32')} to i64")
-                    item = w.value(f"or i64 {w.value(f'shl i64 {rank}, 32')}, {w.integer('add', i, lane)}")
-                    (last,) = w.branch(w.test("slt", item, now[1]), lambda: enter(item), [now[1]], ["i64"])
-                    return [w.value(f"and i64 {now[0]}, {w.integer('sub', now[0], 1)}"), last]
-
-                last = w.repeat([("i64", bits), ("i64", held[0])], some, take)[1]
-                return [last, threshold(last)]
-
-            return w.branch(w.test("ne", bits, 0), look, held, ["i64", "i32"], RARE)
-
-        def select(r: str, _: list[str]) -> None:
-            run, at = w.split(r, ["%rows", "%run"])
-            row = w.moved(w.moved("%x", run, "%outer"), at, "%inner")
-            bound = w.value(f"sext i32 {reached(row)} to i64")
-            first = w.value(f"or i64 {w.value(f'shl i64 {bound}, 32')}, {_OPEN}")
-
-            def clear(j: str, _: list[str]) -> None:
-                w.line(f"store i64 {first}, ptr {w.element(items, w.integer('add', j, 1), 'int64')}, align 8")
-
-            w.loop(0, "%k", clear)
-            carried = [("i64", first), ("i32", threshold(first))]
-            held = w.loop(0, "%whole", lambda i, held: vector(row, i, held), carried, w.width, occurs=False)
-            rest = w.integer("sub", "%n", "%whole")
-            w.branch(w.test("ne", rest, 0), lambda: (vector(row, "%whole", held, w.below(rest)), None)[1])
-            out = w.integer("mul", r, "%k")
-
-            def give(j: str, _: list[str]) -> None:
-                place = w.value(f"trunc i64 {load(items, w.integer('add', j, 1))} to i32")
-                at = w.integer("add", out, j)
-                w.line(f"store i32 {place}, ptr {w.element('%places', at, 'int32')}, align 4")
-                from_ = w.element(row, w.value(f"zext i32 {place} to i64"), dtype)
-                value = w.value(f"load {kind}, ptr {from_}, align 1")
-                w.line(f"store {kind} {value}, ptr {w.element('%values', at, dtype)}, align 1")
-
-            w.loop(0, "%k", give)
-
-        w.loop(begin, end, select)
-
     numbers = ("rows", "n", "chunk", "k", "room", "whole", "grouped", "run", "outer", "inner")
-    return WorkLoop(numbers, ("x", "values", "places", "lists"), lanes_of("int32"), body)
+    arrays = ("x", "values", "places", "lists")
+    return WorkLoop(numbers, arrays, lanes_of("int32"), lambda w, unit: _Selection(w, unit, dtype, groups).write())
+
+
+class _Selection:
+    """Writes the selection from the rows of a unit."""
+
+    def __init__(self, w: Function, unit: str, dtype: str, groups: int) -> None:
+        self.w, self.dtype, self.groups = w, dtype, groups
+        self.begin = w.integer("mul", unit, "%chunk")
+        self.end = w.least("%rows", w.integer("add", self.begin, "%chunk"))
+        self.items = w.element("%lists", w.integer("mul", unit, "%room"), "int64")
+        self.wanted, self.ranks = (w.element(self.items, w.integer("add", "%k", i), "int64") for i in (0, 1))
+
+    def write(self) -> None:
+        w = self.w
+        w.line(f"store i64 {-(1 << 63)}, ptr {self.items}, align 8")
+        w.declare("llvm.cttz.i64", "declare i64 @llvm.cttz.i64(i64, i1)")
+        w.loop(self.begin, self.end, self._row)
+
+    def _row(self, r: str, _: list[str]) -> None:
+        w = self.w
+        run, at = w.split(r, ["%rows", "%run"])
+        row = w.moved(w.moved("%x", run, "%outer"), at, "%inner")
+        bound = w.value(f"sext i32 {self._bound(row)} to i64")
+        first = w.value(f"or i64 {w.value(f'shl i64 {bound}, 32')}, {_OPEN}")
+        w.loop(0, "%k", lambda j, _: self._set_item(w.integer("add", j, 1), first))
+        carried = [("i64", first), ("i32", self._threshold(first))]
+        held = w.loop(0, "%whole", lambda i, held: self._vector(row, i, held), carried, w.width, occurs=False)
+        rest = w.integer("sub", "%n", "%whole")
+        w.branch(w.test("ne", rest, 0), lambda: (self._vector(row, "%whole", held, w.below(rest)), None)[1])
+        out = w.integer("mul", r, "%k")
+        w.loop(0, "%k", lambda j, _: self._give(row, out, j))
+
+    def _bound(self, row: str) -> str:
+        """A rank that enough elements of the row reach, or the last one if the row is short."""
+        w, dtype = self.w, self.dtype
+
+        def step(i: str, best: list[Lane]) -> list[Lane]:
+            found: list[Lane] = []
+            for g, least in enumerate(best):
+                place = w.element(row, w.integer("add", i, g * w.width), dtype)
+                found.append(w.call("smin", least, ranks_of(w, place, dtype)))
+            return found
+
+        start = [w.constant(_LAST, "int32")] * self.groups
+        worst, *others = w.accumulate(0, "%grouped", step, start, self.groups * w.width, occurs=False)
+        for other in others:
+            worst = w.call("smax", worst, other)
+        name = f"llvm.vector.reduce.smax.v{w.width}i32"
+        w.declare(name, f"declare i32 @{name}({w.vector('i32')})")
+        return w.value(f"call i32 @{name}({w.vector('i32')} {worst.ref})")
+
+    def _threshold(self, last: str) -> str:
+        """The worst rank that enters the list: one equal to the last item's is too late, unless the last entry is open."""
+        w = self.w
+        rank = w.value(f"trunc i64 {w.value(f'ashr i64 {last}, 32')} to i32")
+        position = w.value(f"and i64 {last}, {_OPEN}")
+        closed = w.value(f"zext i1 {w.test('ne', position, _OPEN)} to i32")
+        return w.value(f"sub i32 {rank}, {closed}")
+
+    def _vector(self, row: str, i: str, held: list[str], mask: str | None = None) -> list[str]:
+        """Process a vector of the row; returns the last item of the list and the threshold."""
+        w = self.w
+        bits_type = f"i{w.width}"
+        ranks = ranks_of(w, w.element(row, i, self.dtype), self.dtype, mask)
+        hits = w.compare("le", ranks, w.splat(held[1], "int32"))
+        if mask is not None:
+            hits = w.binary("and", hits, Lane(mask, "bool"))
+        bits = w.value(f"bitcast {w.vector('i1')} {hits.ref} to {bits_type}")
+        bits = w.value(f"zext {bits_type} {bits} to i64")
+
+        def look() -> list[str]:
+            w.store(ranks, self.ranks)
+            some = lambda now: w.test("ne", now[0], 0)  # noqa: E731
+            last = w.repeat([("i64", bits), ("i64", held[0])], some, lambda now: self._hit(i, *now))[1]
+            return [last, self._threshold(last)]
+
+        return w.branch(w.test("ne", bits, 0), look, held, ["i64", "i32"], RARE)
+
+    def _hit(self, i: str, bits: str, last: str) -> list[str]:
+        """Look at the first of the `bits` that are set, those of lanes from element i on. Returns the other bits and the last item."""
+        w = self.w
+        lane = w.value(f"call i64 @llvm.cttz.i64(i64 {bits}, i1 true)")
+        rank = w.value(f"sext i32 {self._load(self.ranks, lane, 'int32')} to i64")
+        item = w.value(f"or i64 {w.value(f'shl i64 {rank}, 32')}, {w.integer('add', i, lane)}")
+        (last,) = w.branch(w.test("slt", item, last), lambda: self._enter(item), [last], ["i64"])
+        return [w.value(f"and i64 {bits}, {w.integer('sub', bits, 1)}"), last]
+
+    def _enter(self, item: str) -> list[str]:
+        """Insert an item in order and drop the last item. Returns the new last item."""
+        w = self.w
+
+        def precedes(held: list[str]) -> str:
+            return w.test("sgt", self._load(self.items, w.integer("sub", held[0], 1)), item)
+
+        def move(held: list[str]) -> list[str]:
+            before = w.integer("sub", held[0], 1)
+            self._set_item(held[0], self._load(self.items, before))
+            return [before]
+
+        (place,) = w.repeat([("i64", "%k")], precedes, move)
+        self._set_item(place, item)
+        return [self._load(self.wanted, 0)]
+
+    def _give(self, row: str, out: str, j: str) -> None:
+        """Store item j of the list as a result: its value and its position."""
+        w, kind = self.w, STORED[self.dtype]
+        place = w.value(f"trunc i64 {self._load(self.items, w.integer('add', j, 1))} to i32")
+        at = w.integer("add", out, j)
+        w.line(f"store i32 {place}, ptr {w.element('%places', at, 'int32')}, align 4")
+        source = w.element(row, w.value(f"zext i32 {place} to i64"), self.dtype)
+        value = w.value(f"load {kind}, ptr {source}, align 1")
+        w.line(f"store {kind} {value}, ptr {w.element('%values', at, self.dtype)}, align 1")
+
+    def _load(self, place: str, index: int | str, kind: str = "int64") -> str:
+        return self.w.value(f"load {STORED[kind]}, ptr {self.w.element(place, index, kind)}, align 4")
+
+    def _set_item(self, index: str, item: str) -> None:
+        self.w.line(f"store i64 {item}, ptr {self.w.element(self.items, index, 'int64')}, align 8")

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Array, Equation, Op, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import KeyUses
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes, Spec
+from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.indexing.permutation import scatter_add_partition
 from shardwise.ops.indexing.scatter_derivative import (
@@ -50,12 +51,6 @@ __all__ = [
     "scatter_mul",
     "scatter_sub",
 ]
-
-DimAxes = tuple[Axes, ...]
-
-# Whether the updates of a combining scatter may stay split over devices: each device applies its own updates, all but one
-# device to an identity operand, and a reduction completes the result.
-PARTIAL_SCATTER = True
 
 
 # -- types -------------------------------------------------------------------------------------
@@ -135,7 +130,9 @@ def _scatter_rule(ins: Types, outs: Types, params: Params) -> Rule:
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
     operand, indices, updates = (t.shape for t in ins)
     rank = len(operand)
-    partial = bool(params["combine"]) and PARTIAL_SCATTER
+    # Updates that are combined may stay split: each device applies its own, all but one to an identity operand, and a reduction completes
+    # the result.
+    partial = bool(params["combine"])
     sizes = [*operand, *indices]
     kinds = [Kind.PASS] * rank + [Kind.REDUCE if partial else Kind.REPLICATE] * (len(indices) - 1) + [Kind.REPLICATE]
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))

@@ -7,28 +7,32 @@ completes the result. If the kernel does the reduction (`sum_axes`), it applies 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise.base.shapes import Axes, DimAxes
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes
-from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
+from shardwise.ops.devices.split_dims import OwnParts, combined, cut, moved_in, own_parts
 from shardwise.ops.indexing.mapped_rows import combined_mapped_rows
 from shardwise.ops.indexing.one_window import OneWindow
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.ops.indexing.row_places import PositionDims
 from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
-from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
+from shardwise.ops.indexing.windows import (
+    Block,
+    OverwritingKernel,
+    combine_rows,
+    in_bounds,
+    linear_index,
+    write_windows,
+)
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
-from shardwise.runtime.memory import alone
 from shardwise.runtime.monoids import MONOIDS
-
-DimAxes = tuple[Axes, ...]
 
 _ONE_THREAD = 1 << 16  # elements of a window; more are divided among threads
 
@@ -44,10 +48,8 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
 }
 
 
-class ScatterKernel:
-    """The kernel with its params bound; vectors of positions are one block, or one for each of their columns. It overwrites an operand that
-    is last used by the call, if nothing else refers to it.
-    """
+class ScatterKernel(OverwritingKernel):
+    """The kernel with its params bound; vectors of positions are one block, or one for each of their columns."""
 
     def __init__(self, env: Env, params: Params) -> None:
         self._env, self._params = env, params
@@ -55,18 +57,8 @@ class ScatterKernel:
         split = params["operand_axes"] or ()
         self._is_whole = not any(split) and not params["update_axes"] and not params.get("sum_axes")
 
-    def __call__(self, *blocks: Block) -> Block:
-        return self._scattered(blocks, owned=False)
-
-    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
-        owned = 0 in free and alone(blocks, 0)
-        operands = tuple(blocks)
-        if owned:
-            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
-        return self._scattered(operands, owned)
-
-    def _scattered(self, blocks: Sequence[Block], owned: bool) -> Block:
+    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+        """The operand with the updates put or combined into it."""
         operand, *positions, updates = blocks
         if self._is_whole and all(p.size == p.shape[-1] for p in positions):
             one = self._one or self._one_window(operand, positions, updates)
@@ -121,82 +113,62 @@ def _scatter(
     `owned`: the kernel may overwrite the operand.
     """
     del promises
-    lead, numbers = env.lead, dimension_numbers
+    numbers = dimension_numbers
     if update_axes or sum_axes:
         operand = _counted_once(env, operand, update_axes, sum_axes, combine)
     if sum_axes:
         unique_indices = unique_indices and set(sum_axes) <= set(update_axes)
         numbers, positions, updates = _one_after_other(env, numbers, positions, updates, sum_axes, combine)
-    # Per split dim: the first position of each device's part, in the shape of the leading dims, and the dim's size.
-    begins: dict[int, Block] = {}
-    full = list(operand.shape[lead:])
-    joined = None
-    if operand_axes:
-        for d, axes in enumerate(operand_axes):
-            if axes:
-                full[d] *= math.prod(env.size(a) for a in axes)
-                begins[d] = env.index(axes) * operand.shape[lead + d]
-        joined = join(env, operand, operand_axes, *positions, updates)
-        if joined is not None:
-            operand = joined.block
-            begins = {
-                d: np.full((1,) * lead, begin)
-                for d, begin in joined.begins.items()
-                if operand.shape[lead + d] != full[d]
-            }
+    how = _Writing(env.lead, numbers, mode, unique_indices, wrap_negative, _UFUNCS[combine], owned)
+    parts = own_parts(env, operand, operand_axes, *positions, updates)
     index_shape = np.broadcast_shapes(*(p.shape[:-1] for p in positions))
     columns = [np.broadcast_to(p[..., c], index_shape) for p in positions for c in range(p.shape[-1])]
-    out: Block | None = None
-    if not begins:
-        out = _scatter_rows(
-            operand, columns, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned
-        )
+    out = None if parts.begins else _scatter_rows(how, parts.block, columns, updates)
     if out is None:
-        out = _scatter_windows(
-            operand, columns, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned, full, begins
-        )
-        loops = np.broadcast_shapes(out.shape[:lead], index_shape[:lead])  # these differ if index vectors are empty
-        out = out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
-    return out if joined is None or operand_axes is None else cut(env, out, operand_axes)
+        out = _scatter_windows(how, parts, columns, updates, index_shape[: env.lead])
+    return cut(env, out, operand_axes) if parts.are_joined and operand_axes is not None else out
+
+
+class _Writing(NamedTuple):
+    """How windows are written: with `lead` leading dims, and as the params of the scatters say."""
+
+    lead: int
+    numbers: ScatterDimensionNumbers
+    mode: GatherScatterMode
+    unique: bool
+    wrap: bool
+    ufunc: Callable[..., Any] | None
+    owned: bool
 
 
 def _scatter_windows(
-    operand: Block,
-    columns: Sequence[Block],
-    updates: Block,
-    lead: int,
-    numbers: ScatterDimensionNumbers,
-    mode: GatherScatterMode,
-    unique: bool,
-    wrap: bool,
-    combine: str,
-    owned: bool,
-    full: Sequence[int],
-    begins: Mapping[int, Block],
+    how: _Writing, parts: OwnParts, columns: Sequence[Block], updates: Block, index_loops: tuple[int, ...]
 ) -> Block:
-    """The general case: windows of any dims. `full` are the operand's sizes, `begins` the first positions of what split dims hold."""
+    """The general case. `index_loops` are the leading dims of the positions, of which there may be none."""
+    lead, numbers, mode, unique, wrap, ufunc, owned = how
+    operand = parts.block
     rank = operand.ndim - lead
     window = scatter_window_dims(numbers, rank)
     sizes = [1] * rank
     for d, u in zip(window, numbers.update_window_dims, strict=True):
         sizes[d] = updates.shape[lead + u]
-    dims = numbers.scatter_dims_to_operand_dims
+    keep: Block | None = None
+    starts: dict[int, Block] = {}
+    for column, d in zip(columns, numbers.scatter_dims_to_operand_dims, strict=True):
+        starts[d], inside = in_bounds(column, parts.sizes[d], parts.sizes[d] - sizes[d], wrap)
+        if inside is not None and mode is not GatherScatterMode.CLIP:
+            keep = inside if keep is None else keep & inside
     batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
     order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
     rows = updates.transpose(order)
-    ufunc = _UFUNCS[combine]
-    keep: Block | None = None
-    starts: dict[int, Block] = {}
-    for column, d in zip(columns, dims, strict=True):
-        starts[d], inside = in_bounds(column, full[d], full[d] - sizes[d], wrap)
-        if inside is not None and mode is not GatherScatterMode.CLIP:
-            keep = inside if keep is None else keep & inside
     inserted = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
     if not all(inserted):
         rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
-    own = {d: (begin, operand.shape[lead + d]) for d, begin in begins.items()}
+    own = {d: (begin, operand.shape[lead + d]) for d, begin in parts.begins.items()}
     pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-    return write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique, own, owned)
+    out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique, own, owned)
+    loops = np.broadcast_shapes(out.shape[:lead], index_loops)  # these differ if index vectors are empty
+    return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
 
 
 def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, combine: str) -> Block:
@@ -222,9 +194,8 @@ def _one_after_other(
     env: Env, numbers: ScatterDimensionNumbers, positions: Sequence[Block], updates: Block, axes: Axes, combine: str
 ) -> tuple[ScatterDimensionNumbers, Sequence[Block], Block]:
     """The updates of all devices along `axes` joined: these axes become the first batch dims."""
-    counts = (
-        MONOIDS[REDUCTIONS[combine]].repeated is not None
-    )  # updates that are the same on all devices are repeated, once per device
+    # Updates that are the same on all devices are repeated, once per device.
+    counts = MONOIDS[REDUCTIONS[combine]].repeated is not None
 
     def joined(x: Block) -> Block:
         for a in axes:
@@ -241,22 +212,12 @@ def _one_after_other(
     return numbers, [joined(p) for p in positions], joined(updates)
 
 
-def _scatter_rows(
-    operand: Block,
-    columns: Sequence[Block],
-    updates: Block,
-    lead: int,
-    numbers: ScatterDimensionNumbers,
-    mode: GatherScatterMode,
-    unique: bool,
-    wrap: bool,
-    combine: str,
-    owned: bool,
-) -> Block | None:
+def _scatter_rows(how: _Writing, operand: Block, columns: Sequence[Block], updates: Block) -> Block | None:
     """The common case: whole rows at positions in the first dims. None in other cases.
 
     `columns` are the positions' numbers for each indexed dim, of one shape.
     """
+    lead, numbers, mode, unique, wrap, ufunc, owned = how
     dims = numbers.scatter_dims_to_operand_dims
     count = len(dims)
     if not count:
@@ -272,7 +233,7 @@ def _scatter_rows(
         or updates.shape[lead + batch :] != shape[first:]
     ):
         return None
-    clip, ufunc = mode is GatherScatterMode.CLIP, _UFUNCS[combine]
+    clip = mode is GatherScatterMode.CLIP
     if pairs or any(n != 1 for x in (operand, columns[0], updates) for n in x.shape[:lead]):
         return combined_mapped_rows(
             operand, lead, columns, dims, pairs, updates, ufunc, wrap=wrap, clip=clip, owned=owned

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Axes, Ints
 from shardwise.ir import Equation, Literal, ShapedArray, SmallForm, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes
 from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.devices.split_dims import join
 from shardwise.ops.indexing.gather_kernel import gather_kernel, merged
@@ -26,8 +26,6 @@ from shardwise.ops.indexing.windows import Block, read_windows
 from shardwise.ops.rules.derivative import later
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
-
-Ints = tuple[int, ...]
 
 
 def slice_window(env: Env, operand: Block, *starts: Block, slice_sizes: Ints, wrap: tuple[bool, ...]) -> Block:

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwise.ir.types import Axes
-from shardwise.ops.indexing.windows import Block, as_positions, write_windows
+from shardwise.base.shapes import Axes, DimAxes
+from shardwise.ops.indexing.windows import Block, OverwritingKernel, as_positions, write_windows
 from shardwise.runtime.copies import copied
 from shardwise.runtime.env import Env
-from shardwise.runtime.memory import alone
 
-DimAxes = tuple[Axes, ...]
 _MOST_PARTS = 64  # devices' parts written one by one: 0.6 us each; writing rows at positions has 60 us of overhead
 
 
@@ -36,7 +34,7 @@ def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
     return np.minimum(np.maximum(start, 0), limit)
 
 
-class UpdateKernel:
+class UpdateKernel(OverwritingKernel):
     """The kernel for operands and updates of given shapes, without loop dims. It overwrites an operand that is last used by the call,
     if nothing else refers to it.
     """
@@ -58,23 +56,10 @@ class UpdateKernel:
             loops[env.dim(axis)] = env.extent(axis)
         self._loops = tuple(loops)  # loop dims of the result
         self._lead, self._ones = lead, (1,) * lead
-        self._found: tuple[list[int], list[list[_Place]]] = (
-            [],
-            [],
-        )  # the places last found, and the starts of the dims that are split
+        # The starts of the dims that are split, and the places last found for them.
+        self._found: tuple[list[int], list[list[_Place]]] = [], []
 
-    def __call__(self, *blocks: Block) -> Block:
-        return self._updated(blocks, False)
-
-    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
-        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
-        owned = 0 in free and alone(blocks, 0)
-        operands = tuple(blocks)
-        if owned:
-            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
-        return self._updated(operands, owned)
-
-    def _updated(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
         """`owned`: the kernel may overwrite the operand."""
         lead, window = self._lead, self._whole.copy()
         operand, update = blocks[0], blocks[1]
@@ -103,9 +88,8 @@ class UpdateKernel:
                 return self._at_places(blocks, owned)
             if loops != self._loops:
                 loops = np.broadcast_shapes(loops, self._loops)
-        if (
-            update.shape[:lead] != loops and update.shape[:lead] != self._ones
-        ):  # np.broadcast_shapes takes as long as the rest
+        # np.broadcast_shapes takes as long as the rest.
+        if update.shape[:lead] != loops and update.shape[:lead] != self._ones:
             loops = np.broadcast_shapes(loops, update.shape[:lead])
         alike = loops == operand.shape[:lead]
         if owned and alike:

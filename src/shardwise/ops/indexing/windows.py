@@ -7,6 +7,7 @@ windows combined into it. Dim numbers in this file do not count the loop dims.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from shardwise.ops.indexing.mapped_rows import mapped_rows
 from shardwise.ops.indexing.row_loops import combined_rows
 from shardwise.runtime.copies import row_major, take_positions
+from shardwise.runtime.memory import alone
 
 Block = np.ndarray[Any, Any]
 Starts = Mapping[int, Block]
@@ -150,6 +152,25 @@ def linear_index(index: Sequence[Block], sizes: Sequence[int], index_shape: tupl
     for i, n in zip(index[1:], sizes[1:], strict=True):
         position = position * n + i
     return position if position.shape == index_shape else np.broadcast_to(position, index_shape)
+
+
+class OverwritingKernel(ABC):
+    """A kernel that writes over operand 0 if the call is its last use, and nothing else refers to it."""
+
+    def __call__(self, *blocks: Block) -> Block:
+        return self.run(blocks, owned=False)
+
+    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
+        """The result, written over operand 0 if that is one of `free` and only the list refers to it."""
+        owned = 0 in free and alone(blocks, 0)
+        operands = tuple(blocks)
+        if owned:
+            blocks[0] = None  # type: ignore[call-overload]  dropped in any case
+        return self.run(operands, owned)
+
+    @abstractmethod
+    def run(self, blocks: tuple[Block, ...], owned: bool) -> Block:
+        """`owned`: the kernel may overwrite operand 0."""
 
 
 def write_windows(

@@ -19,14 +19,14 @@ from shardwise.runtime.products import blas, product_threads
 Block = np.ndarray[Any, Any]
 
 SMALLEST = 256  # rows from which blocks pay
-_VECTORS = 8  # of a row of a block: so many sums are added up side by side
+_VECTORS = 8  # of a row of a block: sums that are added up side by side
 _TILE = 64  # rows and columns that are transposed at a time
 _PRODUCT_ROWS = 128  # rows of a product, of which those left of the diagonal are computed in vain
 _SHARED = 1 << 20  # multiplications of a product from which a second thread pays
 
 
 def cholesky(x: Block) -> Block | None:
-    """The lower factors of real matrices, of which the lower triangles count; None where LAPACK does as well, or can alone."""
+    """The lower factors of real matrices, whose lower triangles are read; None where LAPACK is as fast, or alone can do it."""
     n = x.shape[-1]
     if n < SMALLEST or not x.size or x.dtype.name not in ("float32", "float64") or not x.dtype.isnative:
         return None
@@ -110,7 +110,7 @@ def _subtract_products(upper: Block, n: int, first: int, count: int, library: bl
 
 @recent(8)
 def _rows_loop(dtype: str, diagonal: bool) -> WorkLoop:
-    """Rows `first` and on, `count` of them, as wide as they may be many: the square on the diagonal; or a unit for each one right of it."""
+    """The `count` rows from `first` on: of their square on the diagonal, or, a unit each, of the squares to the right of it."""
 
     def body(w: Function, unit: str) -> None:
         block = _VECTORS * w.width

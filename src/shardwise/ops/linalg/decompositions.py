@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, Shown, SmallForm, bind, literal
 from shardwise.ops.elementwise.binary import add, div, mul
 from shardwise.ops.elementwise.comparison import ge
 from shardwise.ops.elementwise.selection import select
 from shardwise.ops.elementwise.unary import conj
 from shardwise.ops.linalg import determinants, lapack
-from shardwise.ops.linalg.matrix_op import Ints, Result, as_steps, by_library, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import lu_flops, of_matrix, qr_steps, solve_steps, triangular_steps
 from shardwise.ops.products.contract import dot_general
 from shardwise.ops.rules.convert import as_array

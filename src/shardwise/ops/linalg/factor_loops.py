@@ -201,7 +201,7 @@ class _Upper:
 
 
 def cholesky(x: Block) -> Block | None:
-    """Lower factors of stacks of real matrices; None where LAPACK does as well."""
+    """Lower factors of stacks of real matrices; None where LAPACK is as fast."""
     n, count = x.shape[-1], prod(x.shape[:-2])
     if not 1 < n <= LARGEST or count < 2 or count * n**3 < _FEWEST or x.dtype.name not in ("float32", "float64"):
         return None
@@ -246,70 +246,93 @@ def write_lu(
 
     `pivots` takes the row that each row was exchanged with, `order` the order of rows that this makes; both int32.
     """
-    (m, n), size = shape, itemsize(dtype)
+    assert down >= shape[1] * itemsize(dtype)
+    _Lu(w, shape, dtype, width, matrix, down, pivots, order).write()
 
-    def element(i: str, k: str) -> str:
-        return w.element(w.moved(matrix, i, down), k, dtype)
 
-    def exchange(j: str, other: str) -> None:
-        w.at(width)
+class _Lu:
+    """Writes `write_lu`: each step finds a pivot, brings its row up, and subtracts that from the rows below."""
 
-        def part(k: str, mask: str | None) -> None:
-            here, there = element(j, k), element(other, k)
-            x, y = w.load(here, dtype, mask), w.load(there, dtype, mask)
-            w.store(y, here, mask)
-            w.store(x, there, mask)
+    def __init__(
+        self, w: Writer, shape: tuple[int, int], dtype: str, width: int, matrix: str, down: int, pivots: str, order: str
+    ) -> None:
+        self.w, (self.m, self.n), self.dtype, self.width = w, shape, dtype, width
+        self.matrix, self.down, self.pivots, self.order = matrix, down, pivots, order
 
-        w.parts(n, part)
-        w.at(1)
-        here, there = w.element(order, j, "int32"), w.element(order, other, "int32")
-        x, y = w.load(here, "int32"), w.load(there, "int32")
-        w.store(y, here)
-        w.store(x, there)
+    def write(self) -> None:
+        w = self.w
 
-    def factor(j: str, _: list[str]) -> None:
+        def number(i: str, _: list[str]) -> None:
+            w.at(1)
+            lane = w.splat(w.value(f"trunc i64 {i} to i32"), "int32")
+            w.store(Lane(lane.ref, "int32"), w.element(self.order, i, "int32"))
+
+        w.loop(0, self.m, number)
+        w.loop(0, min(self.m, self.n), self._step)
+
+    def _element(self, i: str, k: str) -> str:
+        return self.w.element(self.w.moved(self.matrix, i, self.down), k, self.dtype)
+
+    def _step(self, j: str, _: list[str]) -> None:
+        w, dtype = self.w, self.dtype
         after = w.integer("add", j, 1)
         w.at(1)
+        at = self._pivot(j, after)
+        number = w.value(f"trunc i64 {at} to i32")
+        w.line(f"store i32 {number}, ptr {w.element(self.pivots, j, 'int32')}, align 4")
+        w.branch(w.test("ne", at, j), lambda: self._exchange(j, at))
+        w.at(1)
+        pivot = w.load(self._element(j, j), dtype)
+        divides = w.compare("ne", pivot, w.constant(0, dtype))
+        pivot = w.select(divides, pivot, w.constant(1, dtype))  # all below a zero are zero
+        rest = w.integer("sub", self.n, after)
+        w.loop(after, self.m, lambda i, _: self._subtract(i, j, pivot, after, rest), occurs=False)
+
+    def _pivot(self, j: str, after: str) -> str:
+        """The row of the first largest number of column j, from row j on."""
+        w, dtype = self.w, self.dtype
 
         def larger(i: str, carried: list[str]) -> list[str]:
             w.at(1)
-            x, best = w.abs(w.load(element(i, j), dtype)), Lane(carried[0], dtype)
+            x, best = w.abs(w.load(self._element(i, j), dtype)), Lane(carried[0], dtype)
             above = w.compare("gt", x, best)
             one = w.value(f"extractelement <1 x i1> {above.ref}, i64 0")
             return [w.select(above, x, best).ref, w.pick(one, i, carried[1])]
 
-        first = w.abs(w.load(element(j, j), dtype))
-        at = w.loop(after, m, larger, [(w.vector(first.type), first.ref), ("i64", j)], occurs=False)[1]
-        number = w.value(f"trunc i64 {at} to i32")
-        w.line(f"store i32 {number}, ptr {w.element(pivots, j, 'int32')}, align 4")
-        w.branch(w.test("ne", at, j), lambda: exchange(j, at))
+        first = w.abs(w.load(self._element(j, j), dtype))
+        return w.loop(after, self.m, larger, [(w.vector(first.type), first.ref), ("i64", j)], occurs=False)[1]
+
+    def _exchange(self, j: str, other: str) -> None:
+        """Exchange two rows, and their numbers in the order."""
+        w, dtype = self.w, self.dtype
+        w.at(self.width)
+
+        def part(k: str, mask: str | None) -> None:
+            here, there = self._element(j, k), self._element(other, k)
+            x, y = w.load(here, dtype, mask), w.load(there, dtype, mask)
+            w.store(y, here, mask)
+            w.store(x, there, mask)
+
+        w.parts(self.n, part)
         w.at(1)
-        pivot = w.load(element(j, j), dtype)
-        divides = w.compare("ne", pivot, w.constant(0, dtype))
-        pivot = w.select(divides, pivot, w.constant(1, dtype))  # all below a zero are zero
-        rest = w.integer("sub", n, after)
+        here, there = w.element(self.order, j, "int32"), w.element(self.order, other, "int32")
+        x, y = w.load(here, "int32"), w.load(there, "int32")
+        w.store(y, here)
+        w.store(x, there)
 
-        def subtract(i: str, _: list[str]) -> None:
-            w.at(1)
-            head = element(i, j)
-            w.store(w.div(w.load(head, dtype), pivot), head)
-            w.at(width)
-            factor = w.neg(w.scalar(head, dtype))
-            line, source = element(i, after), element(j, after)
-
-            def part(k: str, mask: str | None) -> None:
-                at = w.element(line, k, dtype)
-                x = w.load(w.element(source, k, dtype), dtype, mask)
-                w.store(w.fma(factor, x, w.load(at, dtype, mask)), at, mask)
-
-            w.parts(rest, part)
-
-        w.loop(after, m, subtract, occurs=False)
-
-    def number(i: str, _: list[str]) -> None:
+    def _subtract(self, i: str, j: str, pivot: Lane, after: str, rest: str) -> None:
+        """From row i, right of column j, the multiple of row j that makes its number in column j zero; that factor is kept there."""
+        w, dtype = self.w, self.dtype
         w.at(1)
-        w.store(Lane(w.splat(w.value(f"trunc i64 {i} to i32"), "int32").ref, "int32"), w.element(order, i, "int32"))
+        head = self._element(i, j)
+        w.store(w.div(w.load(head, dtype), pivot), head)
+        w.at(self.width)
+        factor = w.neg(w.scalar(head, dtype))
+        line, source = self._element(i, after), self._element(j, after)
 
-    assert down >= n * size
-    w.loop(0, m, number)
-    w.loop(0, min(m, n), factor)
+        def part(k: str, mask: str | None) -> None:
+            at = w.element(line, k, dtype)
+            x = w.load(w.element(source, k, dtype), dtype, mask)
+            w.store(w.fma(factor, x, w.load(at, dtype, mask)), at, mask)
+
+        w.parts(rest, part)

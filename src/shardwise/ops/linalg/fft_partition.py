@@ -14,20 +14,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes, Shape
 from shardwise.ir import Equation, literal
 from shardwise.ops.devices.split_fft import split_fft
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import transpose_p
-
-DimAxes = tuple[tuple[str, ...], ...]
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
     """Of `dims` of a value that lies as `layout`, where they are whole; `last`: the last dim, whose size may change, is one of them.
 
-    `padded` is the value's shape before it lies so: greater than its own where axes split a dim that they do not divide.
+    `padded` is the value's shape before the move to `layout`: greater than its own where axes split a dim that they do not divide.
     """
 
     layout: DimAxes

@@ -181,7 +181,7 @@ def cholesky(w: Lanes, a: Matrix) -> Matrix:
 
 
 def reflected(w: Lanes, a: Matrix, columns: int) -> tuple[Matrix, Matrix, Lane]:
-    """q with so many columns, and r, by Householder's reflections with LAPACK's signs; and which lanes are odd."""
+    """q with `columns` columns, and r, by Householder's reflections with LAPACK's signs; and which lanes are odd."""
     rows, m, n = [list(row) for row in a], len(a), len(a[0])
     zero, one = w.like(0, a[0][0]), w.like(1, a[0][0])
     odd = w.constant(False, "bool")

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.ops.linalg.tridiagonal import perturbed_tridiagonal_solve
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 Core = tuple[Ints, np.dtype[Any]]  # shape and type of one matrix of a result
 
 

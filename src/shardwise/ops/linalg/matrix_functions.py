@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, bind
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine, nan_of
 from shardwise.ops.linalg.lapack import solve as solve_stacks
-from shardwise.ops.linalg.matrix_op import Ints, Result, as_steps, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Result, as_steps, define_matrix_op, square_size
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.fill import full_like
 from shardwise.ops.shapes.joining import concatenate

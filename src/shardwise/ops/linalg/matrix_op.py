@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ints
 from shardwise.ir import Equation, Op, ShapedArray, Shown, SmallForm, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Steps, Types
@@ -21,7 +23,6 @@ from shardwise.ops.rules.small_programs import as_program
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
-Ints = tuple[int, ...]
 Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', 'real', 'complex', 'int32', 'bool'
 
 
@@ -46,72 +47,14 @@ def define_matrix_op(
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
     `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package,
     and `shown` says how JAX's programs print it."""
-
-    def type_rule(*types: ShapedArray, **params: Any) -> Any:
-        batches = []
-        for i, (t, r) in enumerate(zip(types, ranks, strict=True)):
-            if t.ndim < r:
-                raise TypeError(f"Input {i} to {name} must have rank at least {r}, but got shape={t.shape}")
-            if dtype_kind(t.dtype) not in accepts or t.dtype.name.startswith("float8"):
-                raise TypeError(
-                    f"{name} does not accept dtype {t.dtype.name}; cast to float32 or another floating type first."
-                )
-            if t.dtype != types[0].dtype:
-                raise TypeError(
-                    f"{name} requires arguments of one dtype, got {', '.join(u.dtype.name for u in types)}."
-                )
-            batches.append(t.shape[: t.ndim - r])
-        batch = batches[0]
-        if broadcasts and len(set(map(len, batches))) == 1:
-            batch = tuple(max(sizes, key=lambda n: n != 1) for sizes in zip(*batches, strict=True))
-            batches = [tuple(m if n == 1 else n for n, m in zip(b, batch, strict=True)) for b in batches]
-        if len(set(batches)) > 1:
-            raise TypeError(
-                f"All inputs to {name} must have the same batch dims, got shapes {', '.join(str(t.shape) for t in types)}."
-            )
-        cores = results(*(t.shape[t.ndim - r :] for t, r in zip(types, ranks, strict=True)), **params)
-        weak = all(t.weak_type for t in types)
-        outs = [ShapedArray(batch + core, _element(types[0].dtype, kind), weak) for core, kind in cores]
-        return tuple(outs) if multiple else outs[0]
-
-    def run(env: Env, *blocks: Block, **params: Any) -> Any:
-        dtype = blocks[0].dtype
-        narrow = dtype.itemsize < 4 and dtype_kind(dtype) == "f"
-        outs = kernel(*(b.astype(np.float32) for b in blocks) if narrow else blocks, **params)
-        outs = outs if isinstance(outs, tuple) else (outs,)
-        if narrow:
-            outs = tuple(o.astype(dtype) if o.dtype == np.float32 else o for o in outs)
-        return outs if multiple else outs[0]
-
-    def rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-        return _matrix_rule(in_types, out_types, in_types[0].ndim - ranks[0])
-
-    def explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-        for i, (t, r) in enumerate(zip(in_types, ranks, strict=True)):
-            if any(t.spec[t.ndim - r :]):
-                raise type_error(
-                    f"Input {i} to {name} must be unsharded on non-batch dimensions, but got {t.sharding.spec}. "
-                    "Reshard these dims to None first."
-                )
-        batch = in_types[0].spec[: in_types[0].ndim - ranks[0]]
-        for t in in_types[1:]:
-            if broadcasts:
-                batch = tuple(a or b for a, b in zip(batch, t.spec, strict=False))
-        for t in in_types:
-            if any(a != b and (n != 1 or not broadcasts) for a, b, n in zip(t.spec, batch, t.shape, strict=False)):
-                raise type_error(
-                    f"All inputs to {name} must have the same batch sharding, but got "
-                    f"{', '.join(str(u.sharding.spec) for u in in_types)}."
-                )
-        return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
-
+    matrices = _Matrices(name, ranks, results, kernel, accepts, multiple, broadcasts)
     derivative = {r: later(f"shardwise.ops.linalg.{derivatives}", f"{name}_{r}") for r in rules}
     return define_op(
         name,
-        type_rule=type_rule,
-        kernel=run,
-        rule=rule,
-        explicit=explicit,
+        type_rule=matrices.types,
+        kernel=matrices.run,
+        rule=matrices.rule,
+        explicit=matrices.explicit,
         multiple_results=multiple,
         makes_nan=makes_nan,
         small=small,
@@ -120,6 +63,85 @@ def define_matrix_op(
         shown=shown or Shown(),
         **derivative,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """The rules that ops on matrices share; see `define_matrix_op` for what they depend on."""
+
+    name: str
+    ranks: Ints
+    results: Callable[..., list[Result]]
+    kernel: Callable[..., Any]
+    accepts: str
+    multiple: bool
+    broadcasts: bool
+
+    def types(self, *types: ShapedArray, **params: Any) -> Any:
+        """The types of the results. TypeError for operands that do not fit."""
+        for i, (t, r) in enumerate(zip(types, self.ranks, strict=True)):
+            if t.ndim < r:
+                raise TypeError(f"Input {i} to {self.name} must have rank at least {r}, but got shape={t.shape}")
+            if dtype_kind(t.dtype) not in self.accepts or t.dtype.name.startswith("float8"):
+                raise TypeError(
+                    f"{self.name} does not accept dtype {t.dtype.name}; cast to float32 or another floating type first."
+                )
+            if t.dtype != types[0].dtype:
+                raise TypeError(
+                    f"{self.name} requires arguments of one dtype, got {', '.join(u.dtype.name for u in types)}."
+                )
+        batch = self._batch(types)
+        cores = self.results(*(t.shape[t.ndim - r :] for t, r in zip(types, self.ranks, strict=True)), **params)
+        weak = all(t.weak_type for t in types)
+        outs = [ShapedArray(batch + core, _element(types[0].dtype, kind), weak) for core, kind in cores]
+        return tuple(outs) if self.multiple else outs[0]
+
+    def _batch(self, types: Types) -> Ints:
+        """The batch dims of the results."""
+        batches = [t.shape[: t.ndim - r] for t, r in zip(types, self.ranks, strict=True)]
+        batch = batches[0]
+        if self.broadcasts and len(set(map(len, batches))) == 1:
+            batch = tuple(max(sizes, key=lambda n: n != 1) for sizes in zip(*batches, strict=True))
+            batches = [tuple(m if n == 1 else n for n, m in zip(b, batch, strict=True)) for b in batches]
+        if len(set(batches)) > 1:
+            raise TypeError(
+                f"All inputs to {self.name} must have the same batch dims, got shapes {', '.join(str(t.shape) for t in types)}."
+            )
+        return batch
+
+    def run(self, env: Env, *blocks: Block, **params: Any) -> Any:
+        """The kernel, which computes small floats as float32."""
+        dtype = blocks[0].dtype
+        narrow = dtype.itemsize < 4 and dtype_kind(dtype) == "f"
+        outs = self.kernel(*(b.astype(np.float32) for b in blocks) if narrow else blocks, **params)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        if narrow:
+            outs = tuple(o.astype(dtype) if o.dtype == np.float32 else o for o in outs)
+        return outs if self.multiple else outs[0]
+
+    def rule(self, in_types: Types, out_types: Types, params: Params) -> Rule:
+        """The batch dims split alike; matrices are whole."""
+        return _matrix_rule(in_types, out_types, in_types[0].ndim - self.ranks[0])
+
+    def explicit(self, in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+        """The specs of the results on Explicit axes: those of the batch dims."""
+        for i, (t, r) in enumerate(zip(in_types, self.ranks, strict=True)):
+            if any(t.spec[t.ndim - r :]):
+                raise type_error(
+                    f"Input {i} to {self.name} must be unsharded on non-batch dimensions, but got {t.sharding.spec}. "
+                    "Reshard these dims to None first."
+                )
+        batch = in_types[0].spec[: in_types[0].ndim - self.ranks[0]]
+        for t in in_types[1:]:
+            if self.broadcasts:
+                batch = tuple(a or b for a, b in zip(batch, t.spec, strict=False))
+        for t in in_types:
+            if any(a != b and (n != 1 or not self.broadcasts) for a, b, n in zip(t.spec, batch, t.shape, strict=False)):
+                raise type_error(
+                    f"All inputs to {self.name} must have the same batch sharding, but got "
+                    f"{', '.join(str(u.sharding.spec) for u in in_types)}."
+                )
+        return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
 
 
 def by_library(name: str) -> SmallForm:

@@ -14,7 +14,7 @@ from shardwise.ir.op import Params, Steps, Types
 def of_matrix(
     name: str, flops: Callable[[float, float], float], vectors: tuple[str, ...] = ()
 ) -> Callable[[Types, Types, Params], Steps]:
-    """An algorithm that takes so many multiply-adds for an [m, n] matrix.
+    """An algorithm that takes ``flops(m, n)`` multiply-adds for an [m, n] matrix.
 
     It is another one where only values are wanted: none of the params `vectors`.
     """
@@ -28,7 +28,7 @@ def of_matrix(
 
 
 def lu_flops(m: float, n: float) -> float:
-    """Those of a factorization with pivots."""
+    """The multiply-adds of a factorization with pivots."""
     return m * n * n - n**3 / 3
 
 

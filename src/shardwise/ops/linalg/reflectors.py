@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, bind
 from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine
-from shardwise.ops.linalg.matrix_op import Ints, Result, by_library, define_matrix_op
+from shardwise.ops.linalg.matrix_op import Result, by_library, define_matrix_op
 from shardwise.ops.linalg.matrix_steps import qr_steps
 from shardwise.ops.rules.convert import as_array
 

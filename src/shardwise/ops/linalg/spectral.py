@@ -8,10 +8,11 @@ from operator import index
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, Equation, Shown, bind
 from shardwise.ops.linalg import lapack
 from shardwise.ops.linalg.decompositions import symmetrized
-from shardwise.ops.linalg.matrix_op import Ints, Result, as_steps, by_library, define_matrix_op, square_size
+from shardwise.ops.linalg.matrix_op import Result, as_steps, by_library, define_matrix_op, square_size
 from shardwise.ops.linalg.matrix_steps import of_matrix
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.pieces import slice_in_dim

@@ -1,4 +1,4 @@
-"""Stacks of small real matrices, one per lane of a register (`lane_algorithms`). None goes out where LAPACK does as well.
+"""Stacks of small real matrices, one per lane of a register (`lane_algorithms`). None goes out where LAPACK is as fast.
 
 Matrices whose results do not hold, because they are singular, not finite or out of range, are left to the caller's function for any.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ints
 from shardwise.ops.linalg import lane_algorithms as algorithms
 from shardwise.ops.linalg.lane_algorithms import as_elements, as_matrix
 from shardwise.runtime import costs
@@ -21,7 +22,6 @@ from shardwise.runtime.machine import Lane, Lanes, available
 from shardwise.runtime.memory import pool
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 Outs = tuple[NDArray, ...]
 
 

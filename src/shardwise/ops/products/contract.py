@@ -11,10 +11,10 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
+from shardwise.base.shapes import Axes
 from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, Spread, bind, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes
 from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.products.dot_sharding import check_unreduced, dot_explicit, dot_localize, dot_rule, free_dims
 from shardwise.ops.products.gemm import compute_dtype, contract_as, product_workspace

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, issubdtype
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
@@ -37,11 +38,7 @@ from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later, multilinear_jvp
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, with_out_sharding
-from shardwise.ops.rules.precision import (
-    CanonicalPrecision,
-    PrecisionLike,
-    canonicalize_precision,
-)
+from shardwise.ops.rules.precision import CanonicalPrecision, PrecisionLike, canonicalize_precision
 from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes import rev, transpose
 from shardwise.ops.shapes.even_windows import even_windows
@@ -51,8 +48,6 @@ from shardwise.sharding import NamedSharding
 __all__ = ["conv", "conv_general_dilated", "conv_general_dilated_p", "conv_general_dilated_patches", "conv_transpose",
            "conv_with_general_padding"]  # fmt: skip
 __all__ += conv_geometry.__all__
-
-Ints = tuple[int, ...]
 
 
 # -- type ------------------------------------------------------------------------------------------------------------------

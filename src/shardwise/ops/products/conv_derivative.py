@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.op import Params
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, dilated
 from shardwise.ops.rules.derivative import cotangent_sharding, do, is_linear, with_dtype
-
-Ints = tuple[int, ...]
 
 
 def conv_transpose_rule(ct: Array, lhs: Any, rhs: Any, **params: Any) -> list[Any]:

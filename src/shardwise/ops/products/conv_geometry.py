@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
+from shardwise.base.shapes import Ints
 from shardwise.ir.op import Params, Steps, Types
 
 __all__ = ["ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "PaddingType", "conv_dimension_numbers",
            "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose_shape_tuple",
            "padtype_to_pads"]  # fmt: skip
 
-Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ints
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Function, WorkLoop, lanes_of
 from shardwise.runtime.machine import Lane, available, itemsize, target, thread_count
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 
 _LEAST = 1 << 20  # multiplications
 _KERNEL = 1 << 20  # bytes of the kernel for a block of features, which should stay in the cache of second level
@@ -68,7 +68,7 @@ def direct(
 
 
 def pays(dtype: np.dtype[Any], kernel: Ints, places: int, row: int, features_last: bool) -> bool:
-    """Whether this is the way for a kernel (O, C, taps) and a result of so many places, `row` of them in a row."""
+    """Whether this is the way for a kernel (O, C, taps) and a result of `places` places, `row` of them in a row."""
     features, depth = kernel[0], prod(kernel[1:])
     if dtype.name not in ("float32", "float64") or not available():
         return False
@@ -198,6 +198,6 @@ def _unit(w: Function, unit: str, blocks: int, lines: int) -> tuple[str, str, st
 
 
 def _at(w: Function, place: str, table: str, index: str) -> str:
-    """The address that lies so many bytes on as a table says."""
+    """The address behind `place` by the bytes that a table has at `index`."""
     offset = w.value(f"load i64, ptr {w.element(table, index, 'int64')}, align 8")
     return w.moved(place, offset, 1)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from shardwise.base.shapes import Ints
 from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.machine import helpers
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 
 _CHUNK = 1 << 18  # elements of side-by-side windows made at a time
 _SEGMENTS = 8  # sums that are made apart from each other, by threads

@@ -9,12 +9,13 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import issubdtype, name_of
+from shardwise.base.shapes import Ints
 from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.ops.elementwise.casts import cast, convert_element_type_p
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.fused import GroupKernel
 from shardwise.runtime.machine import available
-from shardwise.runtime.products import DotDims, Ints, NDArray, contract, gemm_plan
+from shardwise.runtime.products import DotDims, NDArray, contract, gemm_plan
 from shardwise.runtime.products.amx import granted
 
 

@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ints
 from shardwise.ops.elementwise.casts import cast
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
 from shardwise.ops.products.direct_conv import direct
@@ -28,7 +29,6 @@ from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 
 CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
 

@@ -41,6 +41,7 @@ def small_conv(lhs: Any, rhs: Any, **params: Any) -> Any:
     )
     group_at = 1 if batches > 1 else 2
     kernel = _reshaped(kernel, (groups, outs // groups, ins, math.prod(taps)))
+    # Its dims: groups, samples, places, outs of a group.
     found = do.dot_general(
         patches,
         kernel,
@@ -48,7 +49,7 @@ def small_conv(lhs: Any, rhs: Any, **params: Any) -> Any:
         precision=params["precision"],
         preferred_element_type=params["preferred_element_type"],
         out_sharding=None,
-    )  # (groups, samples, *places, outs of a group)
+    )
     last = found.ndim - 1
     found = do.transpose(found, permutation=(1, 0, last, *range(2, last)))
     found = _reshaped(found, (samples, outs, *counts))

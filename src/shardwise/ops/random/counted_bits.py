@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, Emit, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -24,7 +25,6 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.machine import Lane, Lanes
 from shardwise.sharding.rule import Kind, Rule, pointwise_rule
 
-Shape = tuple[int, ...]
 ShardAxes = tuple[tuple[str, ...], ...]
 
 _UINT32 = np.dtype(np.uint32)
@@ -74,7 +74,7 @@ random_words_p = define_op(
     small=small_form("words", HASH_CALLS),
 )
 
-_KEPT = 1 << 22  # so many counters stay in memory for the next call
+_KEPT = 1 << 22  # counters that stay in memory for the next call
 _kept = np.arange(0, dtype=np.uint32)
 
 

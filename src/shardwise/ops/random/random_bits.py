@@ -17,6 +17,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, is_key_dtype, key_dtype
+from shardwise.base.shapes import Shape
 from shardwise.ir import (
     Array,
     Equation,
@@ -67,7 +68,6 @@ from shardwise.runtime.machine import available
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
-Shape = tuple[int, ...]
 ShardAxes = tuple[tuple[str, ...], ...]
 
 
@@ -244,9 +244,8 @@ def _appended_explicit(in_types: Types, out_types: Types, params: Params, rule: 
 def _appended_type(keys: ShapedArray, dtype: Any, params: dict[str, Any]) -> ShapedArray:
     block_shape = params.get("block_shape")
     shape: Shape = params["shape"] if block_shape is None else block_shape
-    own = frozenset(
-        a for axes in params.get("shard_axes", ()) for a in axes
-    )  # over which devices make parts of their own
+    # The axes over which devices make parts of their own.
+    own = frozenset(a for axes in params.get("shard_axes", ()) for a in axes)
     out = with_out_sharding(
         ShapedArray(keys.shape + shape, dtype, vma=own), params["out_sharding"] if block_shape is None else None
     )

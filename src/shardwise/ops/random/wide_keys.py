@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import KEY_DTYPES, KeyDtype
+from shardwise.base.shapes import Shape
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.key_uses import DRAWS, LEAVES, MAKES
 from shardwise.ir.op import Params, Types
@@ -29,8 +30,6 @@ from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
-
-Shape = tuple[int, ...]
 
 _UINT32 = np.dtype(np.uint32)
 ROUNDS = 10  # unsafe_rbg takes every tenth block of four words for a key

@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base.shapes import Ints
 from shardwise.base.tree import tree_flatten, tree_unflatten
-from shardwise.ir import (
-    Array,
-    Literal,
-    Op,
-    Program,
-    ShapedArray,
-    bind,
-    eval_program,
-    trace_program,
-)
+from shardwise.ir import Array, Literal, Op, Program, ShapedArray, bind, eval_program, trace_program
 from shardwise.ir.showing import SHOWING
 from shardwise.ops.elementwise.binary import add_p, max_p, min_p, mul_p
 from shardwise.ops.elementwise.bitwise import and_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.reductions.initial import initial_value
 from shardwise.ops.reductions.reduce import (
-    Dims,
     check_axes,
     reduce_and_p,
     reduce_max_p,
@@ -112,7 +103,7 @@ def reduce(
     return tree_unflatten(tree, outs)
 
 
-def _folded(program: Program, consts: list[Any], xs: Sequence[Any], inits: Sequence[Value], dims: Dims) -> list[Any]:
+def _folded(program: Program, consts: list[Any], xs: Sequence[Any], inits: Sequence[Value], dims: Ints) -> list[Any]:
     folded = _fold(program, consts, list(xs), list(inits), dims)
     return [
         convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
@@ -120,7 +111,7 @@ def _folded(program: Program, consts: list[Any], xs: Sequence[Any], inits: Seque
     ]
 
 
-def _reduce_body(*values: Any, computation: Any, dimensions: Dims, jaxpr: Program) -> list[Any]:
+def _reduce_body(*values: Any, computation: Any, dimensions: Ints, jaxpr: Program) -> list[Any]:
     del computation  # `jaxpr` is its program
     half = len(values) // 2
     return _folded(jaxpr, [], values[:half], values[half:], dimensions)
@@ -138,7 +129,7 @@ def _monoid_of(program: Program) -> Op | None:
     return _MONOIDS.get(eqn.op) if same else None
 
 
-def _monoid(op: Op, x: Value, init: Value, dims: Dims, out_sharding: Any) -> Array:
+def _monoid(op: Op, x: Value, init: Value, dims: Ints, out_sharding: Any) -> Array:
     reduction = op.reduction_of({})
     if op is reduce_sum_p:
         total = reduce_sum(x, dims, out_sharding=out_sharding)
@@ -152,7 +143,7 @@ def _monoid(op: Op, x: Value, init: Value, dims: Dims, out_sharding: Any) -> Arr
     return bind(binary, init, total)
 
 
-def _fold(program: Program, consts: list[Any], xs: list[Any], inits: list[Value], dims: Dims) -> list[Any]:
+def _fold(program: Program, consts: list[Any], xs: list[Any], inits: list[Value], dims: Ints) -> list[Any]:
     """Combine neighbours pairwise, in log2(n) rounds per dim; then combine the result with the initial value."""
     if any(e.op.rule is not None or e.op.multiple_results for e in program.equations):
         raise NotImplementedError(

@@ -7,12 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import (
-    Array,
-    ShapedArray,
-    bind,
-    define_op,
-)
+from shardwise.base.shapes import Ints
+from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.reductions.extremum_partition import along_split_dims
@@ -27,12 +23,11 @@ from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["argmax", "argmin"]
 
-Dims = tuple[int, ...]
 _operand = operand  # functions below have a parameter of that name
 
 
 def _arg_type(name: str) -> Callable[..., ShapedArray]:
-    def rule(x: ShapedArray, *, axes: Dims, index_dtype: Any) -> ShapedArray:
+    def rule(x: ShapedArray, *, axes: Ints, index_dtype: Any) -> ShapedArray:
         (axis,) = axes
         check_kind(name, x, "biuf")
         if not 0 <= axis < x.ndim:
@@ -47,7 +42,7 @@ def _arg_type(name: str) -> Callable[..., ShapedArray]:
 
 
 def _arg_kernel(largest: bool) -> Callable[..., Block]:
-    def kernel(env: Env, x: Block, *, axes: Dims, index_dtype: Any) -> Block:
+    def kernel(env: Env, x: Block, *, axes: Ints, index_dtype: Any) -> Block:
         return np.asarray(extremum_positions(x, env.lead + axes[0], largest)).astype(index_dtype)
 
     return kernel

@@ -14,21 +14,12 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import ShardingTypeError
+from shardwise.base.shapes import Axes, Ints
 from shardwise.base.small_integers import in_bytes, is_below_byte
-from shardwise.ir import (
-    Array,
-    Equation,
-    Op,
-    Program,
-    ShapedArray,
-    Shown,
-    Var,
-    bind,
-    define_op,
-)
+from shardwise.ir import Array, Equation, Op, Program, ShapedArray, Shown, Var, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
-from shardwise.ir.types import Axes, Spec
+from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting
@@ -46,14 +37,13 @@ from shardwise.sharding.rule import Kind, Rule, own_factors
 __all__ = ["reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod",
            "reduce_sum", "reduce_xor"]  # fmt: skip
 
-Dims = tuple[int, ...]
 _operand = operand  # functions below have a parameter of that name
 
 
 # -- one op per monoid -----------------------------------------------------------------------------------------------
 
 
-def check_axes(name: str, x: ShapedArray, axes: Dims) -> None:
+def check_axes(name: str, x: ShapedArray, axes: Ints) -> None:
     """ValueError unless `axes` are distinct dims of `x`, counted from the front."""
     if len(set(axes)) != len(axes):
         raise ValueError(f"{name}: duplicate value in 'axes' of reduction: {axes}")
@@ -63,7 +53,7 @@ def check_axes(name: str, x: ShapedArray, axes: Dims) -> None:
 
 def _reduce_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
     def rule(
-        x: ShapedArray, *, axes: Dims, out_sharding: NamedSharding | None = None, sum_axes: Axes = ()
+        x: ShapedArray, *, axes: Ints, out_sharding: NamedSharding | None = None, sum_axes: Axes = ()
     ) -> ShapedArray:
         check_kind(name, x, accepts)
         check_axes(name, x, axes)
@@ -95,11 +85,11 @@ def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
     return {**params, "out_sharding": None}
 
 
-def _block_dims(env: Env, axes: Dims) -> Dims:
+def _block_dims(env: Env, axes: Ints) -> Ints:
     return tuple([env.lead + a for a in axes])
 
 
-def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
+def _sum_kernel(env: Env, x: Block, *, axes: Ints, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
     """Sum over `axes`, and over the loop dims of `sum_axes`, which keep extent 1: a psum in the same pass."""
     dims = _block_dims(env, axes)
     if not sum_axes:
@@ -115,7 +105,7 @@ def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum
 
 
 def _folding_kernel(reduction: str) -> Callable[..., Block]:
-    def kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
+    def kernel(env: Env, x: Block, *, axes: Ints, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
         """Fold over `axes`, and over the loop dims of `sum_axes`, which keep extent 1; for idempotent folds."""
         dims, loops = _block_dims(env, axes), tuple(env.dim(a) for a in sum_axes)
         out = fold(reduction, x, loops + dims)
@@ -126,7 +116,7 @@ def _folding_kernel(reduction: str) -> Callable[..., Block]:
     return kernel
 
 
-def fold(reduction: str, x: Block, dims: Dims) -> Block:
+def fold(reduction: str, x: Block, dims: Ints) -> Block:
     """`x` reduced over `dims` in its own dtype; the identity for empty dims."""
     if not dims:
         return x
@@ -201,7 +191,7 @@ WITH_SHARDING = Shown(change=_shown_sharding)
 _any_sum_type = _reduce_type("reduce_sum", "iufc")
 
 
-def _sum_type(x: ShapedArray, *, axes: Dims, **params: Any) -> ShapedArray:
+def _sum_type(x: ShapedArray, *, axes: Ints, **params: Any) -> ShapedArray:
     found = _any_sum_type(x, axes=axes, **params)
     narrow = x.dtype.itemsize == 2 and isdtype(x.dtype, "real floating")
     if narrow and not config.jax_allow_f16_reductions and any(x.shape[d] != 1 for d in axes):
@@ -234,7 +224,7 @@ def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
     )
 
 
-def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
+def _sum_transpose(ct: Any, x: Any, *, axes: Ints, **_: Any) -> list[Any]:
     kept = tuple(d for d in range(x.aval.ndim) if d not in axes)
     sharding = cotangent_sharding(x.aval)
     return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=sharding)]
@@ -243,7 +233,7 @@ def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
 def _extremum_jvp(name: str) -> Callable[..., Any]:
     """The mean of the tangents at the positions of the extremum."""
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Ints, **_: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         out = bind(find_op(name), x, axes=axes)
         kept = tuple(d for d in range(x.ndim) if d not in axes)
@@ -256,7 +246,7 @@ def _extremum_jvp(name: str) -> Callable[..., Any]:
     return jvp
 
 
-def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
+def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Ints, **_: Any) -> tuple[Any, Any]:
     """Pairs (value, tangent) multiplied pairwise, without a division that zeros among the values would break."""
     (x,), (t,) = primals, tangents
     out = do.reduce_prod(x, axes=axes)

@@ -43,15 +43,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
         if bucket_size is not None and operator.index(bucket_size) < 1:
             raise ValueError(f"{name}: bucket_size must be positive, got {bucket_size}.")
         values, ids = as_array(data), as_array(segment_ids)
-        if num_segments is None:
-            if isinstance(ids, Tracer):
-                raise ConcretizationTypeError(
-                    f"{name} inside a transformed function needs num_segments=, a Python int."
-                )
-            num_segments = int(np.max(np.asarray(ids), initial=-1)) + 1
-        num_segments = int(num_segments)
-        if num_segments < 0:
-            raise ValueError(f"{name}: num_segments must be non-negative, got {num_segments}.")
+        num_segments = _count(name, num_segments, ids)
         rows, tail = values.shape[: ids.ndim], values.shape[ids.ndim :]
         resolved = resolve_out_sharding(out_sharding, name, 1 + len(tail))
         if resolved is not None and resolved.mesh.explicit_axes:
@@ -65,12 +57,8 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
         lead = (*buckets, num_segments)
         out = full((*lead, *tail), MONOIDS[reduction].identity(values.dtype), values.dtype)
         positions = expand_dims(ids, (ids.ndim,))
-        if size is not None and ids.dtype.itemsize < 4:  # the number of a bucket has to fit
-            positions = as_array(convert(positions, np.dtype(np.int32)))
         if size is not None:
-            # Ids out of range stay so when they move to a row of the bucket's own.
-            number = broadcasted_iota(positions.dtype, positions.shape, 0)
-            positions = concatenate([div(number, full_like(number, size)), positions], ids.ndim)
+            positions = _with_buckets(positions, size)
         window = tuple(range(ids.ndim, values.ndim))
         numbers = ScatterDimensionNumbers(window, tuple(range(len(lead))), tuple(range(len(lead))))
         found = scatter(
@@ -104,6 +92,26 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
     Array({shown}, dtype=int32)
     """
     return segment
+
+
+def _count(name: str, num_segments: int | None, ids: Array) -> int:
+    """The number of segments; as many as `ids` name for None."""
+    if num_segments is None:
+        if isinstance(ids, Tracer):
+            raise ConcretizationTypeError(f"{name} inside a transformed function needs num_segments=, a Python int.")
+        return int(np.max(np.asarray(ids), initial=-1)) + 1
+    count = int(num_segments)
+    if count < 0:
+        raise ValueError(f"{name}: num_segments must be non-negative, got {count}.")
+    return count
+
+
+def _with_buckets(positions: Array, size: int) -> Array:
+    """Positions of segments, each after that of its bucket of `size` rows: ids out of range stay out of range."""
+    if positions.dtype.itemsize < 4:  # the number of a bucket has to fit
+        positions = as_array(convert(positions, np.dtype(np.int32)))
+    number = broadcasted_iota(positions.dtype, positions.shape, 0)
+    return concatenate([div(number, full_like(number, size)), positions], positions.ndim - 1)
 
 
 segment_sum = _segment("segment_sum", "sum", scatter_add, reduce_sum_p, "[4, 2]")

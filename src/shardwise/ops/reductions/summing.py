@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ints
 from shardwise.runtime.products import matmul
 
 Block = np.ndarray[Any, Any]
-Dims = tuple[int, ...]
 
 SMALL = 1 << 15  # elements; from here on analysing the memory layout is worth its cost
 _CHUNK = 1024  # rows per partial sum: keeps rounding errors small
 
 
-def fast_sum(x: Block, dims: Dims) -> Block:
+def fast_sum(x: Block, dims: Ints) -> Block:
     """The sum of `x` over `dims`, in its own dtype: narrow floats accumulate in float32, integers wrap."""
     if not dims:
         return x
@@ -34,7 +34,7 @@ def fast_sum(x: Block, dims: Dims) -> Block:
     return np.add.reduce(x, axis=dims, dtype=dtype)
 
 
-def _by_layout(x: Block, dims: Dims) -> Block | None:
+def _by_layout(x: Block, dims: Ints) -> Block | None:
     """The sum as a product with ones, if `x` is dense in some order of its dims and its short dims are innermost."""
     order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
     dense = x.transpose(order)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -54,8 +55,6 @@ __all__ = [
     "reduce_window_shape_tuple",
     "reduce_window_sum_p",
 ]
-
-Ints = tuple[int, ...]
 
 
 # -- types and rules -------------------------------------------------------------------------------------------------------
@@ -314,11 +313,8 @@ reduce_window_xor_p = _define("xor", "biu")
 
 _MONOIDS = {add_p: reduce_window_sum_p, mul_p: reduce_window_prod_p, max_p: reduce_window_max_p, min_p: reduce_window_min_p,
             and_p: reduce_window_and_p, or_p: reduce_window_or_p, xor_p: reduce_window_xor_p}  # fmt: skip
-_KEEP_WEAK_TYPES = (
-    reduce_window_sum_p,
-    reduce_window_max_p,
-    reduce_window_min_p,
-)  # as JAX's primitives of their own do
+# Their results are as weakly typed as their operands, as those of JAX's primitives are.
+_KEEP_WEAK_TYPES = (reduce_window_sum_p, reduce_window_max_p, reduce_window_min_p)
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.base.small_integers import in_bytes
 from shardwise.ir import Equation, Op, Program, ShapedArray, Var, literal
 from shardwise.ir.op import Params, Types
@@ -29,7 +30,6 @@ from shardwise.runtime.monoids import MONOIDS
 if TYPE_CHECKING:
     from shardwise.runtime.fused import GroupKernel
 
-Ints = tuple[int, ...]
 # A dim, the window's size along it, its stride, and the distance between its elements.
 Step = tuple[int, int, int, int]
 
@@ -85,7 +85,7 @@ def window_compile(reduction: str) -> Callable[..., Callable[[Block], Block]]:
         (x,), (out,), windows = in_types, out_types, params["window_dimensions"]
         by_kernel, op = partial(kernel, env, **params), _OPS[reduction]
         wide = _computed_in(reduction, x.dtype)
-        if not _pays(env, x, out, windows) or op.emit is None or not fits(x.update(dtype=wide), op.emit.kinds):
+        if not _pays(env, out, windows) or op.emit is None or not fits(x.update(dtype=wide), op.emit.kinds):
             return by_kernel
         padded = [
             dilated(n, step) + low + high
@@ -221,7 +221,7 @@ def _along(size: int, ordered: bool, at: Callable[[int], Any], combined: Callabl
     return total
 
 
-def _pays(env: Env, x: ShapedArray, out: ShapedArray, windows: Ints) -> bool:
+def _pays(env: Env, out: ShapedArray, windows: Ints) -> bool:
     """Whether windows are short enough, and results many enough."""
     from shardwise.runtime.machine import available  # start-up time: the compiler of loops
 

@@ -16,6 +16,7 @@ from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
 from shardwise.base.errors import about
+from shardwise.base.shapes import Shape
 from shardwise.base.small_integers import by_bytes, is_below_byte
 from shardwise.ir import Array, Emit, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.rules.convert import as_value
@@ -24,7 +25,6 @@ from shardwise.runtime.env import Env
 
 Block = np.ndarray[Any, Any]
 Value = Array | Literal
-Shape = tuple[int, ...]
 DTypeMap = Callable[[Any], Any]
 
 KIND_NAMES = {"b": "bool", "i": "signed integer", "u": "unsigned integer", "f": "floating", "c": "complex floating",

@@ -81,7 +81,7 @@ def _check_explicit(sharding: NamedSharding, api_name: str) -> None:
 
 
 def _advice() -> str:
-    """What to do where `make_mesh` gave axes of another type than in the other dialect."""
+    """Advice where `make_mesh` gave axes of another type than in the other dialect."""
     if config.dialect.meshes.make_mesh_axis_type == "Explicit":
         return ""
     return f" Axes of make_mesh are Auto here; give it axis_types=(AxisType.Explicit,) * n. {config.dialect.switch}"

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.shapes import Axes, Shape
 from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.showing import SHOWING
-from shardwise.ir.types import Axes, Spec
+from shardwise.ir.types import Spec
 from shardwise.ops.elementwise import elementwise_ir
 from shardwise.ops.rules.batching import in_front, up
 from shardwise.ops.rules.bodies import define_shown
@@ -38,7 +39,6 @@ __all__ = [
     "tile",
 ]
 
-Shape = tuple[int, ...]
 _operand = operand  # functions below have a parameter of that name
 
 

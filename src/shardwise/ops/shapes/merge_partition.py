@@ -39,9 +39,8 @@ def reshape_partition(region: Any, eqn: Equation) -> None:
         ways = math.prod(region.grid.axis_sizes[a] for a in axes)
         if out.aval.shape[d_out] // x.aval.shape[d] % ways:  # the split goes on in the dims that follow
             continue
-        if not region.placed(eqn)[0][d_out] and not region.read_in_parts(
-            out
-        ):  # it is gathered, which the value before may be as well
+        # The result is gathered; then the value before it may be, too.
+        if not region.placed(eqn)[0][d_out] and not region.read_in_parts(out):
             continue
         return _in_pieces(region, eqn, d, d_out, axes)
     region.usual(eqn)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ints
 from shardwise.ir import Array, Box, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.key_uses import KeyUses, UsesOf
@@ -26,7 +27,6 @@ from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["pad", "slice", "slice_in_dim", "split"]
 
-Ints = tuple[int, ...]
 Boxes = tuple[tuple[Box, ...], ...]  # of each result
 _operand = operand  # functions below have a parameter of that name
 _slice = slice  # the builtin, before `lax.slice` takes the name
@@ -60,7 +60,7 @@ def _slice_kernel(
 
 
 def _index(start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> tuple[Any, ...]:
-    """What a slice asks NumPy for."""
+    """The index by which NumPy slices."""
     steps = strides or (1,) * len(start_indices)
     return (..., *[_slice(a, b, s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)])
 

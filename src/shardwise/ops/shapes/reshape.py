@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.errors import ReshapeError
+from shardwise.base.shapes import Axes, Shape
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Axes, Spec
+from shardwise.ir.types import Spec
 from shardwise.ops.elementwise import elementwise_ir
 from shardwise.ops.rules.batching import in_front
 from shardwise.ops.rules.derivative import cotangent_sharding, do, later
@@ -26,8 +27,6 @@ from shardwise.sharding.reshape_rule import reshape_rule
 from shardwise.sharding.rule import Rule
 
 __all__ = ["collapse", "reshape"]
-
-Shape = tuple[int, ...]
 
 
 def _reshape_type(x: ShapedArray, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> ShapedArray:

@@ -91,7 +91,7 @@ def _squeeze_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block
 
 
 def _without(env: Env, dimensions: tuple[int, ...]) -> tuple[Any, ...]:
-    """What squeezing asks NumPy for."""
+    """The index by which NumPy squeezes."""
     dims = [0 if d in dimensions else slice(None) for d in range(max(dimensions, default=-1) + 1)]
     return (*[slice(None)] * env.lead, *dims, ...)
 

@@ -38,7 +38,7 @@ class OpTotal:
 
 @dataclass(slots=True)
 class LineTotal:
-    """What one line of the user's program costs."""
+    """The cost of one line of the user's program."""
 
     source: Line
     seconds: float = 0.0

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
@@ -40,8 +41,6 @@ from shardwise.runtime.loops import (
 )
 from shardwise.runtime.machine import available
 from shardwise.runtime.plan import Plan
-
-Shape = tuple[int, ...]
 
 
 class GroupKernel(SpecializedKernel):
@@ -188,7 +187,7 @@ class GroupKernel(SpecializedKernel):
         return None if arrangement is None else arrangement.calls(self._forgetful, threaded)
 
     def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
-        """The compiled form for blocks like these; None where the ops' own kernels do as well."""
+        """The compiled form for blocks like these; None where the ops' own kernels are as fast."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < costs.FUSED_FEWEST:
             return None

@@ -10,17 +10,16 @@ import math
 from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.space import Graph, InputAccess
 from shardwise.runtime.loops import align_block
 
-Shape = tuple[int, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class SplitLoop:
-    """The loop of a dim and those of the grid axes that split it, the first one major, of so many devices each."""
+    """The `loop` of a dim and the loops `leads` of the grid axes that split it, the first one major; `sizes`: the devices along each."""
 
     loop: int
     leads: tuple[int, ...]

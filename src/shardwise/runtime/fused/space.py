@@ -12,11 +12,11 @@ import math
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
 from shardwise.runtime import costs
 from shardwise.runtime.machine import TYPES
 
-Shape = tuple[int, ...]
 Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape it runs along; None for size 1
 
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64"),

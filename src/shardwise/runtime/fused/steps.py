@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
 from shardwise.runtime.fused.frame import ALIKE, APART, COLUMN, CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
 from shardwise.runtime.fused.joined import JoinedWriter
@@ -19,8 +20,6 @@ from shardwise.runtime.fused.space import Graph, cost_of
 from shardwise.runtime.fused.writer import GroupWriter
 from shardwise.runtime.loops import Call, Calls, Kernel, MemoryLoops, Met, Roles, lanes_of, streams
 from shardwise.runtime.machine import llvm, thread_count
-
-Shape = tuple[int, ...]
 
 _LINE = 64  # elements that fill cache lines, whatever their size
 _LINE_BYTES = 64
@@ -206,9 +205,8 @@ class Arrangement:
             joins=tuple(order.index(loop) for loop, _ in begins),
             sections=len(cuts) + 1,
         )
-        padded = (
-            (-(-count // width) + bool(cuts)) * width if roles.along else count
-        )  # of sections, a vector may end behind the row
+        # If a row has sections, its last vector may end behind it.
+        padded = (-(-count // width) + bool(cuts)) * width if roles.along else count
         slot = rounds * padded * 8 * self._lanes
         threads = self._threads(units * work) if threaded else 1
         head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": loops.extents[roles.lane], "count": count,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
@@ -22,7 +23,6 @@ from shardwise.runtime.loops import MemoryLoops, Met, Specialization, Specialize
 from shardwise.runtime.machine import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 
-Shape = tuple[int, ...]
 Place = tuple[slice | int, ...]
 
 
@@ -87,7 +87,7 @@ class TiledKernel(SpecializedKernel):
                 target[...] = values[slot]
 
     def _specialize(self, blocks: Sequence[Ndarray]) -> Specialization | None:
-        """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
+        """The loops and tiles for blocks like these; None where the functions are as fast on the whole."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < 2 * costs.TILED_ELEMENTS:
             return None

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Fold, Literal
 from shardwise.runtime.loops.layout import Roles
 from shardwise.runtime.loops.nest import OVERLAP, Access, Ahead, Key, Leaf, Nest, Reduction, Saved, Values
-from shardwise.runtime.loops.write import Shape, Steps, Writer, dtype_name
+from shardwise.runtime.loops.write import Steps, Writer, dtype_name
 from shardwise.runtime.machine import Lane
 
 Read = Callable[[Equation, Sequence[Key], Sequence[Lane]], Lane]

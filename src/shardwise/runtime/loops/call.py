@@ -16,11 +16,12 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops.function import Function, Kernel
-from shardwise.runtime.loops.layout import Result, Shape
+from shardwise.runtime.loops.layout import Result
 from shardwise.runtime.machine import standby_threads, thread_count
 from shardwise.runtime.memory import alone, pool
 
@@ -155,7 +156,7 @@ class SpecializedKernel:
     """A kernel on blocks that keeps a specialization for each combination of their shapes and strides.
 
     Args:
-        specialize: makes the specialization for such blocks; None where `plain` does as well.
+        specialize: makes the specialization for such blocks; None where `plain` is as fast.
         plain: computes without one.
         scalars: whether blocks may be NumPy scalars, which functions of 0-d arrays give.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
 from shardwise.runtime.loops.build import Pass, Stored, Unit, build_nest
 from shardwise.runtime.loops.call import Call, WorkLoop
 from shardwise.runtime.loops.function import Function, lanes_of
-from shardwise.runtime.loops.layout import MemoryLoops, Roles, Shape, merge_loops
+from shardwise.runtime.loops.layout import MemoryLoops, Roles, merge_loops
 from shardwise.runtime.loops.nest import OVERLAP, write_nest
 from shardwise.runtime.machine import thread_count
 
@@ -18,7 +19,7 @@ _RAW = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}  # types that move as
 
 @recent(512)
 def copy_call(shape: Shape, into: Shape, source: Shape, size: int) -> Call | None:
-    """The call that copies elements of so many bytes, on the addresses of both blocks, from their strides; None where NumPy does as well.
+    """The call, on the addresses of two blocks with these strides, that copies elements of `size` bytes; None where NumPy is as fast.
 
     Dims have the order that they have in the memory of the copy.
     """

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops.tables import TableForm
 from shardwise.runtime.memory import pool
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +273,7 @@ class MemoryLoops:
 
 
 def streams(nbytes: int, strides: Sequence[int], row: int, itemsize: int) -> bool:
-    """Whether a result of so many bytes, dense along rows of `row` elements, is to be written past the cache.
+    """Whether a result of `nbytes`, dense along rows of `row` elements, is to be written past the cache.
 
     `strides` are those of the loops around the row. Such stores must be aligned, which the pool's large buffers are.
     """

@@ -13,8 +13,9 @@ from dataclasses import field
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import Fold
-from shardwise.runtime.loops.write import Shape, Steps, Writer
+from shardwise.runtime.loops.write import Steps, Writer
 from shardwise.runtime.machine import Lane, is_known
 
 Held = tuple[Lane, ...]  # the accumulators of a reduction

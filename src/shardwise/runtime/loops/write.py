@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwise.base.dtypes import physical
+from shardwise.base.shapes import Shape
 from shardwise.ir import Emit, Op, ShapedArray
 from shardwise.runtime.machine import STORED, Lane, Lanes, gathers_pay, is_known, itemsize
 
-Shape = tuple[int, ...]
 Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number, or a register
 
 STREAMED = "nontemporal"  # stores that bypass the cache; the address is a multiple of the vector's bytes
@@ -168,9 +168,8 @@ class Writer(Lanes):
             d = list(steps).index(0)
             part = self.at(shape[1 - d]).read(place, (shape[1 - d],), (steps[1 - d],), dtype)
             return self.shuffled(part, shape[1 - d], [i // shape[1] if d else i % shape[1] for i in range(n)])
-        if (
-            len(shape) == 2 and steps[1] == itemsize(dtype) and shape[0].bit_count() == 1
-        ):  # dense rows, a power of two of them
+        # Dense rows, a power of two of them.
+        if len(shape) == 2 and steps[1] == itemsize(dtype) and shape[0].bit_count() == 1:
             rows = [self.moved(place, i, steps[0]) for i in range(shape[0])]
             self.at(shape[1])
             both = self.side_by_side([self.read(row, shape[1:], steps[1:], dtype) for row in rows])

@@ -24,7 +24,7 @@ Improve = Callable[[], LoadedCode | None]
 
 
 def calls_that_pay(ir: str, slower: float) -> int:
-    """For how many calls a draft of a module does, if each takes so many nanoseconds longer; 0: it does not pay."""
+    """For how many calls a draft of a module is good enough, if each takes `slower` nanoseconds longer; 0: it does not pay."""
     calls = min(_MOST, _SAVED * ir.count("\n") / max(slower, 1))
     return int(calls) if calls >= _FEWEST else 0
 
@@ -79,7 +79,7 @@ class Drafts:
     def _improve(self, code: MachineCode | None, improve: Improve) -> None:
         if code is None or self.ending or not self.take(code):
             return
-        with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the draft does as well
+        with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the draft stays
             better = improve()
             if better is not None:
                 code.give_way(better)

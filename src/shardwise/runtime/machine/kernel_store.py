@@ -261,7 +261,7 @@ def _equal(one: BinaryIO, other: BinaryIO, size: int) -> bool:
 
 
 def _same_piece(compare: Any, one: BinaryIO, other: BinaryIO, at: int, size: int) -> bool:
-    """Whether so many bytes from `at` on are the same; more of the files is never in memory."""
+    """Whether `size` bytes from `at` on are the same; more of the files is never in memory."""
     with (
         mmap.mmap(one.fileno(), size, access=mmap.ACCESS_READ, offset=at) as a,
         mmap.mmap(other.fileno(), size, access=mmap.ACCESS_READ, offset=at) as b,

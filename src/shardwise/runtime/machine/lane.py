@@ -19,6 +19,7 @@ TYPES = {
     "complex64": "i64", "complex128": "i128",
 }  # fmt: skip
 STORED = {**TYPES, "bool": "i8", "float16": "half", "bfloat16": "i16"}  # types in memory
+SHORT = {"float": "f32", "double": "f64"}  # of types in the names of intrinsics
 
 
 @dataclass(frozen=True, slots=True, eq=False)

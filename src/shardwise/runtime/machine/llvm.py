@@ -278,7 +278,7 @@ def _best(host: _Host, ir: str) -> LoadedCode:
 
 
 def _draft(host: _Host, ir: str, calls: int) -> LoadedCode | None:
-    """A draft for so many calls, or what is kept and better; None where there can be no drafts."""
+    """A draft that serves for `calls` calls, or better code that is kept; None where there can be no drafts."""
     if not calls:
         return None
     code = kernel_store.load(f"{host.version}\n{ir}")

@@ -112,7 +112,7 @@ class MachineCode:
 
 def loaded(code: bytes, outside: Callable[[str], int], counted: int | None = None) -> MachineCode:
     """Bring the object file `code` into memory; `outside` gives the address of a function that it does not define. `counted`: behind
-    switches, which count so many calls.
+    switches, which count that many calls.
 
     Unfamiliar if something in it is not loaded here, OSError if the system does not let memory be run.
     """

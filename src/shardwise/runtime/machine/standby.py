@@ -75,7 +75,7 @@ class _Mailbox(Flow):
 
 
 def _serve_text(w: _Mailbox) -> str:
-    """A helper: watch the mailbox for so many looks, and as many again after each kernel."""
+    """A helper: look at the mailbox ``%looks`` times, and as many times again after each kernel."""
 
     def patient(held: list[str]) -> str:
         return w.test("ult", held[0], "%looks")
@@ -180,10 +180,8 @@ class Standby:
         self._queue: SimpleQueue[int] = SimpleQueue()
         self._started = 0
         self._most: int | None = None  # once the system gave no more
-        self._streak, self._ended = (
-            0,
-            0.0,
-        )  # of calls that wake nobody: how many came in a row, and when the last one ended
+        # Of calls that wake nobody: how many came in a row, and when the last one ended.
+        self._streak, self._ended = 0, 0.0
 
     def run(self, kernel: Kernel, job: int, pointers: int, counter: int, threads: int, rouse: bool = True) -> None:
         """Call ``kernel(job, pointers, counter)`` in this thread and in up to ``threads - 1`` others; returns when all are done.

@@ -134,7 +134,7 @@ helpers = Helpers()
 
 
 def run_in_parts(work: Callable[[slice], object], count: int, step: int, threads: int) -> None:
-    """Call `work` for runs of `step` of the numbers below `count`, in up to so many threads at once."""
+    """Call `work` for runs of `step` of the numbers below `count`, in up to `threads` threads at once."""
     starts = itertools.count(0, step)  # its steps are atomic
 
     def take() -> None:

@@ -94,9 +94,8 @@ class World:
         comm, mpi, size = self.group(ranks), self.mpi, len(ranks)
         if size > 1 and self._node.issuperset(ranks):
             room = config.shardwise_shared_memory and has_shared_memory(size * SharedLink.bytes_needed(self._crowded))
-            rooms = self.allgather(
-                ranks, np.array(room)
-            )  # mpi4py's allreduce of objects would keep the interpreter's lock
+            # mpi4py's allreduce of objects would keep the interpreter's lock.
+            rooms = self.allgather(ranks, np.array(room))
             if rooms.all():
                 window = mpi.Win.Allocate_shared(SharedLink.bytes_needed(self._crowded), 1, comm=comm)
                 window.Lock_all()

@@ -56,7 +56,7 @@ class Peer:
 
 
 class Coordinator:
-    """The processes of one program, `size` of them, which have so many `seconds` to come."""
+    """The processes of one program, `size` of them; each has `seconds` to join."""
 
     def __init__(self, listening: socket.socket, size: int, seconds: float) -> None:
         self.size = size

@@ -30,11 +30,8 @@ _HEAD = 4096
 _SPINS = 20000  # looks at a flag before the processor is offered to others: about a millisecond
 _YIELDS = 1000  # offers of the processor before more patience
 _SMALL = 1 << 14  # bytes that all-reduce shows to everybody at once
-_IN_ORDER = hasattr(os, "uname") and os.uname().machine in (
-    "x86_64",
-    "amd64",
-    "i686",
-)  # processors that keep the order of writes, and of reads
+# Processors that keep the order of writes, and of reads.
+_IN_ORDER = hasattr(os, "uname") and os.uname().machine in ("x86_64", "amd64", "i686")
 
 
 class Owed(Protocol):

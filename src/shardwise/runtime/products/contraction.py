@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.base.dtypes import name_of
+from shardwise.base.shapes import Ints
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Result
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.product import Product, by_numpy, matrix_layout, narrow_product, product_for
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 # ((lhs contracting, rhs contracting), (lhs batch, rhs batch)), counted without the loop dims
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
 
@@ -217,39 +217,13 @@ def gemm_plan(
     blas: bool,
 ) -> GemmPlan:
     """The plan for blocks of these shapes and strides; loop dims in `sum_dims` (equal on both sides) are contracted."""
-    (a_con, b_con), (a_batch, b_batch) = dims
     a, b = _Side(a_shape, a_strides), _Side(b_shape, b_strides)
-    batch: list[tuple[int, int]] = []
-    contracted = [(i + lead, j + lead) for i, j in zip(a_con, b_con, strict=True)]
-    out_lead: list[tuple[str, int]] = []  # per loop dim of the result: which group, which of a's (or b's) dims
-    for i in range(lead):
-        left, right = a_shape[i] != 1, b_shape[i] != 1
-        if i in sum_dims:
-            contracted.append((i, i))
-            out_lead.append(("one", i))
-        elif left and right:
-            batch.append((i, i))
-            out_lead.append(("batch", i))
-        elif left:
-            a.free.append(i)
-            out_lead.append(("row", i))
-        elif right:
-            b.free.append(i)
-            out_lead.append(("column", i))
-        else:
-            out_lead.append(("one", i))
-    own_batch = [(i + lead, j + lead) for i, j in zip(a_batch, b_batch, strict=True)]
-    batch += own_batch
-    taken_a, taken_b = {*a_con, *a_batch}, {*b_con, *b_batch}
-    a_own = [d for d in range(lead, len(a_shape)) if d - lead not in taken_a]
-    b_own = [d for d in range(lead, len(b_shape)) if d - lead not in taken_b]
-    a.free += a_own
-    b.free += b_own
+    roles = _roles(lead, dims, sum_dims, a, b)
 
     # Orders: batch and rows as lhs lies in memory, columns as rhs does, contracted dims as suits both best.
-    batch.sort(key=lambda p: -(abs(a_strides[p[0]]) or abs(b_strides[p[1]])))
+    batch = sorted(roles.batch, key=lambda p: -(abs(a_strides[p[0]]) or abs(b_strides[p[1]])))
     rows, columns = a.by_memory(a.free), b.by_memory(b.free)
-    depth = _contraction_order(a, b, contracted)
+    depth = _contraction_order(a, b, roles.contracted)
     row_loops, row_dims = a.split(rows)
     column_loops, column_dims = b.split(columns)
 
@@ -287,27 +261,91 @@ def gemm_plan(
     nb, nr, nc = len(batch), len(row_loops), len(column_loops)
     mm_order = (*range(nb + nr), *range(nb + nr + 1, nb + nr + 1 + nc), nb + nr, nb + nr + nc + 1)
     plan.out_perm = _unless_identity(mm_order)
+    _arrange_result(plan, roles, batch, rows, columns, a, b)
+    return plan
 
+
+class _DimRoles(NamedTuple):
+    """The role of each dim in a product.
+
+    Attributes:
+        batch: pairs of dims, of a and of b, whose elements belong together.
+        contracted: pairs of dims that are summed over.
+        out_lead: per loop dim of the result "batch", "row", "column" or "one", and the dim of a (of b for a column).
+        own_batch: the pairs of `batch` that are no loop dims.
+        a_own, b_own: free dims that are no loop dims.
+    """
+
+    batch: list[tuple[int, int]]
+    contracted: list[tuple[int, int]]
+    out_lead: list[tuple[str, int]]
+    own_batch: list[tuple[int, int]]
+    a_own: list[int]
+    b_own: list[int]
+
+
+def _roles(lead: int, dims: DotDims, sum_dims: Ints, a: _Side, b: _Side) -> _DimRoles:
+    """The role of each dim; the free ones are kept in the sides."""
+    (a_con, b_con), (a_batch, b_batch) = dims
+    batch: list[tuple[int, int]] = []
+    contracted = [(i + lead, j + lead) for i, j in zip(a_con, b_con, strict=True)]
+    out_lead: list[tuple[str, int]] = []
+    for i in range(lead):
+        left, right = a.shape[i] != 1, b.shape[i] != 1
+        if i in sum_dims:
+            contracted.append((i, i))
+            out_lead.append(("one", i))
+        elif left and right:
+            batch.append((i, i))
+            out_lead.append(("batch", i))
+        elif left:
+            a.free.append(i)
+            out_lead.append(("row", i))
+        elif right:
+            b.free.append(i)
+            out_lead.append(("column", i))
+        else:
+            out_lead.append(("one", i))
+    own_batch = [(i + lead, j + lead) for i, j in zip(a_batch, b_batch, strict=True)]
+    bound_a, bound_b = {*a_con, *a_batch}, {*b_con, *b_batch}
+    a_own = [d for d in range(lead, len(a.shape)) if d - lead not in bound_a]
+    b_own = [d for d in range(lead, len(b.shape)) if d - lead not in bound_b]
+    a.free += a_own
+    b.free += b_own
+    return _DimRoles(batch + own_batch, contracted, out_lead, own_batch, a_own, b_own)
+
+
+def _arrange_result(
+    plan: GemmPlan,
+    roles: _DimRoles,
+    batch: Sequence[tuple[int, int]],
+    rows: Sequence[int],
+    columns: Sequence[int],
+    a: _Side,
+    b: _Side,
+) -> None:
+    """How the result's dims are found in the buffer, which has them in the order `batch`, `rows`, `columns`."""
     memory = [("batch", i) for i, _ in batch] + [("row", d) for d in rows] + [("column", d) for d in columns]
-    sizes = (*batch_sizes, *(a_shape[d] for d in rows), *(b_shape[d] for d in columns))
+    sizes = (*(a.shape[i] for i, _ in batch), *(a.shape[d] for d in rows), *(b.shape[d] for d in columns))
     plan.result_dims = sizes
     plan.out_view = plan.out_alloc if plan.out_alloc != sizes else None
     wanted = [
-        *(entry for entry in out_lead if entry[0] != "one"),
-        *(("batch", i) for i, _ in own_batch),
-        *(("row", d) for d in a_own),
-        *(("column", d) for d in b_own),
+        *(entry for entry in roles.out_lead if entry[0] != "one"),
+        *(("batch", i) for i, _ in roles.own_batch),
+        *(("row", d) for d in roles.a_own),
+        *(("column", d) for d in roles.b_own),
     ]
     position = {entry: p for p, entry in enumerate(memory)}
     plan.result_perm = _unless_identity(tuple(position[entry] for entry in wanted))
-    lead_sizes = tuple({"one": 1, "batch": a_shape[i], "row": a_shape[i], "column": b_shape[i]}[g] for g, i in out_lead)
+    lead_sizes = tuple(
+        {"one": 1, "batch": a.shape[i], "row": a.shape[i], "column": b.shape[i]}[g] for g, i in roles.out_lead
+    )
     plan.block = (
         *lead_sizes,
-        *(a_shape[i] for i, _ in own_batch),
-        *(a_shape[d] for d in a_own),
-        *(b_shape[d] for d in b_own),
+        *(a.shape[i] for i, _ in roles.own_batch),
+        *(a.shape[d] for d in roles.a_own),
+        *(b.shape[d] for d in roles.b_own),
     )
-    return plan
 
 
 def _unless_identity(order: Ints) -> Ints | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
@@ -33,8 +34,6 @@ from shardwise.runtime.products.panels import Panel, panel_bytes, panels
 from shardwise.runtime.products.product import matrices_begin, matrix_layout, product_threads
 from shardwise.runtime.products.walk import Place, Records, panel_walker
 
-Shape = tuple[int, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
@@ -47,7 +46,7 @@ class _Steps:
 
     @staticmethod
     def of(program: Program) -> _Steps:
-        """Those of `program`."""
+        """The steps of `program`."""
         equations = program.equations
         k = next(i for i, e in enumerate(equations) if e.op is fused)
         return _Steps(equations[0], equations[1:k], equations[k], equations[k + 1] if len(equations) > k + 1 else None)
@@ -316,7 +315,7 @@ def _offset(panel: Panel, strides: Shape) -> int:
 
 
 def _by_matrix(rows: range, each: int) -> list[tuple[int, range]]:
-    """Rows counted over all matrices of so many rows: by matrix, counted within it."""
+    """Rows that are counted over all matrices, which have `each` rows: by matrix, counted within it."""
     found = list[tuple[int, range]]()
     for number in range(rows.start // each, -(-rows.stop // each)):
         first = number * each

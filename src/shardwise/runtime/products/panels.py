@@ -11,9 +11,8 @@ import math
 from collections.abc import Iterator
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime import costs
-
-Shape = tuple[int, ...]
 
 _GRAIN = 16  # cuts fall on multiples of this
 
@@ -86,7 +85,7 @@ def _cut(axes: Shape, full: Shape, whole: set[int], most: int) -> _Cut:
 
 
 def panel_bytes(nbytes: int) -> int:
-    """About how large the panels of a result of so many bytes are."""
+    """About how large the panels of a result of `nbytes` are."""
     return min(BYTES, max(nbytes // costs.PANEL_SHARES, costs.PANEL_LEAST))
 
 

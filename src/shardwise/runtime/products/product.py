@@ -20,6 +20,7 @@ import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ints
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops import Call
@@ -33,7 +34,6 @@ Product = Callable[[NDArray, NDArray, NDArray], object]  # (a, b, out)
 
 _GRAIN = 16  # cuts fall on multiples of this
 
-Ints = tuple[int, ...]
 _Task = tuple[int, int, int, int, int]  # offsets in bytes of a, b and out; two sizes
 
 
@@ -43,7 +43,7 @@ def product_threads() -> int:
 
 
 def threads_for(work: int) -> int:
-    """How many threads so many multiplications are worth."""
+    """How many threads `work` multiplications are worth."""
     return product_threads() if work >= costs.PRODUCT_ROUSES else 1
 
 

@@ -37,13 +37,13 @@ class Registers:
 
 
 def registers(char: str) -> Registers:
-    """Those of this processor for float32 ("f") or float64 ("d")."""
+    """The registers of this processor for float32 ("f") or float64 ("d")."""
     target = llvm.target()
     return Registers(target.bytes // (4 if char == "f" else 8), 12 if target.wide else 4)
 
 
 def fits(char: str, left: int, m: int, n: int, k: int) -> bool:
-    """Whether products of these sizes, `a` plain or transposed, are best computed so where the result stays in the cache."""
+    """Whether this is the best way for products of these sizes, `a` plain or transposed, where the result stays in the cache."""
     if char not in _CHARS or not llvm.available():
         return False
     held = registers(char)
@@ -51,23 +51,23 @@ def fits(char: str, left: int, m: int, n: int, k: int) -> bool:
 
 
 def _deepest(left: int, plain: int) -> int:
-    """The greatest depth, which is `plain` for a left operand that lies so."""
+    """The greatest depth: `plain` for a left operand that lies plain."""
     return plain if left == blas.PLAIN else costs.SHALLOW_DEEPEST_TURNED
 
 
 def fits_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
-    """The same for a result in memory, with so many elements from row to row."""
+    """As `fits`, for a result in memory, with `step` elements from row to row."""
     return pays_cold(char, left, m, n, k, step) and fits(char, left, m, n, k)
 
 
 def pays_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
-    """Whether that pays where it is possible; asks no compiler."""
+    """Whether `fits_cold` pays if the code can be made; asks no compiler."""
     few = k <= _deepest(left, costs.SHALLOW_DEEPEST_COLD) and step <= costs.SHALLOW_LONGEST_COLD
     return few and char in _CHARS and m * n * k > costs.SHALLOW_COLD_FROM
 
 
 def function(char: str, left: int, right: int, integer_size: int, work: float) -> int:
-    """The address of the function for operands that lie plain or transposed, as the library's flags say; of a product of so much work."""
+    """The address of the function for operands that lie plain or transposed, as the library's flags say. `work`: multiplications."""
     text = _module(char, registers(char), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size)
     compiled = llvm.compile_function("product", text, costs.DRAFT_PRODUCT * work)
     return _alive.setdefault(text, compiled).address
@@ -83,14 +83,14 @@ def prepare(char: str, left: int, right: int, integer_size: int) -> None:
 
 
 def _prepared(char: str, left: int, right: int, integer_size: int) -> None:
-    with contextlib.suppress(RuntimeError, OSError, MemoryError):  # who needs it finds out
+    with contextlib.suppress(RuntimeError, OSError, MemoryError):  # the product that needs it will raise
         if llvm.available():
             function(char, left, right, integer_size, math.inf)
 
 
 @functools.cache
 def _module(char: str, held: Registers, left: bool, right: bool, bits: int) -> str:
-    """The function's module; integers of the library have so many bits."""
+    """The function's module; integers of the library have `bits` bits."""
     w = _Writer(char, held)
     n, x = f"i{bits}", TYPES[w.dtype]
 

@@ -31,7 +31,7 @@ class Registers:
 
 
 def registers(char: str) -> Registers:
-    """Those of this processor for float32 ("f") or float64 ("d")."""
+    """The registers of this processor for float32 ("f") or float64 ("d")."""
     target = llvm.target()
     return Registers(target.bytes // (4 if char == "f" else 8), *((6, 4) if target.wide else (4, 2)))
 
@@ -49,7 +49,7 @@ def fits(char: str, right: int, m: int, n: int, k: int, step: int) -> bool:
 
 
 def function(char: str, left: int, m: int, integer_size: int, work: float) -> int:
-    """The address of the function for `m` rows that lie plain or transposed, as the library's flags say; of a product of so much work."""
+    """The address of the function for `m` rows that lie plain or transposed, as the library's flag `left` says. `work`: multiplications."""
     held = registers(char)
     tiles = -(-m // held.rows)
     text = _module(char, held, left == blas.TRANSPOSED, -(-m // tiles), 8 * integer_size)
@@ -62,7 +62,7 @@ _alive: dict[str, llvm.CompiledFunction] = {}
 
 @functools.cache
 def _module(char: str, held: Registers, left: bool, height: int, bits: int) -> str:
-    """The function's module; integers of the library have so many bits."""
+    """The function's module; integers of the library have `bits` bits."""
     w = _Writer(char, held, left, height)
     n, x = f"i{bits}", TYPES[w.dtype]
     for name in ("m", "n", "k", "lda", "ldb", "ldc"):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ints
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Spaced, StackLoop, WorkLoop
 from shardwise.runtime.machine import Lane, Lanes, available, thread_count
 from shardwise.runtime.products.stacked_rows import Stack, rows_loop
 
 NDArray = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
 _DTYPES = {"f": "float32", "d": "float64"}
 
 

@@ -68,7 +68,7 @@ class Records:
         self._firsts.append(len(self._records))
 
     def job(self, outside: int, own: Sequence[int]) -> tuple[Any, int]:
-        """The job for so many slots from outside and own slots of these sizes; and the bytes that each thread needs."""
+        """The job for `outside` slots from outside and own slots of these sizes; and the bytes that each thread needs."""
         used = _COUNTERS + 8 * (outside + len(own) + self._longest)
         offsets = list[int]()
         for size in own:
@@ -86,7 +86,7 @@ class Records:
 
 
 class _Walker(Function):
-    """Writes calls of the library's products: its functions' integers have so many bytes."""
+    """Writes calls of the library's products, whose integers have `integer_size` bytes."""
 
     def __init__(self, numbers: Sequence[str], pointers: Sequence[str], char: str, integer_size: int) -> None:
         super().__init__(1, numbers, pointers)

@@ -7,7 +7,6 @@ from shardwise.base.doors import open_door
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import BodyWriter as BodyWriter
     from shardwise.runtime.small.code import Code as Code
-    from shardwise.runtime.small.code import Shape as Shape
     from shardwise.runtime.small.code import Value as Value
     from shardwise.runtime.small.control import mapped as mapped
     from shardwise.runtime.small.cost import small_cost as small_cost
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 __getattr__ = open_door(
     __name__,
     body="BodyWriter",
-    code="Code Shape Value",
+    code="Code Value",
     control="mapped",
     cost="small_cost",
     devices="all_reduce_fits all_reduced move_elements moves_fit over_devices reduction_fits relocated",

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Atom, Equation, Literal, Program, SmallForm, Var
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name, leaf_of, reduction_of
 from shardwise.runtime.machine import Lane
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.small.code import Code, Shape, Value
+from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.devices import over_devices
 from shardwise.runtime.small.forms import form_of
 from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime.blocks import with_dim_at
-from shardwise.runtime.small.code import Shape
 
 _SOURCE = 40  # bits for the number of an element in its source
 Numbers = np.ndarray[Any, np.dtype[np.int64]]

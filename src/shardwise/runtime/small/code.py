@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import Op, exact_items
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.loops import Writer, dense_steps
 from shardwise.runtime.machine import RARE, TYPES, Lane, Lanes, itemsize, scalar_text
-
-Shape = tuple[int, ...]
 
 
 class Unwritable(Exception):

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import Branches, Equation, Loop, Program, Spread, Var, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import TYPES, Lane
-from shardwise.runtime.small.code import Code, Shape, Value, lane_kind
+from shardwise.runtime.small.code import Code, Value, lane_kind
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import branch_updates, carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
@@ -365,7 +366,7 @@ def _places_in_branches(
 
 
 def _poll_every(body: Program, length: int | None) -> int:
-    """In which rounds of a loop signals are looked at: every so many, a power of two; 0 for none."""
+    """After how many rounds a loop looks at signals again: a power of two; 0 for never."""
     once = small_cost(body) + 1
     if length is not None and length * once < costs.POLL_FROM:
         return 0

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.base.dtypes import physical
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Spread, Var
 from shardwise.runtime import costs
 from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import Reduction, dtype_name
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.runtime.small.boxes import Even, even_boxes, numbered
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
+from shardwise.runtime.small.code import Code, Unwritable, Value
 from shardwise.runtime.small.group import Group, GroupReduction, along_all, write_group
 from shardwise.runtime.small.loops import dense, pointwise, reduce_lanes
 from shardwise.runtime.small.moves import Kernel, apart, join_parts, kernel_of

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.runtime.loops import (
     Key,
     Leaf,
@@ -27,7 +28,7 @@ from shardwise.runtime.loops import (
     write_nest,
 )
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Value
+from shardwise.runtime.small.code import Code, Value
 
 Write = Callable[[list[Lane]], Sequence[Lane]]
 

@@ -21,6 +21,7 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.base.generated import define
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import ALONE, Loop, Program, ShapedArray, Spread, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs
@@ -32,7 +33,7 @@ from shardwise.runtime.machine import Flow, llvm
 from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import BodyWriter
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value
+from shardwise.runtime.small.code import Code, Unwritable, Value
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.leads import out_leads
@@ -123,7 +124,7 @@ class SmallKernel:
         return self._single
 
     def _run_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
-        """The function; of a patient program the ops' kernels, until so many calls have come that compiling it pays."""
+        """The function. A patient program runs the ops' kernels until it was called often enough for compilation to pay."""
         if not self._patient:
             return self._compiled(leads)
         by_kernel, left = Plan(self.program, self._env).run, costs.SMALL_PATIENCE

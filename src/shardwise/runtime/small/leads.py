@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Branches, Equation, Literal, Loop, Program, is_update, region_of
 from shardwise.runtime.env import Env
-from shardwise.runtime.small.code import Shape, Value
+from shardwise.runtime.small.code import Value
 
 
 def out_leads(program: Program, leads: Sequence[Shape], env: Env) -> list[Shape]:

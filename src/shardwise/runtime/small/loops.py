@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Fold, Op, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.fused import takes_type
 from shardwise.runtime.loops import dense_steps, dtype_name, finish_reduction, merge_rows
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Value
+from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.group import each
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def several_pointwise(
     dtypes: Sequence[str],
     wanted: Sequence[Value | None] = (),
 ) -> list[Value]:
-    """The same with several results."""
+    """As `pointwise`, with several results."""
     shape: Shape = np.broadcast_shapes(*[v.shape for v in operands])
     n = math.prod(shape)
     wanted = wanted or [None] * len(dtypes)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.loops import dtype_name
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, ValueBox
+from shardwise.runtime.small.code import Code, Unwritable, Value, ValueBox
 from shardwise.runtime.small.loops import dense, store
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Loop, Program, region_of, subprograms
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import run_in_parts, thread_count
-from shardwise.runtime.small.code import Shape
 from shardwise.runtime.small.cost import small_cost
 from shardwise.runtime.small.leads import axes_reduced, out_leads
 
@@ -49,9 +49,8 @@ def parts_of(program: Program, leads: Sequence[Shape], env: Env) -> Parts | None
     count = max((n for n in range(1, most + 1) if whole[dim] % n == 0), default=1)
     if count == 1 or not _apart(program, env.axis_names[dim]):
         return None
-    together = all(
-        n == 1 for lead in out_leads(program, leads, env) for n in lead[:dim]
-    )  # each part of a result in one piece
+    # Each part of a result lies in one piece.
+    together = all(n == 1 for lead in out_leads(program, leads, env) for n in lead[:dim])
     return Parts(dim, count) if together else None
 
 

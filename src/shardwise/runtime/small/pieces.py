@@ -18,6 +18,7 @@ from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.dtypes import physical
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import free_lock
+from shardwise.base.shapes import Shape
 from shardwise.ir import Program, ShapedArray, define_op
 from shardwise.ir.op import Types
 from shardwise.runtime.blocks import Ndarray
@@ -25,7 +26,7 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.machine import run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.small.code import Shape, Unwritable
+from shardwise.runtime.small.code import Unwritable
 from shardwise.runtime.small.kernel import TOOLS, compiled
 from shardwise.runtime.small.leads import out_leads
 from shardwise.runtime.small.parts import CHECK, table

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardwise.base.shapes import Axes, Shape
 from shardwise.ir import Equation, Spread, Var
-from shardwise.runtime.small.code import Code, Shape, Value
+from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.loops import store
 from shardwise.runtime.small.moves import Wanted, apart
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import BodyWriter
 
-Axes = tuple[str, ...]
 Split = Mapping[int, Axes]  # the mesh axes of dims that they split
 
 

@@ -164,15 +164,15 @@ def _product(code: Code, values: Sequence[Value], how: _Contraction, into: Value
     out = _Matrix(made.place, *steps)
     if n == 1 and m != 1:  # the result is a column: its elements are those of a row
         sides, m, n, out = sides[::-1], n, m, replace(out, free=out.con, con=out.free)
-    left = _matrix(code, *sides[0], loops, False)
-    far = _matrix(code, *sides[1], loops, False) if m == 1 and k >= _LONG * lanes_of(dtype) else None
+    left = _matrix(code, *sides[0], False)
+    far = _matrix(code, *sides[1], False) if m == 1 and k >= _LONG * lanes_of(dtype) else None
     if far is not None and left.con == far.con == target.itemsize:
         _Dots(code, left, far, out, n, k, dtype).write(loops)
         if made is not target:
             store(code, made, target)
         return code.settled(target)
     # A matrix that is read once only is not worth a copy, unless one copy is for all rounds of a loop.
-    right = _matrix(code, *sides[1], loops, n != 1 and (m != 1 or sides[1][2]))
+    right = _matrix(code, *sides[1], n != 1 and (m != 1 or sides[1][2]))
     _Tiles(code, left, right, out, m, n, k, dtype).write(loops)
     if made is not target:
         store(code, made, target)
@@ -224,7 +224,7 @@ def _one_step(shape: Shape, steps: Shape) -> int | None:
     return real[-1][1] if real else 0
 
 
-def _matrix(code: Code, x: Value, turned: _Dims, stable: bool, loops: Shape, near: bool) -> _Matrix:
+def _matrix(code: Code, x: Value, turned: _Dims, stable: bool, near: bool) -> _Matrix:
     """An operand as a stack of matrices; `near`: with its free elements side by side."""
     batch, free, con = turned
     if x.place:

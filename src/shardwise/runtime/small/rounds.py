@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Atom, Equation, Literal, Loop, Program, Var
 from shardwise.runtime import costs
 from shardwise.runtime.loops import Values, dtype_name, lanes_of
-from shardwise.runtime.small.code import Shape, Value
+from shardwise.runtime.small.code import Value
 from shardwise.runtime.small.group import Group, write_group
 from shardwise.runtime.small.leads import carry_shapes
 

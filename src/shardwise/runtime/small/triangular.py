@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Spread
 from shardwise.runtime import costs
 from shardwise.runtime.fused import fits
 from shardwise.runtime.loops import lanes_of
 from shardwise.runtime.machine import Lane
-from shardwise.runtime.small.code import Code, Shape, Value
+from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.moves import Wanted
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.shapes import Shape
 from shardwise.ir import Equation, Spread, Var
 from shardwise.ir.op import find_op
 from shardwise.runtime.fused import takes_type
 from shardwise.runtime.monoids import MONOIDS
-from shardwise.runtime.small.code import Code, Shape, Value
+from shardwise.runtime.small.code import Code, Value
 from shardwise.runtime.small.loops import pointwise, store
 from shardwise.runtime.small.moves import Wanted, viewed
 from shardwise.runtime.small.positions import as_index, axes_joined, global_place, split_dims
@@ -135,9 +136,8 @@ def scatter(body: BodyWriter, eqn: Equation, values: Sequence[Value], wanted: Wa
             code, starts, [whole[d] for d in dims], limits, params["wrap_negative"], clips, inside, lambda: None
         )
 
-    repeats = (
-        MONOIDS[eqn.op.reduction_of(eqn.params)].repeated is not None
-    )  # what is the same on all devices counts once for each
+    # A value that is the same on all devices counts once for each.
+    repeats = MONOIDS[eqn.op.reduction_of(eqn.params)].repeated is not None
     rounds = [code.env.axis_sizes[d] if d in summed and repeats else leads[d] for d in apart]
     _each_vector(code, indices, apart, (*rounds, *(updates.shape[d] for d in own)), one)
     return [code.settled(into)]

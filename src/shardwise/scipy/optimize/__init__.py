@@ -13,7 +13,7 @@ __all__ = ["OptimizeResults", "minimize"]
 
 
 class OptimizeResults(NamedTuple):
-    """What `minimize` came to.
+    """The result of `minimize`.
 
     `x`: where; `success`; `status`: 0 for converged, 1 for too many iterations, 3 where the line search found no step,
     5 where it ran out of steps; of L-BFGS 2 and 3 for too many evaluations, 4 where a step fell too little, 5 where the line search

@@ -1,4 +1,4 @@
-"""What the distributions take: real numbers, promoted to one floating dtype and broadcast to one shape."""
+"""The arguments of distributions: real numbers, promoted to one floating dtype and broadcast to one shape."""
 
 from __future__ import annotations
 

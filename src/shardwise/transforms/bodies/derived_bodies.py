@@ -10,15 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.ir import (
-    Array,
-    Literal,
-    Program,
-    ShapedArray,
-    eval_program,
-    live_equations,
-    trace_program,
-)
+from shardwise.ir import Array, Literal, Program, ShapedArray, eval_program, live_equations, trace_program
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.references import Reference
 from shardwise.ops.control.bodies import interned
@@ -26,19 +18,13 @@ from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front, moved_to_front
 from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered, split_program, transposed
 from shardwise.transforms.interpreters.batch_trace import batch_program
-from shardwise.transforms.interpreters.jvp import (
-    conformed,
-    cotangent_zeros,
-    instantiate,
-    is_differentiable,
-    jvp_program,
-)
+from shardwise.transforms.interpreters.jvp import conformed, cotangent_zeros, has_tangent, instantiate, jvp_program
 from shardwise.transforms.interpreters.linearize import fitted
 
 
 def alive(tangents: Sequence[Any], primals: Sequence[Any]) -> Mask:
     """For each operand, whether it has a tangent."""
-    return tuple(t is not None and is_differentiable(p.aval) for t, p in zip(tangents, primals, strict=True))
+    return tuple(t is not None and has_tangent(p.aval) for t, p in zip(tangents, primals, strict=True))
 
 
 def where(mask: Sequence[bool]) -> list[int]:

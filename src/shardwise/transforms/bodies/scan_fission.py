@@ -28,7 +28,7 @@ from shardwise.transforms.interpreters.batch_trace import batch_program
 
 
 def fissioned(eqn: Equation, devices: int) -> Program | None:
-    """The program of a scan's equation on so many devices after fission, or None if there is nothing to gain."""
+    """The program of a scan's equation on `devices` devices after fission, or None if there is nothing to gain."""
     params = eqn.params
     if params["length"] < costs.FISSION_SHORTEST or not _plain(params["body"]):
         return None

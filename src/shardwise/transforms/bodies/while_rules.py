@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise.ir import ANY_GOES_ON, Program, ShapedArray, Var, bind, eval_program, tracing
 from shardwise.ir.axis_scope import SPMD_AXES
@@ -145,52 +145,25 @@ def _while_batch(
 ) -> tuple[list[Any], list[int | None]]:
     """One loop whose steps work on all elements. If they stop at different times, it runs until the last one stops; elements that
     have stopped keep their values."""
-    cond, body = interned(params["cond"]), interned(params["body"])
-    (cond_args, body_args, init), (cond_dims, body_dims, init_dims) = (
-        while_parts(values, params),
-        while_parts(dims, params),
-    )
-    spmd, n = SPMD_AXES.get(), len(body_args)
-    own = body.in_types[n:]
+    cond_args, body_args, init = while_parts(values, params)
+    _, body_dims, init_dims = while_parts(dims, params)
     init = [v if d is None else moved_to_front(v, d) for v, d in zip(init, init_dims, strict=True)]
-    batched = tuple(d is not None for d in init_dims)
-    types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched, strict=True)]
-    while True:
-        carry_dims = tuple(0 if b else None for b in batched)
-        test: Made = batched_body(
-            cond, size, axis_name, (*cond_dims, *carry_dims), (*[v.aval for v in cond_args], *types), spmd, (False,)
-        )
-        differs = test.results[0] is not None
-        if differs and not all(batched):
-            batched, types = _all_batched(size, batched, types)
-            continue
-        step: Made = batched_body(
-            body, size, axis_name, (*body_dims, *carry_dims), (*[v.aval for v in body_args], *types), spmd, batched
-        )
-        after = tuple(d is not None for d in step.results)
-        grown = tuple(a and not b for a, b in zip(after, batched, strict=True))
-        _, types_after = _all_batched(size, tuple(not g for g in grown), types)
-        types_after = [
-            carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)
-        ]
-        if after == batched and types_after == types:
-            break
-        batched, types = after, types_after
+    mapped = _mapped(size, axis_name, cond_args, body_args, init, while_parts(dims, params), params)
+    test, step, batched, types = mapped
     carry = [
-        conformed(in_front(size, v, d), t) if b else v
-        for v, d, t, b in zip(init, [None if d is None else 0 for d in init_dims], types, batched, strict=True)
+        conformed(in_front(size, v, None if d is None else 0), t) if b else v
+        for v, d, t, b in zip(init, init_dims, types, batched, strict=True)
     ]
+    out_dims = list(after_dims(batched))
     cond_values, body_values = [*test.consts, *cond_args], [*step.consts, *body_args]
-    if not differs:
-        return _bind(test.program, step.program, cond_values, body_values, carry), list(after_dims(batched))
-    k, carry_types = len(cond_values), tuple(types)
-    some = _any(test.program, k, carry_types, test.program.in_types[:k])
-    if (
-        size == 1
-    ):  # a step runs only while the one element continues, so none is held back; and carries are updated in place
-        return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), list(
-            after_dims(batched)
-        )
+    if not mapped.differs:
+        return _bind(test.program, step.program, cond_values, body_values, carry), out_dims
+    k, n = len(cond_values), len(body_args)
+    some = _any(test.program, types, test.program.in_types[:k])
+    # A step runs only while the one element continues: none is held back, and carries are updated in place.
+    if size == 1:
+        return _bind(some.program, step.program, [*some.consts, *cond_values], body_values, carry), out_dims
+    body = interned(params["body"])
     held: Made = held_back(body, (*range(n, n + len(init)),))
     apart = not any(t.mesh is not None for t in types) and not exchanges(body, axis_name)
     if apart and any(held.results):
@@ -199,20 +172,70 @@ def _while_batch(
             held.program,
             size,
             axis_name,
-            (*[None] * len(held.consts), 0, *body_dims, *carry_dims),
+            (*[None] * len(held.consts), 0, *body_dims, *out_dims),
             (*[c.aval for c in held.consts], going, *[v.aval for v in body_args], *types),
-            spmd,
+            SPMD_AXES.get(),
             batched,
         )
         captured = [*step.consts, *held.consts]
-        frozen = _frozen(test.program, step.program, k, len(captured), n, carry_types, held.results)
+        frozen = _frozen(test.program, step.program, k, len(captured), n, types, held.results)
         body_values = [*captured, *body_args]
     else:
-        frozen = _frozen(test.program, step.program, k, 0, len(body_values), carry_types, None)
-    outs = _bind(
-        some.program, frozen.program, [*some.consts, *cond_values], [*frozen.consts, *cond_values, *body_values], carry
-    )
-    return outs, list(after_dims(batched))
+        frozen = _frozen(test.program, step.program, k, 0, len(body_values), types, None)
+    frozen_values = [*frozen.consts, *cond_values, *body_values]
+    return _bind(some.program, frozen.program, [*some.consts, *cond_values], frozen_values, carry), out_dims
+
+
+class _Mapped(NamedTuple):
+    """The programs of a loop over all elements: whether they continue, and a step; which carries differ between them, and their types."""
+
+    test: Made
+    step: Made
+    batched: Mask
+    types: tuple[ShapedArray, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether some elements may stop before others."""
+        return self.test.results[0] is not None
+
+
+def _mapped(
+    size: int,
+    axis_name: Any,
+    cond_args: Sequence[Any],
+    body_args: Sequence[Any],
+    init: Sequence[Any],
+    dims: Sequence[Sequence[int | None]],
+    params: Params,
+) -> _Mapped:
+    """The programs, with as few carries that differ between elements as the steps allow."""
+    cond, body = interned(params["cond"]), interned(params["body"])
+    cond_types, body_types = [v.aval for v in cond_args], [v.aval for v in body_args]
+    cond_dims, body_dims, init_dims = dims
+    spmd, own = SPMD_AXES.get(), body.in_types[len(body_args) :]
+    batched = tuple(d is not None for d in init_dims)
+    types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched, strict=True)]
+    while True:
+        carry_dims = after_dims(batched)
+        test: Made = batched_body(
+            cond, size, axis_name, (*cond_dims, *carry_dims), (*cond_types, *types), spmd, (False,)
+        )
+        if test.results[0] is not None and not all(batched):
+            batched, types = _all_batched(size, batched, types)
+            continue
+        step: Made = batched_body(
+            body, size, axis_name, (*body_dims, *carry_dims), (*body_types, *types), spmd, batched
+        )
+        after = tuple(d is not None for d in step.results)
+        grown = tuple(a and not b for a, b in zip(after, batched, strict=True))
+        _, types_after = _all_batched(size, tuple(not g for g in grown), types)
+        types_after = [
+            carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)
+        ]
+        if after == batched and types_after == types:
+            return _Mapped(test, step, batched, tuple(types))
+        batched, types = after, types_after
 
 
 def after_dims(batched: Mask) -> tuple[int | None, ...]:
@@ -228,7 +251,7 @@ def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tupl
 
 
 @remembered
-def _any(test: Program, num_consts: int, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
+def _any(test: Program, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
     """Whether any element continues."""
     return traced(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
 

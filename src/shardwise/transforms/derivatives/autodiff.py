@@ -13,13 +13,7 @@ from shardwise.ir import Array, check_leaks, current_trace, tracing
 from shardwise.ir.references import holding, is_reference
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
-from shardwise.transforms.derivatives.arguments import (
-    call_with,
-    check_argnums,
-    check_input,
-    check_output,
-    split_aux,
-)
+from shardwise.transforms.derivatives.arguments import call_with, check_argnums, check_input, check_output, split_aux
 from shardwise.transforms.derivatives.reference_arguments import (
     References,
     array_of,

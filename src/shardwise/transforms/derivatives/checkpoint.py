@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
@@ -22,47 +22,40 @@ from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.ir import (
     Equation,
-    Literal,
     Program,
-    Replay,
     ShapedArray,
     Shown,
     Tracer,
-    Var,
     bind,
-    current_trace,
     define_op,
     eval_program,
     exact,
-    in_trace,
     is_eager,
     recording_trace,
-    splice,
     subprograms,
     trace_program,
     tracing,
 )
-from shardwise.ir.key_uses import LEAVES, called_uses
+from shardwise.ir.key_uses import called_uses
 from shardwise.ir.narrowed import Narrowed, PartOf, narrow_call
 from shardwise.ir.op import Params
-from shardwise.ir.program import Source, called_effects
+from shardwise.ir.program import called_effects
 from shardwise.ir.reference_arguments import closed_over
-from shardwise.ir.references import Reference, holding, trace_with_state, with_references
-from shardwise.ir.sources import user_source
-from shardwise.ops.devices.barrier import offload_p, optimization_barrier_p
-from shardwise.ops.random.random_bits import shared
+from shardwise.ir.references import Reference, holding, with_references
+from shardwise.ops.devices.barrier import offload_p
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.bodies.jit_rules import Made, held, remembered, with_tangents, without_state
+from shardwise.transforms.bodies.jit_rules import Made, with_tangents
 from shardwise.transforms.derivatives.other_policy import chosen_policy
 from shardwise.transforms.derivatives.policies import RECOMPUTE as RECOMPUTE
 from shardwise.transforms.derivatives.policies import SAVEABLE as SAVEABLE
 from shardwise.transforms.derivatives.policies import Offload as Offload
 from shardwise.transforms.derivatives.policies import Policy, Said, asked
 from shardwise.transforms.derivatives.policies import checkpoint_policies as checkpoint_policies
-from shardwise.transforms.derivatives.prevented import Prevented, among, as_given, behind_barrier, per_leaf
+from shardwise.transforms.derivatives.prevented import Prevented, among, as_given, per_leaf
+from shardwise.transforms.derivatives.second_run import remat_op
 from shardwise.transforms.interpreters.batch_trace import batch_program
-from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
-from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear, transpose_program
+from shardwise.transforms.interpreters.jvp import has_tangent
+from shardwise.transforms.interpreters.linearize import transpose_linear
 
 # -- public ------------------------------------------------------------------------------------------------------------------
 
@@ -100,9 +93,9 @@ def checkpoint(
             "with static_argnums, or "
             "compute what Python branches on outside."
         )
-    prevented = as_given(prevent_cse)
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    checkpointed = _Checkpointed(cast(Callable[..., Any], fun), as_given(prevent_cse), policy, static_names)
 
     @wraps(fun)
     @user_facing
@@ -115,85 +108,99 @@ def checkpoint(
                     f"arguments; got {static} for "
                     f"{len(args)} arguments."
                 )
+        return checkpointed.call(_Arguments.of(args, kwargs, static))
+
+    return remat
+
+
+class _Arguments(NamedTuple):
+    """Arguments of a call: how many are `positional`, which of them are `fixed`, by position, and the `rest` of them, in order."""
+
+    positional: int
+    fixed: dict[int, Any]
+    rest: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], static: Sequence[int]) -> _Arguments:
         fixed = {n % len(args): args[n] for n in static}
-        closed = closed_over(([a for i, a in enumerate(args) if i not in fixed], kwargs))
+        return cls(len(args), fixed, tuple(a for i, a in enumerate(args) if i not in fixed), kwargs)
+
+    def with_rest(self, rest: Sequence[Any]) -> list[Any]:
+        """The positional arguments, with others for `rest`."""
+        after = iter(rest)
+        return [self.fixed[i] if i in self.fixed else next(after) for i in range(self.positional)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpointed:
+    """A function, and how it is checkpointed."""
+
+    fun: Callable[..., Any]
+    prevented: Any
+    policy: Policy | None
+    static_names: tuple[str, ...]
+
+    def call(self, given: _Arguments) -> Any:
+        """The function's results; arguments that are references are closed over, and what references hold is state."""
+        closed = closed_over((given.rest, given.kwargs))
         if closed is not None:
             (own, keywords), rebuilt = closed
 
             def over_rest(*rest: Any, **named: Any) -> Any:
-                given, named = rebuilt((rest, named))
-                after = iter(given)
-                return cast(Callable[..., Any], fun)(
-                    *[fixed[i] if i in fixed else next(after) for i in range(len(args))], **named
-                )
+                rest, named = rebuilt((rest, named))
+                return self.fun(*given.with_rest(rest), **named)
 
-            rest = tuple(a for i, a in enumerate(args) if i not in fixed)
-            held = per_leaf(prevented, rest, kwargs)
+            held = per_leaf(self.prevented, given.rest, given.kwargs)
             held = held if isinstance(held, bool) else any(held)
-            return checkpoint(over_rest, prevent_cse=held, policy=policy)(*own, **keywords)
+            return checkpoint(over_rest, prevent_cse=held, policy=self.policy)(*own, **keywords)
 
         def run(references: Sequence[Reference]) -> tuple[Sequence[Any], Any]:
             if not references:
-                return (), recorded(fixed, args, kwargs)
+                return (), self.record(given)
 
-            def with_state(values: Sequence[Any], *rest: Any, **named: Any) -> Any:
+            def with_state(values: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
                 with holding(references, values):
-                    result = fun(*rest, **named)
+                    result = self.fun(*args, **kwargs)
                     return [r.held() for r in references], result
 
-            options: dict[str, Any] = {"static_argnums": tuple(i + 1 for i in fixed), "static_argnames": static_names}
-            held = prevented if isinstance(prevented, bool) else (True, *prevented)
-            again = checkpoint(with_state, prevent_cse=held, policy=policy, **options)
-            return again([r.held() for r in references], *args, **kwargs)
+            static = tuple(i + 1 for i in given.fixed)
+            held = self.prevented if isinstance(self.prevented, bool) else (True, *self.prevented)
+            again = checkpoint(
+                with_state,
+                prevent_cse=held,
+                policy=self.policy,
+                static_argnums=static,
+                static_argnames=self.static_names,
+            )
+            return again([r.held() for r in references], *given.with_rest(given.rest), **given.kwargs)
 
         return with_references(run)
 
-    def recorded(fixed: dict[int, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
-        named = {k: v for k, v in kwargs.items() if k in static_names}
-        traced = {k: v for k, v in kwargs.items() if k not in named}
-        leaves, structure = tree_flatten((dynamic, traced))
+    def record(self, given: _Arguments) -> Any:
+        """The results of an equation that holds the function's program."""
+        named = {k: v for k, v in given.kwargs.items() if k in self.static_names}
+        traced = {k: v for k, v in given.kwargs.items() if k not in named}
+        leaves, structure = tree_flatten((given.rest, traced))
         values = [as_array(as_value(x)) for x in leaves]
         types = [v.aval for v in values]
 
-        def trace() -> _Traced:
-            out_tree: PyTreeDef | None = None
+        def run(*xs: Any) -> Any:
+            rest, keywords = tree_unflatten(structure, xs)
+            return self.fun(*given.with_rest(rest), **keywords, **named)
 
-            def flat(*xs: Any) -> list[Any]:
-                nonlocal out_tree
-                given, keywords = tree_unflatten(structure, xs)
-                rest = iter(given)
-                result = cast(Callable[..., Any], fun)(
-                    *[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named
-                )
-                outs, out_tree = tree_flatten(result)
-                return [as_array(as_value(o)) for o in outs]
-
-            name = getattr(fun, "__name__", "checkpoint")
-            recording = recording_trace(name)
-            try:
-                program, consts = trace_program(flat, types, name, trace=recording)
-            except ConcretizationTypeError as error:
-                error.add_note(
-                    "It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
-                    "with the static_argnums parameter of checkpoint."
-                )
-                raise
-            assert out_tree is not None
-            return _Traced(program, tuple(consts), out_tree, bool(recording.used_references))
-
-        statics = (len(args), *[(i, exact(x)) for i, x in fixed.items()], *[(k, exact(v)) for k, v in named.items()])
-        held = per_leaf(prevented, dynamic, traced)
-        known = _known_trace(fun, (context_token(), structure, statics, *types), trace)
+        fixed = [(i, exact(x)) for i, x in given.fixed.items()]
+        statics = (given.positional, *fixed, *[(k, exact(v)) for k, v in named.items()])
+        held = per_leaf(self.prevented, given.rest, traced)
+        key = (context_token(), structure, statics, *types)
+        known = _known_trace(self.fun, key, lambda: _trace(run, types, getattr(self.fun, "__name__", "checkpoint")))
         program, operands, out_tree = known.program, [*known.consts, *values], known.out_tree
         if is_eager():
             return tree_unflatten(out_tree, eval_program(program, operands))
-        chosen = chosen_policy(policy) or None  # many a program calls a policy: `nothing_saveable()` is False
+        chosen = chosen_policy(self.policy) or None  # many a program calls a policy: `nothing_saveable()` is False
         held = among(held, before=len(known.consts))
         outs = bind(checkpoint_op, *operands, program=program, policy=chosen, prevent_cse=held)
         return tree_unflatten(out_tree, outs)
-
-    return remat
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +211,28 @@ class _Traced:
     consts: tuple[Any, ...]
     out_tree: PyTreeDef
     reads_references: bool
+
+
+def _trace(run: Callable[..., Any], types: Sequence[ShapedArray], name: str) -> _Traced:
+    """`run`, from flat arguments of these types to a tree."""
+    out_tree: PyTreeDef | None = None
+
+    def flat(*xs: Any) -> list[Any]:
+        nonlocal out_tree
+        outs, out_tree = tree_flatten(run(*xs))
+        return [as_array(as_value(o)) for o in outs]
+
+    recording = recording_trace(name)
+    try:
+        program, consts = trace_program(flat, types, name, trace=recording)
+    except ConcretizationTypeError as error:
+        error.add_note(
+            "It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
+            "with the static_argnums parameter of checkpoint."
+        )
+        raise
+    assert out_tree is not None
+    return _Traced(program, tuple(consts), out_tree, bool(recording.used_references))
 
 
 _traces: weakref.WeakKeyDictionary[Any, Bounded[Any, _Traced]] = weakref.WeakKeyDictionary()
@@ -357,153 +386,4 @@ checkpoint_op = define_op(
     shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
     keys=called_uses,
     narrow=_narrow,
-)
-
-
-# -- tangents of a checkpointed call, for the backward pass -----------------------------------------------------------------
-
-
-def _remat_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
-    return tuple(t for t in program.out_types if has_tangent(t))
-
-
-def _given(
-    args: Sequence[Any], program: Program, kept: Sequence[int], live: Sequence[bool]
-) -> tuple[list[Any], dict[Var, Any], list[Any]]:
-    """The primals, the kept values by variable, and the rest: what stands for tangents."""
-    count = len(program.inputs)
-    names = [v for i in kept for v in program.equations[i].outputs]
-    values = dict(zip(names, args[count : count + len(names)], strict=True))
-    return list(args[:count]), values, list(args[count + len(names) :])
-
-
-def _run_again(
-    program: Program, kept: Sequence[int], still: Sequence[int], known: dict[Var, Any], values: Sequence[Any]
-) -> list[Any]:
-    """Evaluate `program` under a JVP trace, taking the values of `known` variables as they are: only their tangents are computed.
-
-    No tangents go through the equations at the positions `still`. Those `kept` that have no results, such as prints, are left out.
-    """
-    trace = current_trace()
-    assert isinstance(trace, JVPTrace)
-    env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
-    alone, done = set(still), {i for i in kept if not program.equations[i].outputs}
-    with Replay() as replay:
-        for i, eqn in enumerate(program.equations):
-            if i in done:
-                continue
-            replay.source = eqn.source
-            args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-            if i in alone:
-                args = [trace.unwrap(x)[0] for x in args]
-            outs = bind(eqn.op, *args, **eqn.params)
-            for var, out in zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True):
-                if var in known:
-                    _, tangent = trace.unwrap(out)
-                    out = known[var] if tangent is None else JVPTracer(trace, known[var], tangent)
-                env[var] = out
-    return [in_trace(a) if isinstance(a, Literal) else env[a] for a in program.outputs]
-
-
-def _remat_transpose(
-    cts: Sequence[Any],
-    *args: Any,
-    program: Program,
-    kept: tuple[int, ...],
-    still: tuple[int, ...],
-    live: tuple[bool, ...],
-    prevent_cse: Prevented,
-) -> list[Any]:
-    """The second run of the program, linearized and transposed at once."""
-    count = sum(live)
-    values = [*args[: len(args) - count], *[c for c in cts if c is not None]]
-    options = (program, kept, still, live, prevent_cse)
-    if is_eager():
-        found = _pull(*options, args, cts)
-    else:  # once for all layers that share the program
-        alive = tuple(c is not None for c in cts)
-        made: Made = _pulled(*options, alive, tuple([v.aval for v in values]), user_source())
-        results = list(splice(made.program, [*made.consts, *values, *held(made.references)]))
-        outs = iter(without_state(results, made.references))
-        found = [next(outs) if there else None for there in made.results]
-    return [None] * (len(args) - count) + found
-
-
-@remembered
-def _pulled(
-    program: Program,
-    kept: tuple[int, ...],
-    still: tuple[int, ...],
-    live: tuple[bool, ...],
-    prevent_cse: Prevented,
-    alive: tuple[bool, ...],
-    types: tuple[ShapedArray, ...],
-    source: Source | None,
-) -> Made:
-    """`_pull` as a program of values of these types: those that are no tangents, and the cotangents that are `alive`.
-
-    `source` is that of the equations which have no other.
-    """
-    there: tuple[bool, ...] = ()
-
-    def run(*values: Any) -> list[Any]:
-        nonlocal there
-        given = iter(values[len(values) - sum(alive) :])
-        cts = [next(given) if a else None for a in alive]
-        args = [*values[: len(values) - sum(alive)], *[None] * sum(live)]
-        found = _pull(program, kept, still, live, prevent_cse, args, cts)
-        there = tuple(x is not None for x in found)
-        return [x for x in found if x is not None]
-
-    body, consts, used = trace_with_state(run, types, program.name)
-    return Made(body, tuple(consts), there, used)
-
-
-def _pull(
-    program: Program,
-    kept: tuple[int, ...],
-    still: tuple[int, ...],
-    live: tuple[bool, ...],
-    prevent_cse: Prevented,
-    args: Sequence[Any],
-    cts: Sequence[Any],
-) -> list[Any]:
-    """The cotangents of the tangents among `args`."""
-    primals, known, _ = _given(args, program, kept, live)
-    primals = [shared(x) for x in primals]  # the second run consumes the keys of the first one again
-    values = [*primals, *known.values()]
-    held = behind_barrier(prevent_cse, len(primals), len(known))
-    if held and not is_eager():
-        for i, value in zip(held, bind(optimization_barrier_p, *[values[i] for i in held]), strict=True):
-            values[i] = value
-        primals, known = values[: len(primals)], dict(zip(known, values[len(primals) :], strict=True))
-    lin = linearize_flat(lambda *xs: [as_array(o) for o in _run_again(program, kept, still, known, xs)], primals, live)
-    given = iter(cts)
-    full = [next(given) if has_tangent(t) else None for t in program.out_types]
-    found = dict(zip(lin.ins, transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs]), strict=True))
-    return [found.get(i) for i, alive in enumerate(live) if alive]
-
-
-def _remat_inline(eqn: Equation) -> Program:
-    """If the tangents themselves are needed, they are computed together with the values, a second time."""
-    program, live = eqn.params["program"], eqn.params["live"]
-
-    def pushed(*args: Any) -> list[Any]:
-        primals, _, tangents = _given(args, program, eqn.params["kept"], live)
-        ts = iter(tangents)
-        _, touts = jvp_program(program, primals, [next(ts) if alive else None for alive in live])
-        return [instantiate(t, aval) for t, aval in zip(touts, program.out_types, strict=True) if has_tangent(aval)]
-
-    body, _ = trace_program(pushed, [a.aval for a in eqn.inputs], program.name)
-    return body
-
-
-remat_op = define_op(
-    "remat",
-    type_rule=_remat_type,
-    multiple_results=True,
-    typed=True,
-    transpose=_remat_transpose,
-    inline=_remat_inline,
-    keys=LEAVES,
 )

@@ -18,14 +18,9 @@ from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.transforms.bodies.derived_bodies import alive, picked, with_tangents
 from shardwise.transforms.bodies.jit_rules import Made
 from shardwise.transforms.derivatives.arguments import flat_arrays
-from shardwise.transforms.derivatives.custom_rules import (
-    called_type,
-    function_name,
-    positional,
-    rule_setter,
-)
+from shardwise.transforms.derivatives.custom_rules import called_type, function_name, positional, rule_setter
 from shardwise.transforms.interpreters.batch_trace import BatchTrace, BatchTracer
-from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, instantiate, is_differentiable, jvp_program
+from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 
 
 class custom_vmap:
@@ -205,7 +200,7 @@ def _jvp(
     if any(map(_is_linear, tangents)) or any(t is not None for t in tangents[:count]):
         return jvp_program(program, primals, tangents)
     live = alive(tangents, primals)
-    forced = tuple(is_differentiable(t) for t in program.out_types)
+    forced = tuple(has_tangent(t) for t in program.out_types)
     made: Made = with_tangents(program, live, forced)
     outs = bind(
         custom_vmap_op,

@@ -50,7 +50,7 @@ def _ruled_inline(eqn: Equation) -> Program:
 
 
 def ruled_results(eqn: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-    """Those of the operands of an equation of `ruled_op` that are its results."""
+    """The results of an equation of `ruled_op`, which are some of its operands."""
     start, count = eqn.params["counts"]
     return operands[start : start + count]
 

@@ -1,4 +1,4 @@
-"""What policies of `checkpoint` keep inside of loops and branches: a loop stacks the kept values of its rounds, a branch gives its own.
+"""Values that policies of `checkpoint` keep inside of loops and branches: a loop stacks those of its rounds, a branch gives its own.
 
 In: an equation that runs programs, and what a policy says of those inside. Out: `Inside`, the equation that gives the kept values as well,
 and the one that takes them: there `recalled` equations stand for those whose results were kept.

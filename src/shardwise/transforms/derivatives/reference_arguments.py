@@ -14,7 +14,7 @@ from shardwise.ir import ShapedArray
 from shardwise.ir.reference_arguments import TracedArguments, check_distinct
 from shardwise.ir.references import Reference, is_reference
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.transforms.interpreters.jvp import is_differentiable
+from shardwise.transforms.interpreters.jvp import has_tangent
 from shardwise.transforms.interpreters.linear_maps import tangent_in
 
 References = Mapping[int, Reference]
@@ -41,7 +41,7 @@ def array_of(x: Any) -> Any:
 
 def reference_tangent(aval: ShapedArray, tangent: Any, what: str) -> Any:
     """The array of a tangent of a Ref to a value of type `aval`; None if it has no tangents."""
-    if not is_differentiable(aval):
+    if not has_tangent(aval):
         return None
     if not is_reference(tangent):
         raise ValueError(f"{what}: the tangent of a Ref is a Ref of the same shape and dtype, got {tangent!r}.")

@@ -110,7 +110,7 @@ def apply_jvp(
         return _jvp_inlined(op, primals, tangents, params)
     if rule is None:
         types = infer_types(op, tuple(p.aval for p in primals), params)
-        if any(is_differentiable(t) for t in types):
+        if any(has_tangent(t) for t in types):
             raise NotImplementedError(
                 f"op {op.name} has no derivative rule. Wrap the computation in custom_jvp, or use stop_gradient."
             )
@@ -149,7 +149,7 @@ def jvp_program(program: Any, primals: Sequence[Any], tangents: Sequence[Any]) -
 
 def tangent_type(aval: ShapedArray) -> ShapedArray:
     """The type of tangents: the value's own for floats and complex numbers, float0 for others."""
-    if is_differentiable(aval):
+    if has_tangent(aval):
         return aval
     return ShapedArray(aval.shape, np.dtype(float0), vma=aval.vma)
 
@@ -159,11 +159,6 @@ def cotangent_type(aval: ShapedArray) -> ShapedArray:
     if aval.reduced or aval.unreduced:
         return aval.update(reduced=aval.unreduced, unreduced=aval.reduced)
     return aval
-
-
-def is_differentiable(aval: ShapedArray) -> bool:
-    """Whether values of this type have tangents."""
-    return has_tangent(aval)
 
 
 def zeros(aval: ShapedArray) -> Any:

@@ -22,7 +22,7 @@ from shardwise.transforms.interpreters.jvp import (
     apart,
     conformed,
     cotangent_zeros,
-    is_differentiable,
+    has_tangent,
     summed_unasked,
     tangent_type,
     zeros,
@@ -55,16 +55,16 @@ class LinearMap:
             raise kind(f"linearized function called on tangent values with structure {tree}, expected {self.in_tree}.")
         given: list[Any] = list(leaves)
         for i, _ in self.references:
-            if is_differentiable(self.in_types[i]) and not isinstance(leaves[i], Reference):
+            if has_tangent(self.in_types[i]) and not isinstance(leaves[i], Reference):
                 raise ValueError(f"the linearized function takes a Ref as the tangent of a Ref, got {leaves[i]!r}.")
-            given[i] = leaves[i].held() if is_differentiable(self.in_types[i]) else host_zero(self.in_types[i])
+            given[i] = leaves[i].held() if has_tangent(self.in_types[i]) else host_zero(self.in_types[i])
         given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, given, strict=True)]
         outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
         found = dict(zip(self.outs, outs, strict=True))
         moved = [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)]
         count = len(moved) - len(self.references)
         for k, (i, _) in enumerate(self.references, count):
-            if is_differentiable(self.in_types[i]) and found.get(k) is not given[i]:
+            if has_tangent(self.in_types[i]) and found.get(k) is not given[i]:
                 leaves[i].store(moved[k])
         return tree_unflatten(self.out_tree, moved[:count])
 
@@ -93,7 +93,7 @@ class LinearMap:
             if to is not None and not isinstance(to, GradValue):
                 return accumulated(to, by_input.get(i))
             ct = _cotangent_out(self.in_types[i], by_input.get(i))
-            return kinds[i](ct) if i in kinds and is_differentiable(self.in_types[i]) else ct
+            return kinds[i](ct) if i in kinds and has_tangent(self.in_types[i]) else ct
 
         return tree_unflatten(self.in_tree, [out(i, to) for i, to in enumerate(into or [None] * len(self.in_types))])
 
@@ -247,7 +247,7 @@ def host_zero(aval: ShapedArray) -> Any:
 
 def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
     """A tangent of a value of type `aval`; None if it has no tangents. TypeError or ValueError if they do not fit."""
-    if not is_differentiable(aval):
+    if not has_tangent(aval):
         if getattr(tangent, "dtype", None) != float0:
             kind = TypeError if what == "jax.jvp" else ValueError
             raise kind(
@@ -280,13 +280,13 @@ def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
 
 def tangent_out(aval: ShapedArray, tangent: Any) -> Any:
     """The tangent of a result in the users' form."""
-    if not is_differentiable(aval):
+    if not has_tangent(aval):
         return host_zero(aval)
     return zeros(tangent_type(aval)) if tangent is None else conformed(tangent, aval)
 
 
 def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
-    if not is_differentiable(aval) or (isinstance(ct, np.ndarray) and ct.dtype == float0):
+    if not has_tangent(aval) or (isinstance(ct, np.ndarray) and ct.dtype == float0):
         return None
     value = as_array(as_value(ct))
     if value.shape != aval.shape:
@@ -314,6 +314,6 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
 
 
 def _cotangent_out(aval: ShapedArray, ct: Any) -> Any:
-    if not is_differentiable(aval):
+    if not has_tangent(aval):
         return host_zero(aval)
     return cotangent_zeros(tangent_type(aval)) if ct is None else as_array(ct)

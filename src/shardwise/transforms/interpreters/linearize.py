@@ -32,7 +32,7 @@ from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.layout import enter_auto_op, reshard_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
 from shardwise.ops.elementwise.binary import add_any_p, add_p
-from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type
+from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, cotangent_type, has_tangent, tangent_type
 
 
 class LinearTrace(ProgramTrace):
@@ -76,7 +76,7 @@ def linearize_flat(
     with tracing(parent):
         linear = LinearTrace("linear")
         trace = JVPTrace(linear)
-        chosen = [is_differentiable(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
+        chosen = [has_tangent(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
         entered = []
         for p, wanted in zip(primals, chosen, strict=True):
             entered.append(JVPTracer(trace, p, linear.new_arg(tangent_type(p.aval))) if wanted else p)

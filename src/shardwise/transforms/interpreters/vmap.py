@@ -14,13 +14,7 @@ from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.base.wrapping import wraps
-from shardwise.ir import (
-    Array,
-    Literal,
-    check_leaks,
-    current_trace,
-    tracing,
-)
+from shardwise.ir import Array, Literal, check_leaks, current_trace, tracing
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES
 from shardwise.ir.reference_arguments import check_distinct
 from shardwise.ir.references import Standing, is_reference, refuse_views

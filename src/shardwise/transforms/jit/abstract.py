@@ -61,9 +61,8 @@ def abstract_leaf(x: Any) -> Any:
         return x
     else:
         sharding = getattr(x, "sharding", None)
-        if not isinstance(sharding, Sharding) or (
-            is_abstract(sharding) and sharding.mesh.empty
-        ):  # as types without a mesh have
+        # Types without a mesh have an empty one.
+        if not isinstance(sharding, Sharding) or (is_abstract(sharding) and sharding.mesh.empty):
             sharding = None
         struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=getattr(x, "weak_type", False))
     sharding = struct.sharding

@@ -29,7 +29,7 @@ class CallShardings:
     options: JitOptions
 
     def of(self, call: BoundCall, traced: TracedCall) -> tuple[list[Sharding | None], list[Sharding | None]]:
-        """Those of the arguments and of the results, which are checked against the traced program."""
+        """The shardings of the arguments and of the results, which are checked against the traced program."""
         ins = self.of_arguments(call)
         options = self.options
         results = self._results(traced)
@@ -38,7 +38,7 @@ class CallShardings:
         return ins, outs
 
     def _results(self, traced: TracedCall) -> Any:
-        """What `out_shardings` is a prefix of: a list of types where it is one for all results.
+        """The tree that `out_shardings` is a prefix of: a list of types where it is one for all results.
 
         Otherwise types stand for the results, in the user's classes: some look at the shapes of their leaves. Others take arrays
         alone, so that none are made without need.

@@ -154,7 +154,7 @@ def _check_args_prefix(tree: Any, args: Any) -> None:
         )
 
 
-def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: str) -> Signature:
+def placed_signature(sig: Signature, sharding: Sharding | None, name: str) -> Signature:
     """The signature of an argument inside the program, given its in_sharding.
 
     Raises ValueError for a committed argument with another layout; results of pmap may be moved.

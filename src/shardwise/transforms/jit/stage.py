@@ -1,9 +1,9 @@
-"""What `Traced`, `Lowered` and `Compiled` share: the signature of the call, and what they tell of arguments and results."""
+"""The base of `Traced`, `Lowered` and `Compiled`: the signature of the call, and the types of arguments and results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
@@ -15,9 +15,6 @@ from shardwise.sharding import Sharding
 from shardwise.sharding.formats import Format
 from shardwise.transforms.jit.abstract import struct_of
 from shardwise.transforms.jit.references import passed, without_passed
-
-if TYPE_CHECKING:
-    pass
 
 ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -50,10 +50,7 @@ from shardwise.transforms.jit.cache_misses import explained
 from shardwise.transforms.jit.call_shardings import CallShardings
 from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit.jit_op import jit_op
-from shardwise.transforms.jit.jit_shardings import (
-    context_mesh,
-    placed_signature,
-)
+from shardwise.transforms.jit.jit_shardings import context_mesh, placed_signature
 from shardwise.transforms.jit.references import OverValues, ReferenceArgument, TracedBefore
 from shardwise.transforms.jit.shared_caches import clear_with_all, shared_caches
 from shardwise.transforms.jit.traced_call import TracedCall
@@ -285,7 +282,7 @@ class JitWrapped(Generic[P, R]):
         return traced
 
     def _traced_before(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall | None:
-        """What another form of the function was traced to, if that showed the references that this form is of."""
+        """The trace of another form of the function, if it showed the references that this form is of."""
         before = RECORDED.get()
         if not isinstance(before, TracedBefore):
             return None
@@ -370,7 +367,7 @@ class JitWrapped(Generic[P, R]):
         if any(s is not None for s in ins):
             names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
             if self._options.device is None:
-                placed = [placed_signature(s, sh, n, api) for s, sh, n in zip(sigs, ins, names, strict=True)]
+                placed = [placed_signature(s, sh, n) for s, sh, n in zip(sigs, ins, names, strict=True)]
             else:
                 placed = [_on_device(s, sh) for s, sh in zip(sigs, ins, strict=True)]
         else:

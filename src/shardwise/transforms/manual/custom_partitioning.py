@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.base.wrapping import copy_identity
 from shardwise.engine.inspection import ShapeDtypeStruct
@@ -28,8 +29,6 @@ from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec
 from shardwise.sharding.factor_rule import SdyShardingRule, parse_rule
 from shardwise.sharding.rule import Rule
 from shardwise.transforms.manual.shard_map_scope import body_scope
-
-DimAxes = tuple[tuple[str, ...], ...]
 
 
 class custom_partitioning:
@@ -223,7 +222,7 @@ def _partition(region: Any, eqn: Equation) -> None:
             read, in_dims, _dims_of(grid, mesh, arg_shardings, in_types), in_types, strict=True
         )
     ]
-    program = _lowered(region, call, mesh, lower, [a.aval for a in atoms])
+    program = _lowered(call, mesh, lower, [a.aval for a in atoms])
     wanted = [region.local_type(t, d) for t, d in zip(out_types, out_dims, strict=True)]
     found = program.out_types
     if [t.shape for t in found] != [t.shape for t in wanted] or [t.dtype for t in found] != [t.dtype for t in wanted]:
@@ -270,7 +269,7 @@ def _dims_of(grid: Any, mesh: Mesh, shardings: Any, types: Sequence[ShapedArray]
     return found
 
 
-def _lowered(region: Any, call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence[ShapedArray]) -> Program:
+def _lowered(call: _Call, mesh: Mesh, lower: Callable[..., Any], types: Sequence[ShapedArray]) -> Program:
     """`lower_fn` for parts of these types."""
 
     def flat(*parts: Any) -> list[Any]:

@@ -33,14 +33,7 @@ from shardwise.ops.indexing.dim_slices import index_in_dim
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.transpose import squeeze
-from shardwise.sharding import (
-    Device,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    local_devices,
-    use_mesh,
-)
+from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, local_devices, use_mesh
 from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.interpreters.vmap import vmap
 from shardwise.transforms.jit.abstract import struct_of

@@ -13,15 +13,10 @@ from shardwise.base import config
 from shardwise.base.config import TODAY
 from shardwise.base.dialect import ShardMap as Rules
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import DimAxes
 from shardwise.base.signatures import P, R
 from shardwise.base.tracebacks import user_facing
-from shardwise.base.tree import (
-    broadcast_prefix,
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_unflatten,
-)
+from shardwise.base.tree import broadcast_prefix, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from shardwise.base.wrapping import wraps
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
@@ -39,14 +34,7 @@ from shardwise.ir.references import (
     with_references,
 )
 from shardwise.ops.rules.convert import as_array
-from shardwise.sharding import (
-    AbstractMesh,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    get_abstract_mesh,
-    get_concrete_mesh,
-)
+from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, get_abstract_mesh, get_concrete_mesh
 from shardwise.transforms.manual import shard_map_errors as errors
 from shardwise.transforms.manual.explicit import reshard
 from shardwise.transforms.manual.shard_map_blocks import block_trace
@@ -59,7 +47,7 @@ from shardwise.transforms.manual.shard_map_marks import (
     marks_of,
 )
 from shardwise.transforms.manual.shard_map_op import shard_map_op
-from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, local_type, spec_dims
+from shardwise.transforms.manual.shard_map_scope import body_scope, local_type, spec_dims
 
 if TYPE_CHECKING:
     from shardwise.base.signatures import KeepsSignature
@@ -208,30 +196,7 @@ class ShardMap:
         return result
 
     def _call(self, args: tuple[Any, ...], leaves: list[Any], in_tree: Any, mesh: Any, manual: frozenset[str]) -> Any:
-        paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
-        static: dict[int, Any] = {}
-        if isinstance(self.in_specs, Infer):
-            errors.check_inferable(self, mesh, manual)
-            values = [as_array(v) for v in leaves]
-            specs = [typed_spec(v.aval, manual) for v in values]
-        else:
-            every = self.broadcast(self.in_specs, args, "in_specs")
-            static = {i: leaf for i, (spec, leaf) in enumerate(zip(every, leaves, strict=True)) if spec is None}
-            specs = [spec for spec in every if spec is not None]
-            values = [as_array(v) for i, v in enumerate(leaves) if i not in static]
-            paths = [path for i, path in enumerate(paths) if i not in static]
-        errors.check_specs(self, mesh, manual, "in", specs)
-        check_marks(mesh, manual, "in", specs)
-        known = tree_flatten(self.out_specs, is_leaf=is_spec)[0]
-        errors.check_specs(self, mesh, manual, "out", [spec for spec in known if isinstance(spec, PartitionSpec)])
-        errors.check_in_ranks(self, specs, values, paths)
-        in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
-        errors.check_divisible(self, mesh, specs, in_dims, values, paths)
-        matched = self.rules.inputs_match_types
-        if not self.moves and matched and manual == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
-            errors.check_explicit_inputs(specs, in_dims, values)
-        elif self.moves or matched:
-            values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
+        static, specs, values, in_dims = self._inputs(args, leaves, mesh, manual)
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
 
         @wraps(self.fun)
@@ -247,32 +212,16 @@ class ShardMap:
             if stepping.wanted():
                 body = replace(self, fun=run)
                 return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
-        out_tree: Any = None
-        out_specs: list[PartitionSpec] = []
         eager = is_eager()
         if eager:
             errors.check_devices(mesh, values)
-
-        def flat(*blocks: Any) -> list[Any]:
-            nonlocal out_tree
-            result = run(*blocks)
-            outs, out_tree = tree_flatten(result)
-            for leaf in outs:
-                errors.check_output_type(self, leaf)
-            out_specs[:] = self.flat_out_specs(out_tree, outs)
-            errors.check_specs(self, mesh, manual, "out", out_specs)
-            check_marks(mesh, manual, "out", out_specs)
-            results = [as_array(o) for o in outs]
-            if self.check:
-                results = [cast_to_partial(x, spec) for x, spec in zip(results, out_specs, strict=True)]
-                check_results(self.name, out_specs, results)
-            return [left(x, spec) for x, spec in zip(results, out_specs, strict=True)]
-
         once = PRINTS_ONCE.override(eager and self.rules.eager_prints_once)
         with body_scope(mesh, manual, self.check, self.era), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
             trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
+            flat = _Flat(self, run, mesh, manual)
             program, consts = trace_program(flat, types, self.name, trace=trace)
-        errors.check_captured(self, consts, mesh)
+        out_specs = flat.specs
+        errors.check_captured(self, consts)
         errors.check_out_ranks(self, out_specs, program.out_types)
         out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
         if self.check:
@@ -293,7 +242,37 @@ class ShardMap:
         )
         if eager:
             outs = [with_written_spec(x, mesh, spec, self.rules) for x, spec in zip(outs, out_specs, strict=True)]
-        return tree_unflatten(out_tree, outs)
+        return tree_unflatten(flat.tree, outs)
+
+    def _inputs(
+        self, args: tuple[Any, ...], leaves: list[Any], mesh: Any, manual: frozenset[str]
+    ) -> tuple[dict[int, Any], list[PartitionSpec], list[Array], list[DimAxes]]:
+        """The leaves that enter as they are, by position; and of the others the specs, the values, and the axes of each dim."""
+        paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
+        static: dict[int, Any] = {}
+        if isinstance(self.in_specs, Infer):
+            errors.check_inferable(mesh, manual)
+            values = [as_array(v) for v in leaves]
+            specs = [typed_spec(v.aval, manual) for v in values]
+        else:
+            every = self.broadcast(self.in_specs, args, "in_specs")
+            static = {i: leaf for i, (spec, leaf) in enumerate(zip(every, leaves, strict=True)) if spec is None}
+            specs = [spec for spec in every if spec is not None]
+            values = [as_array(v) for i, v in enumerate(leaves) if i not in static]
+            paths = [path for i, path in enumerate(paths) if i not in static]
+        errors.check_specs(self, mesh, manual, "in", specs)
+        check_marks(mesh, manual, "in", specs)
+        known = tree_flatten(self.out_specs, is_leaf=is_spec)[0]
+        errors.check_specs(self, mesh, manual, "out", [spec for spec in known if isinstance(spec, PartitionSpec)])
+        errors.check_in_ranks(self, specs, values, paths)
+        in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
+        errors.check_divisible(self, mesh, specs, in_dims, values, paths)
+        matched = self.rules.inputs_match_types
+        if not self.moves and matched and manual == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
+            errors.check_explicit_inputs(specs, in_dims, values)
+        elif self.moves or matched:
+            values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
+        return static, specs, values, in_dims
 
     def resolve_mesh(self) -> Mesh | AbstractMesh:
         """The given mesh, or the mesh in context; ValueError if both exist and differ, or neither exists."""
@@ -325,6 +304,29 @@ class ShardMap:
         errors.check_leaves(self, specs, option)
         is_leaf = is_spec if option == "in_specs" else lambda x: isinstance(x, PartitionSpec)
         return broadcast_prefix(specs, tree, is_leaf=is_leaf, name=f"shard_map {option}")
+
+
+class _Flat:
+    """The body as a function of blocks to blocks. Traced, it knows the tree of its results and their `specs`."""
+
+    def __init__(self, call: ShardMap, run: Callable[..., Any], mesh: Any, manual: frozenset[str]) -> None:
+        self._call, self._run, self._mesh, self._manual = call, run, mesh, manual
+        self.tree: Any = None
+        self.specs: list[PartitionSpec] = []
+
+    def __call__(self, *blocks: Any) -> list[Any]:
+        call = self._call
+        outs, self.tree = tree_flatten(self._run(*blocks))
+        for leaf in outs:
+            errors.check_output_type(call, leaf)
+        self.specs = call.flat_out_specs(self.tree, outs)
+        errors.check_specs(call, self._mesh, self._manual, "out", self.specs)
+        check_marks(self._mesh, self._manual, "out", self.specs)
+        results = [as_array(o) for o in outs]
+        if call.check:
+            results = [cast_to_partial(x, spec) for x, spec in zip(results, self.specs, strict=True)]
+            check_results(call.name, self.specs, results)
+        return [left(x, spec) for x, spec in zip(results, self.specs, strict=True)]
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------

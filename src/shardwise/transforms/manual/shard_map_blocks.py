@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.shapes import DimAxes
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import (
     Array,
@@ -32,7 +33,7 @@ from shardwise.ir.op import Op
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.sharding import Mesh
 from shardwise.transforms.manual.shard_map_marks import Marks
-from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope
+from shardwise.transforms.manual.shard_map_scope import body_scope
 
 
 class BlockTracer(ProgramTracer):

@@ -8,13 +8,12 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import keystr, tree_flatten_with_path
 from shardwise.ir import Array, Literal, ShapedArray, Tracer
 from shardwise.ir.types import kept_spec
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
-
-DimAxes = tuple[tuple[str, ...], ...]
 
 
 def check_leaves(call: Any, specs: Any, option: str) -> None:
@@ -54,7 +53,7 @@ def check_devices(mesh: Any, values: Sequence[Array]) -> None:
         )
 
 
-def check_inferable(call: Any, mesh: Any, manual: frozenset[str]) -> None:
+def check_inferable(mesh: Any, manual: frozenset[str]) -> None:
     """Specs can be inferred only over Explicit axes, as types name no others."""
     others = [a for a in mesh.axis_names if a in manual and a not in mesh.explicit_axes]
     if others and not getattr(mesh, "empty", False):
@@ -194,7 +193,7 @@ def check_output_type(call: Any, leaf: Any) -> None:
         ) from None
 
 
-def check_captured(call: Any, consts: Sequence[Any], mesh: Any) -> None:
+def check_captured(call: Any, consts: Sequence[Any]) -> None:
     """Arrays that the body closes over enter whole; explicitly sharded ones must be passed as arguments."""
     for c in consts:
         if isinstance(c, Literal):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import Equation, Program, ShapedArray, Shown, define_op
 from shardwise.ir.key_uses import called_uses
 from shardwise.ir.narrowed import narrow_call
@@ -20,7 +21,7 @@ from shardwise.ops.rules.derivative import later
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding.rule import Rule
 from shardwise.transforms.manual.shard_map_marks import Marks
-from shardwise.transforms.manual.shard_map_scope import DimAxes, global_type
+from shardwise.transforms.manual.shard_map_scope import global_type
 from shardwise.transforms.programs.jaxpr_shard_map import shard_map_params
 
 

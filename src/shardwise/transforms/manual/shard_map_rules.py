@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import (
     Program,
     ProgramTrace,
@@ -31,7 +32,7 @@ from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program
 from shardwise.transforms.interpreters.linearize import Linearized, linearize_flat, transpose_linear
 from shardwise.transforms.manual.shard_map_marks import Marks, marks_of
-from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, local_type
+from shardwise.transforms.manual.shard_map_scope import body_scope, local_type
 
 
 def _whole(ndim: int) -> DimAxes:

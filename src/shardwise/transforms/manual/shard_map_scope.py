@@ -6,13 +6,12 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from shardwise.base.shapes import DimAxes
 from shardwise.ir import ShapedArray
 from shardwise.ir.axis_scope import ERA
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh
 from shardwise.sharding.context import abstract_mesh_context
-
-DimAxes = tuple[tuple[str, ...], ...]
 
 
 @contextmanager

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwise.base.config import TODAY
-from shardwise.base.tree import (
-    tree_map,
-)
-from shardwise.sharding import (
-    PartitionSpec,
-)
-
-if TYPE_CHECKING:
-    pass
+from shardwise.base.tree import tree_map
+from shardwise.sharding import PartitionSpec
 from shardwise.transforms.manual.shard_map import INFER, Infer, make_shard_map
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.config import Override, thread_local
+from shardwise.base.shapes import DimAxes
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, array_type, signature
@@ -63,7 +64,7 @@ from shardwise.sharding.context import abstract_mesh_context
 from shardwise.sharding.mesh import EMPTY_MESH
 from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.manual import shard_map_errors as errors
-from shardwise.transforms.manual.shard_map_scope import DimAxes, manual_mesh, spec_dims
+from shardwise.transforms.manual.shard_map_scope import manual_mesh, spec_dims
 
 if TYPE_CHECKING:
     from shardwise.transforms.manual.shard_map import ShardMap
@@ -198,7 +199,7 @@ class Worker(Runner):
     def own(self, x: Any) -> Any:
         """An operand on this device; a captured array on other devices becomes whole on every device."""
         if isinstance(x, ArrayImpl) and x.committed and x._sig.devices != self.devices:
-            errors.check_captured(self.call, [x], self.mesh)
+            errors.check_captured(self.call, [x])
             return ArrayImpl(
                 self.signature_of(ShapedArray(x.shape, x.dtype, x.weak_type, vma=x.aval.vma)), dense=x.dense
             )

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import register_pytree_node
-from shardwise.ir import (
-    ShapedArray,
-)
+from shardwise.ir import ShapedArray
 from shardwise.ir.op import Op, UndefinedPrimal
 from shardwise.ops.rules.convert import as_array, as_value, given_to_user
 from shardwise.transforms.interpreters.batch_trace import BatchTrace

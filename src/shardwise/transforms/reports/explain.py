@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
+from shardwise.base.shapes import DimAxes
 from shardwise.engine.executable import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
-from shardwise.passes import DimAxes, Transfer
+from shardwise.passes import Transfer
 from shardwise.runtime.processes import exchanges
 from shardwise.sharding import AbstractMesh
 from shardwise.transforms.reports.explanation import Explanation, totals

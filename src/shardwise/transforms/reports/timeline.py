@@ -94,7 +94,7 @@ class Timeline:
             file.write((b",\n" if head else b"") + b",\n".join(lines) + _END)
 
     def _own_events(self, later: float) -> list[dict[str, Any]]:
-        """The events, so many microseconds later, with this process's number and the names of its threads."""
+        """The events, `later` microseconds later, with this process's number and the names of its threads."""
         rank = process_index()
         known: list[dict[str, Any]] = [
             {

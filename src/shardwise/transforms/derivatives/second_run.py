@@ -1,0 +1,167 @@
+"""The second run of a checkpointed program, which computes its tangents in the backward pass, from its arguments and the kept values.
+
+In: the arguments, the kept values and the tangents of the call. Out: tangents of its results; transposed, the program runs again, behind a
+barrier that keeps it from being merged with the first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from shardwise.ir import (
+    Equation,
+    Literal,
+    Program,
+    Replay,
+    ShapedArray,
+    Var,
+    bind,
+    current_trace,
+    define_op,
+    in_trace,
+    is_eager,
+    splice,
+    trace_program,
+)
+from shardwise.ir.key_uses import LEAVES
+from shardwise.ir.program import Source
+from shardwise.ir.references import trace_with_state
+from shardwise.ir.sources import user_source
+from shardwise.ops.devices.barrier import optimization_barrier_p
+from shardwise.ops.random.random_bits import shared
+from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.bodies.jit_rules import Made, held, remembered, without_state
+from shardwise.transforms.derivatives.prevented import Prevented, behind_barrier
+from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
+from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_program
+
+
+class _Run(NamedTuple):
+    """A program that runs again: the params of the op.
+
+    Attributes:
+        kept: the positions of the equations whose results are operands, after the program's inputs. Some have none, such as prints.
+        still: the positions of the equations that no tangents go through.
+        live: which inputs have tangents.
+        prevent_cse: what stands behind the barrier.
+    """
+
+    program: Program
+    kept: tuple[int, ...]
+    still: tuple[int, ...]
+    live: tuple[bool, ...]
+    prevent_cse: Prevented
+
+    def split(self, args: Sequence[Any]) -> tuple[list[Any], dict[Var, Any], list[Any]]:
+        """The primals, the kept values by variable, and the rest: what stands for tangents."""
+        count = len(self.program.inputs)
+        names = [v for i in self.kept for v in self.program.equations[i].outputs]
+        values = dict(zip(names, args[count : count + len(names)], strict=True))
+        return list(args[:count]), values, list(args[count + len(names) :])
+
+    def again(self, known: dict[Var, Any], values: Sequence[Any]) -> list[Any]:
+        """Evaluate the program under a JVP trace, taking the values of `known` variables as they are: only their tangents are computed."""
+        program, trace = self.program, current_trace()
+        assert isinstance(trace, JVPTrace)
+        env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
+        alone, done = set(self.still), {i for i in self.kept if not program.equations[i].outputs}
+        with Replay() as replay:
+            for i, eqn in enumerate(program.equations):
+                if i in done:
+                    continue
+                replay.source = eqn.source
+                args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+                if i in alone:
+                    args = [trace.unwrap(x)[0] for x in args]
+                outs = bind(eqn.op, *args, **eqn.params)
+                for var, out in zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True):
+                    if var in known:
+                        _, tangent = trace.unwrap(out)
+                        out = known[var] if tangent is None else JVPTracer(trace, known[var], tangent)
+                    env[var] = out
+        return [in_trace(a) if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+    def pull(self, args: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """The cotangents of the tangents among `args`."""
+        primals, known, _ = self.split(args)
+        primals = [shared(x) for x in primals]  # the second run consumes the keys of the first one again
+        values = [*primals, *known.values()]
+        held = behind_barrier(self.prevent_cse, len(primals), len(known))
+        if held and not is_eager():
+            for i, value in zip(held, bind(optimization_barrier_p, *[values[i] for i in held]), strict=True):
+                values[i] = value
+            primals, known = values[: len(primals)], dict(zip(known, values[len(primals) :], strict=True))
+        lin = linearize_flat(lambda *xs: [as_array(o) for o in self.again(known, xs)], primals, self.live)
+        given = iter(cts)
+        full = [next(given) if has_tangent(t) else None for t in self.program.out_types]
+        pulled = transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs])
+        found = dict(zip(lin.ins, pulled, strict=True))
+        return [found.get(i) for i, alive in enumerate(self.live) if alive]
+
+
+def _type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
+    return tuple(t for t in program.out_types if has_tangent(t))
+
+
+def _transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
+    """The second run of the program, linearized and transposed at once."""
+    run = _Run(**params)
+    count = sum(run.live)
+    if is_eager():
+        found = run.pull(args, cts)
+    else:  # once for all layers that share the program
+        values = [*args[: len(args) - count], *[c for c in cts if c is not None]]
+        alive = tuple(c is not None for c in cts)
+        made: Made = _pulled(run, alive, tuple([v.aval for v in values]), user_source())
+        results = list(splice(made.program, [*made.consts, *values, *held(made.references)]))
+        outs = iter(without_state(results, made.references))
+        found = [next(outs) if there else None for there in made.results]
+    return [None] * (len(args) - count) + found
+
+
+@remembered
+def _pulled(run: _Run, alive: tuple[bool, ...], types: tuple[ShapedArray, ...], source: Source | None) -> Made:
+    """`_Run.pull` as a program of values of these types: those that are no tangents, and the cotangents that are `alive`.
+
+    `source` is that of the equations which have no other.
+    """
+    there: tuple[bool, ...] = ()
+
+    def flat(*values: Any) -> list[Any]:
+        nonlocal there
+        given = iter(values[len(values) - sum(alive) :])
+        cts = [next(given) if a else None for a in alive]
+        args = [*values[: len(values) - sum(alive)], *[None] * sum(run.live)]
+        found = run.pull(args, cts)
+        there = tuple(x is not None for x in found)
+        return [x for x in found if x is not None]
+
+    body, consts, used = trace_with_state(flat, types, run.program.name)
+    return Made(body, tuple(consts), there, used)
+
+
+def _inline(eqn: Equation) -> Program:
+    """If the tangents themselves are needed, they are computed together with the values, a second time."""
+    run = _Run(**eqn.params)
+
+    def pushed(*args: Any) -> list[Any]:
+        primals, _, tangents = run.split(args)
+        ts = iter(tangents)
+        _, touts = jvp_program(run.program, primals, [next(ts) if alive else None for alive in run.live])
+        types = run.program.out_types
+        return [instantiate(t, aval) for t, aval in zip(touts, types, strict=True) if has_tangent(aval)]
+
+    body, _ = trace_program(pushed, [a.aval for a in eqn.inputs], run.program.name)
+    return body
+
+
+remat_op = define_op(
+    "remat",
+    type_rule=_type,
+    multiple_results=True,
+    typed=True,
+    transpose=_transpose,
+    inline=_inline,
+    keys=LEAVES,
+)
