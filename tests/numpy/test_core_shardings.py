@@ -35,6 +35,8 @@ TABLE = [
     ("jnp.var(x, axis=1)", "f32[4@x]", ("x",), ("x",)),
     ("jnp.argmax(x, 1)", "i32[4@x]", ("x",), ("x",)),
     ("jnp.diagonal(y)", "f32[4]", (None,), ()),
+    ("jnp.trace(x)", "f32[]", (), ()),
+    ("jnp.trace(x[:, None], axis1=0, axis2=1)", "f32[8@y]", ("y",), ("y",)),
     ("jnp.nan_to_num(x)", "f32[4@x,8@y]", ("x", "y"), ("x", "y")),
     ("jnp.average(x, axis=0)", "f32[8@y]", ("y",), ("y",)),
     ("jnp.linspace(0, 1, 8)", "f32[8]", (None,), ()),

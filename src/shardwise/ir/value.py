@@ -226,5 +226,8 @@ def _each_word(value: int, stored: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def _int_scalar(value: int, dtype: Any) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value, dtype=dtype)
-    except OverflowError:  # wraps, as a cast of an array does
+    except OverflowError:
+        if not -(1 << 63) <= value < 1 << 64:
+            raise
+        # What 64 bits hold wraps, as a cast of an array does.
         return np.asarray(value & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64).astype(dtype)

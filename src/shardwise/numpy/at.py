@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.config import context_token
-from shardwise.base.dtypes import lattice_result_type, safe_to_cast
+from shardwise.base.dtypes import issubdtype, lattice_result_type, safe_to_cast
 from shardwise.base.errors import ShardingNotImplementedErrorSeed, ShardingTypeError, ShardingTypeErrorSeed
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.eager import composed
@@ -267,7 +267,18 @@ def _operand_value(values: Any, x: Array) -> Any:
         return asarray(values)
     if type(values) is bool and np.issubdtype(x.dtype, np.integer):
         values = int(values)  # which meets integers under strict promotion, too
-    return checked_value(".at[...]", wide_int(values, x.dtype))
+    wide = wide_int(values, x.dtype)
+    if wide is not values and not _holds(x.dtype, values):
+        wide = values  # too large for the default integers, too, so that it is refused
+    return checked_value(".at[...]", wide)
+
+
+def _holds(dtype: Any, number: int) -> bool:
+    """Whether a number beyond the default integers is one of `dtype`."""
+    if dtype.kind not in "iu":
+        return issubdtype(dtype, np.inexact)
+    limits = np.iinfo(dtype)
+    return limits.min <= number <= limits.max
 
 
 def _updated(x: Array, items: Sequence[Item], y: Any, combine: str, options: dict[str, Any], wrap: bool) -> Array:

@@ -203,16 +203,21 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
     """
-    return strong(_diagonal(a, offset, axis1, axis2))
-
-
-def _diagonal(a: Any, offset: Any, axis1: int, axis2: int) -> Array:
-    x = array("diagonal", a)
-    if x.ndim < 2:
-        raise ValueError(f"diagonal requires an array of at least two dimensions, got shape {x.shape}.")
-    first, second = canonical_axes((axis1, axis2), x.ndim)
     k = concrete_int(offset, "offset of diagonal")
-    x = lax.transpose(x, [*[d for d in range(x.ndim) if d not in (first, second)], first, second])
+    return strong(_diagonal(_plane_last("diagonal", a, axis1, axis2), k))
+
+
+def _plane_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
+    """`a` with the dims of a plane as its last two."""
+    x = array(name, a)
+    if x.ndim < 2:
+        raise ValueError(f"{name} requires an array of at least two dimensions, got shape {x.shape}.")
+    first, second = canonical_axes((axis1, axis2), x.ndim)
+    return lax.transpose(x, [*[d for d in range(x.ndim) if d not in (first, second)], first, second])
+
+
+def _diagonal(x: Array, k: int) -> Array:
+    """The k-th diagonals of matrices: [..., n, m] -> [..., count]."""
     n, m = x.shape[-2:]
     count = max(0, min(n, m - k) if k >= 0 else min(n + k, m))
     along = lax.iota(_INT32, count)
@@ -268,7 +273,13 @@ def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     """
     no_out("trace", out)
     wanted = requested("trace", dtype)
-    return reductions.sum(_diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
+    k = concrete_int(offset, "offset of trace")
+    x = _plane_last("trace", a, axis1, axis2)
+    if x.aval.mesh is None:
+        return reductions.sum(_diagonal(x, k), axis=-1, dtype=wanted)
+    # A diagonal of split dims has no sharding of its own, their sum has.
+    kept = where_(_mask_for(x, _diagonal_mask(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
+    return reductions.sum(kept, axis=(-2, -1), dtype=wanted)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:

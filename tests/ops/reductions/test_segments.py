@@ -25,6 +25,37 @@ def test_values_are_those_of_jax(name):
     np.testing.assert_allclose(np.asarray(jitted), np.asarray(theirs(DATA, IDS, 4)), rtol=1e-6)
 
 
+def added(data, ids):
+    """What JAX documents in NumPy's words: zeros whose rows at `ids` get what `data` broadcasts to."""
+    out = np.zeros((4, *np.shape(data)[1:]), np.float32)
+    np.add.at(out, ids, data)
+    return out
+
+
+@pytest.mark.parametrize(
+    "ids", [np.array([0, 2, 0, 1, 3, 3]), np.array([[0, 2, 0], [1, 3, 3]]), np.array([[1], [0]]), np.array(1)]
+)
+def test_data_broadcasts_to_the_ids(ids):
+    rows = np.arange(18, dtype=np.float32).reshape(6, 3)
+    for data in [
+        2.0,
+        rows[:1, 0],
+        rows[:1],
+        rows[None, :3],
+        rows[:, 0],
+        rows.reshape(2, 3, 3),
+        rows.reshape(3, 6),
+        rows,
+    ]:
+        try:
+            expected = added(data, ids)
+        except ValueError:
+            with pytest.raises(ValueError, match="has no row for each of the ids"):
+                sw.ops.segment_sum(data, ids, 4)
+        else:
+            np.testing.assert_array_equal(sw.ops.segment_sum(data, ids, 4), expected, strict=True)
+
+
 def test_traced_ids_need_a_number_of_segments():
     with pytest.raises(sw.errors.ConcretizationTypeError, match="num_segments"):
         sw.jit(sw.ops.segment_sum)(DATA, IDS)

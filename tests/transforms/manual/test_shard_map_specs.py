@@ -47,6 +47,19 @@ def test_results_lie_on_the_mesh_of_the_shard_map(mesh):
     assert mapped(sw.device_put(jnp.arange(8.0), other)).sharding == NamedSharding(mesh, P("x"))
 
 
+@pytest.mark.parametrize("spec", [P(), P("x"), P(None, "x")], ids=str)
+def test_results_of_arrays_on_a_mesh_of_other_axes(mesh, spec):
+    x = np.arange(16.0, dtype=np.float32).reshape(4, 4)
+    for sizes, names in [((4,), ("x",)), ((4, 1), ("x", "y")), ((1, 2, 2), ("y", "x", "z"))]:
+        other = Mesh(np.array(sw.devices()[:4]).reshape(sizes), names)
+        for lies in (P(), P("x"), P(("x", "y")), P("y", "x")):
+            placed = sw.device_put(x, NamedSharding(mesh, lies))
+            found = sw.shard_map(lambda a: a * 2, mesh=other, in_specs=spec, out_specs=spec)(placed)
+            np.testing.assert_array_equal(found, 2 * x)
+            for shard in found.addressable_shards:
+                np.testing.assert_array_equal(shard.data, 2 * x[shard.index])
+
+
 def test_unchecked_types_do_not_say_where_values_vary(mesh):
     seen = []
     body = lambda a: seen.append(sw.typeof(a).vma) or a  # noqa: E731

@@ -45,7 +45,8 @@ def padtype_to_pads(
     """The (low, high) pads that a padding mode means for an array of `in_shape` and windows of `window_shape` in
     steps of `window_strides`.
 
-    RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`.
+    RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`, ValueError for steps
+    below 1.
 
     >>> lax.padtype_to_pads((5,), (3,), (2,), "SAME")
     [(1, 1)]
@@ -58,6 +59,8 @@ def padtype_to_pads(
         raise TypeError(f"Unknown padding type {padding!r}: expected 'VALID', 'SAME', 'SAME_LOWER' or a PaddingType.")
     if padding is PaddingType.VALID:
         return [(0, 0)] * len(in_shape)
+    if any(index(s) < 1 for s in window_strides):
+        raise ValueError(f"window_strides must be positive, got {tuple(window_strides)}.")
     pads = []
     for sizes in zip(in_shape, window_shape, window_strides, strict=True):
         n, k, s = map(index, sizes)

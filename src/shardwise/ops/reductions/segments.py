@@ -17,7 +17,7 @@ from shardwise.ops.reductions.reduce import reduce_max_p, reduce_min_p, reduce_p
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
-from shardwise.ops.shapes.broadcast import expand_dims
+from shardwise.ops.shapes.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.shapes.fill import full, full_like
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.ops.shapes.joining import concatenate
@@ -27,6 +27,16 @@ __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
 _auto_axes = later("shardwise.transforms.manual.explicit", "auto_axes")
+
+
+def _for_each_id(name: str, values: Array, shape: tuple[int, ...]) -> Array:
+    """`values` repeated, as NumPy broadcasts, so that each id has a row."""
+    lead = len(shape) - values.ndim
+    if lead < 0 or any(n not in (1, m) for n, m in zip(values.shape, shape[lead:], strict=True)):
+        raise ValueError(f"{name}: data of shape {values.shape} has no row for each of the ids, which take {shape}.")
+    if values.shape == shape:
+        return values
+    return broadcast_in_dim(values, shape, tuple(range(lead, len(shape))))
 
 
 def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: Op, shown: str) -> Callable[..., Array]:
@@ -44,7 +54,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
             raise ValueError(f"{name}: bucket_size must be positive, got {bucket_size}.")
         values, ids = as_array(data), as_array(segment_ids)
         num_segments = _count(name, num_segments, ids)
-        rows, tail = values.shape[: ids.ndim], values.shape[ids.ndim :]
+        rows, tail = ids.shape, values.shape[1:]
         resolved = resolve_out_sharding(out_sharding, name, 1 + len(tail))
         if resolved is not None and resolved.mesh.explicit_axes:
 
@@ -52,6 +62,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
                 return segment(values, ids, num_segments, indices_are_sorted, unique_indices, bucket_size, mode)
 
             return _auto_axes(whole, out_sharding=resolved)(values, ids)
+        values = _for_each_id(name, values, (*rows, *tail))
         size = None if bucket_size is None or not rows else operator.index(bucket_size)
         buckets = () if size is None else (-(-rows[0] // size),)
         lead = (*buckets, num_segments)
@@ -76,6 +87,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
     segment.__doc__ = f"""The {reduction} of the rows of `data` that have each segment id: [n, ...] and int[n] -> [num_segments, ...].
 
     Args:
+        data: a row for each id, or what broadcasts to that, as a number does.
         segment_ids: the id of each row; rows with ids outside of [0, num_segments) are left out.
         num_segments: the number of results; None: the largest id plus one, which needs concrete ids.
         indices_are_sorted: promises that ids ascend; without effect on the result.
@@ -85,7 +97,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array], reduced: 
         out_sharding: the sharding of the result on Explicit axes, where that of the rows does not say it.
 
     Raises:
-        ValueError: `num_segments` is negative, or `bucket_size` not positive.
+        ValueError: `num_segments` is negative, `bucket_size` not positive, or `data` has other rows than ids.
         ConcretizationTypeError: `segment_ids` are traced without `num_segments`.
 
     >>> jax.ops.{name}(jnp.array([1, 2, 3]), jnp.array([0, 1, 0]))

@@ -101,7 +101,10 @@ def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec, rules: Rules) ->
     placed = own.tiling(x.ndim)
     if placed is None or not placed.same_placement(written.tiling(x.ndim)):  # automatic axes split it too
         return x
-    return ArrayImpl(signature(x.aval, written, x.committed), dense=x._dense, block=x._block, origin=x._known_origin)
+    worn = signature(x.aval, written, x.committed)
+    if worn.form is not x._sig.form:  # the other mesh has other axes, and so has a block over it
+        return ArrayImpl(worn, dense=x.dense, origin=x._known_origin)
+    return ArrayImpl(worn, dense=x._dense, block=x._block, origin=x._known_origin)
 
 
 def is_spec(x: Any) -> bool:
