@@ -90,12 +90,12 @@ def decoding(jax, jnp, np):
     @jax.jit
     def decoded(embed, w, tokens):
         def step(carry, i):
-            tokens, *caches = carry
+            tokens, keys, values = carry
             h = embed[tokens]
             for j in range(layers):
-                h, *caches = layer(h, *caches, w, j, i)
+                h, keys, values = layer(h, keys, values, w, j, i)
             tokens = jnp.argmax(h @ embed.T, -1).astype(jnp.int32)
-            return (tokens, *caches), tokens
+            return (tokens, keys, values), tokens
 
         caches = [jnp.zeros((layers, 4, length, width), jnp.float32) for _ in range(2)]
         return jax.lax.scan(step, (tokens, *caches), jnp.arange(length))[1]
