@@ -41,6 +41,7 @@ from shardwise.numpy.array_views import (
     basic_data,
     basic_form,
     basic_view,
+    checks_results,
     is_dense,
     is_watched,
     pmap_piece,
@@ -66,7 +67,7 @@ def getitem(x: Array, index: Any) -> Array:
     if type(x) is ArrayImpl and is_eager():
         kind = type(x.sharding)
         if kind is SingleDeviceSharding:
-            view = None if is_watched(x) else basic_view(x, index)
+            view = basic_view(x, index)
             if view is not None:
                 return view
         elif kind is PmapSharding:
@@ -78,7 +79,7 @@ def getitem(x: Array, index: Any) -> Array:
             sig = view_signatures.get(key)
             if sig is None:
                 y = take_index(x, index)
-                if type(y) is ArrayImpl:
+                if type(y) is ArrayImpl and not (is_watched(x) or checks_results()):
                     view_signatures[key] = y._sig
                 return y
             return ArrayImpl(sig, dense=basic_data(x, index))
