@@ -196,9 +196,9 @@ def _start_values(
         )
     if not all(wrap):
         _check_not_negative(name, starts, wrap)
-    if all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts):
-        if len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
-            return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
+    known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
+    if known and len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
+        return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
     return [as_value(s) for s in starts], wrap
 
 

@@ -80,7 +80,9 @@ def _partition(
         axes = want[axis] if want and have else ()
         if not axes or have[axis] != axes or not out.aval.size:  # an empty part has no last element
             return region.generic(eqn)
-        if not isinstance(combine, Op) and dtype_kind(out.aval.dtype) == "c":  # equations would have to count turns of the phase
+        if (
+            not isinstance(combine, Op) and dtype_kind(out.aval.dtype) == "c"
+        ):  # equations would have to count turns of the phase
             return region.generic(eqn)
         atom = region.reshard(atom, have, want, operand.aval)
         narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these accumulate in a wider type
