@@ -192,6 +192,8 @@ def page(rows: dict[str, Any]) -> str:
         "that pass in both, *memory* the most that the process of tests held. Made by `python -m tests.clients --checkouts DIR --write`.",
         "Times are those of one run each, most of them of tracing and compiling; other jobs on the machine change them by a third.",
         "Each row is of the last run of that library; they were made at different times, and a limit of time cut some samples.",
+        "Functions of NumPy find arrays as JAX's: they have `__array__` and no `__array_function__`, so that `np.sum(x)`, which calls `x.sum`,",
+        "gives an array of JAX's type, and `np.concatenate([x, x])` an ndarray.",
         "",
         "| library | version | tests tried | passing under JAX | of these here | time | memory JAX / here, MiB |",
         "|---|---|---|---|---|---|---|",
