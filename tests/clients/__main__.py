@@ -210,10 +210,19 @@ def page(rows: dict[str, Any]) -> str:
         lines += [
             f"- {name}: `{test}`: {' '.join(reason.split())[:160].replace('`', '')}" for name, test, reason in lost
         ]
+    why = [f"- {name}: {_WHY[name]}" for name in dict.fromkeys(name for name, _, _ in lost) if name in _WHY]
+    lines += ["", "Why:", "", *why] if why else []
     lines += ["", "## Not tried", "", *_NOT_TRIED]
     return "\n".join(lines) + "\n"
 
 
+_WHY = {
+    "equinox": "a rule of `custom_jvp` that is called with Python numbers gives arrays, where JAX hands the numbers through; "
+    "the other test takes time.",
+    "quax": "its arrays have rules for JAX's primitives. `searchsorted` is one here, and a loop of others in JAX.",
+    "haliax": "its tests count the results of a forward scan before it is compiled. One that carries a name stands there twice; "
+    "compiled, it is kept once.",
+}
 _NOT_TRIED = (
     "- tunix: 148 modules of its tests do not load under JAX 0.10.2 in this environment either: packages are missing, and some are",
     "  written for Python 3.12.",
