@@ -14,6 +14,7 @@ import pytest
 import shardwise as jax
 import shardwise.experimental.key_reuse
 import shardwise.experimental.sparse
+import shardwise.extend.random
 import shardwise.numpy as jnp
 import shardwise.profiler
 import shardwise.scipy.fft

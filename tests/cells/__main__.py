@@ -207,6 +207,8 @@ _WHY = """
   write or print it.
 - Kernels of `pallas` are interpreted, so that many cells of `docs/pallas` run here that raise in JAX without a TPU; what asks for the
   machine's properties is refused.
+- A new `Primitive` that has an `impl` alone is called back from compiled functions, where JAX refuses it (`jax-primitives`);
+  `jax._src.test_util` is the machinery of JAX's own tests (`gradient-checkpointing`).
 - Profiles are written, not served; no topology of GPUs is mocked.
 - Messages of errors are our own. Equations of some functions are in another order, and places have no columns.
 - Finite differences in float32, and cells that draw numbers without a seed, give others at each run.

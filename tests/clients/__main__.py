@@ -192,6 +192,8 @@ def page(rows: dict[str, Any]) -> str:
         "that pass in both, *memory* the most that the process of tests held. Made by `python -m tests.clients --checkouts DIR --write`.",
         "Times are those of one run each, most of them of tracing and compiling; other jobs on the machine change them by a third.",
         "Each row is of the last run of that library; they were made at different times, and a limit of time cut some samples.",
+        "Functions of NumPy find arrays as JAX's: they have `__array__` and no `__array_function__`, so that `np.sum(x)`,",
+        "which calls `x.sum`, gives an array of JAX's type, and `np.concatenate([x, x])` an ndarray.",
         "",
         "| library | version | tests tried | passing under JAX | of these here | time | memory JAX / here, MiB |",
         "|---|---|---|---|---|---|---|",
@@ -208,10 +210,19 @@ def page(rows: dict[str, Any]) -> str:
         lines += [
             f"- {name}: `{test}`: {' '.join(reason.split())[:160].replace('`', '')}" for name, test, reason in lost
         ]
+    why = [f"- {name}: {_WHY[name]}" for name in dict.fromkeys(name for name, _, _ in lost) if name in _WHY]
+    lines += ["", "Why:", "", *why] if why else []
     lines += ["", "## Not tried", "", *_NOT_TRIED]
     return "\n".join(lines) + "\n"
 
 
+_WHY = {
+    "equinox": "a rule of `custom_jvp` that is called with Python numbers gives arrays, where JAX hands the numbers through; "
+    "the other test takes time.",
+    "quax": "its arrays have rules for JAX's primitives. `searchsorted` is one here, and a loop of others in JAX.",
+    "haliax": "its tests count the results of a forward scan before it is compiled. One that carries a name stands there twice; "
+    "compiled, it is kept once.",
+}
 _NOT_TRIED = (
     "- tunix: 148 modules of its tests do not load under JAX 0.10.2 in this environment either: packages are missing, and some are",
     "  written for Python 3.12.",

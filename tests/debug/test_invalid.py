@@ -46,6 +46,22 @@ def test_on_several_devices():
     assert not x.is_deleted()
 
 
+@pytest.mark.parametrize("axes", [None, "x"])
+@pytest.mark.parametrize("read", [lambda x: x[1], lambda x: x[0:2], lambda x: x[None, 1], lambda x: x[1:][0], list])
+def test_what_is_read_without_an_op_is_checked(read, axes):
+    lies = None if axes is None else NamedSharding(make_mesh((2,), ("x",)), PartitionSpec())
+    x = jax.device_put(np.array([1.0, np.nan, 2.0], np.float32), lies)
+    y = jax.device_put(np.array([1.0, np.inf, 2.0], np.float32), lies)
+    read(x), read(y), x[0]  # that is nothing new later
+    with jax.debug_nans(True):
+        assert x[0] == 1.0
+        read(y)
+        with pytest.raises(FloatingPointError, match=r"\(nan\)"):
+            read(x)
+    with jax.debug_infs(True), pytest.raises(FloatingPointError, match=r"\(inf\)"):
+        read(y)
+
+
 def test_an_argument_is_not_blamed_on_an_op():
     with jax.debug_nans(True), pytest.raises(FloatingPointError, match=r"\(nan\) encountered in <lambda>:"):
         jax.jit(lambda x: x * 2)(np.array([np.nan], np.float32))

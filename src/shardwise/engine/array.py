@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError, about
@@ -316,7 +317,7 @@ class ArrayImpl(Array):
         if self._is_partial:
             raise AssertionError("an array that spans several processes cannot be iterated over; index it instead.")
         sharding, committed = self.sharding, self.committed
-        if isinstance(sharding, PmapSharding):
+        if isinstance(sharding, PmapSharding) or config.jax_debug_nans or config.jax_debug_infs:
             return (self[i] for i in range(self.shape[0]))
         if isinstance(sharding, NamedSharding) and sharding.is_fully_replicated:
             missing = (None,) * (self.ndim - 1 if sharding.mesh.explicit_axes else 0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.config import context_token
 from shardwise.base.dtypes import is_key_dtype
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, signature
@@ -18,7 +19,7 @@ from shardwise.sharding import SingleDeviceSharding
 
 _COPIED = 1 << 12  # bytes
 _BOUNDS = {int, type(None)}
-# Of indexed arrays, by their signatures and the forms of the indices.
+# Of parts of arrays, by the arrays' signatures, the context, and the forms of the indices or the parts' shapes.
 view_signatures: Bounded[Any, Signature] = Bounded()
 at_clear(view_signatures.clear)
 
@@ -43,14 +44,25 @@ def is_watched(x: Array) -> bool:
     return is_key_dtype(x.dtype) and config.jax_debug_key_reuse
 
 
+def checks_results() -> bool:
+    """Whether results are checked for NaNs or infinities: then parts must come from ops, too."""
+    return config.jax_debug_nans or config.jax_debug_infs
+
+
 def basic_view(x: ArrayImpl, index: Any) -> Array | None:
-    """``x[index]`` of a single-device array that exists, None if `index` has arrays."""
+    """``x[index]`` of a single-device array that exists; None if `index` has arrays, or an op has to read it."""
     if type(index) is not int:
         parts = index if isinstance(index, tuple) else (index,)
         if not all(p is None or p is Ellipsis or type(p) is int or type(p) is slice for p in parts):
             return None
     data = basic_data(x, index)
-    return ArrayImpl(signature(x.aval.update(shape=data.shape), x.sharding, x.committed), dense=data)
+    key = x._sig, context_token(), data.shape
+    sig = view_signatures.get(key)
+    if sig is None:
+        if is_watched(x) or checks_results():
+            return None
+        sig = view_signatures[key] = signature(x.aval.update(shape=data.shape), x.sharding, x.committed)
+    return ArrayImpl(sig, dense=data)
 
 
 def basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:

@@ -41,6 +41,7 @@ from shardwise.numpy.array_views import (
     basic_data,
     basic_form,
     basic_view,
+    checks_results,
     is_dense,
     is_watched,
     pmap_piece,
@@ -66,7 +67,7 @@ def getitem(x: Array, index: Any) -> Array:
     if type(x) is ArrayImpl and is_eager():
         kind = type(x.sharding)
         if kind is SingleDeviceSharding:
-            view = None if is_watched(x) else basic_view(x, index)
+            view = basic_view(x, index)
             if view is not None:
                 return view
         elif kind is PmapSharding:
@@ -78,7 +79,7 @@ def getitem(x: Array, index: Any) -> Array:
             sig = view_signatures.get(key)
             if sig is None:
                 y = take_index(x, index)
-                if type(y) is ArrayImpl:
+                if type(y) is ArrayImpl and not (is_watched(x) or checks_results()):
                     view_signatures[key] = y._sig
                 return y
             return ArrayImpl(sig, dense=basic_data(x, index))
@@ -252,15 +253,20 @@ def _slice_at(x: Array, items: Items, wrap: bool) -> Array:
             negative[item.dim] = wrap
     if isinstance(y, ArrayImpl) and is_eager():
         y = _whole_in(y, [d for d, n in enumerate(y.shape) if n != sizes[d]])
+    if not wrap:  # clamped here, where they are known
+        starts = [s if isinstance(s, Array) else max(s, 0) for s in starts]
     return lax.dynamic_slice(y, _of_one_dtype(starts), sizes, allow_negative_indices=negative)
 
 
 def _of_one_dtype(starts: Sequence[Any]) -> Sequence[Any]:
+    """Starts of one dtype: that of the arrays among them if it holds the others, too."""
     dtypes = {s.dtype for s in starts if isinstance(s, Array)}
-    if len(dtypes) <= 1:
-        return starts
-    wide = np.dtype(np.int64 if any(d.itemsize == 8 for d in dtypes) else np.int32)
-    return [convert(s, wide) if isinstance(s, Array) else s for s in starts]
+    if not dtypes:
+        return [int(s) for s in starts]
+    dtype = min(dtypes, key=str)
+    if len(dtypes) > 1 or any(isinstance(s, int) and s > np.iinfo(dtype).max for s in starts):
+        dtype = np.dtype(np.int64 if any(d.itemsize == 8 for d in dtypes) else np.int32)
+    return [convert(s, dtype) if isinstance(s, Array) else literal(s, dtype=dtype) for s in starts]
 
 
 # -- gathers ---------------------------------------------------------------------------------------------------

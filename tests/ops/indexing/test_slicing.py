@@ -123,6 +123,21 @@ def test_types_and_errors():
             updated(x, update)
 
 
+def test_starts_are_of_one_type_as_in_jax():
+    jax = pytest.importorskip("jax")
+    own = {"0": 0, "-1": -1, "np8": np.uint8(0), "np32": np.int32(1), "np64": np.int64(0), "u8": np.array(1, np.uint8)}
+    for (a, x), (b, y), negative in itertools.product(own.items(), own.items(), (False, True)):
+        took = []
+        for module in (jax, sw):
+            starts = [module.numpy.asarray(v) if isinstance(v, np.ndarray) else v for v in (x, y)]
+            try:
+                got = module.lax.dynamic_slice(X, starts, (1, 1), allow_negative_indices=negative)
+                took.append(float(got[0, 0]))
+            except (TypeError, ValueError) as error:
+                took.append(type(error))
+        assert took[0] == took[1], (a, b, negative)
+
+
 def test_rules():
     ins = typed((6, 8)), INDEX, INDEX
     rule = dynamic_slice_p.sharding_rule(ins, (typed((2, 8)),), {})

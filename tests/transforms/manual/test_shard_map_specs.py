@@ -181,6 +181,24 @@ def test_specs_against_the_types_of_arguments_over_explicit_axes(way):
                         call(x)
 
 
+@pytest.mark.parametrize("spmd", [None, "x"])
+def test_specs_against_types_where_a_vmap_has_the_other_axis(spmd):
+    with use_dialect("latest"):
+        mesh = sw.make_mesh((4, 2), ("x", "y"), axis_types=(sw.sharding.AxisType.Explicit,) * 2)
+        with sw.set_mesh(mesh):
+            x = sw.device_put(
+                np.ones((4, 8), np.float32), sw.NamedSharding(mesh, P("x" if spmd is None else None, "y"))
+            )
+            for spec, taken in ((P("y"), True), (P(), False)):
+                f = sw.shard_map(lambda x: x * 2, in_specs=spec, out_specs=spec, axis_names={"y"})
+                call = sw.jit(sw.vmap(f, spmd_axis_name=spmd))
+                if taken:
+                    assert float(call(x).sum()) == 64.0
+                else:
+                    with pytest.raises(ValueError, match="does not match the specs of the input"):
+                        call(x)
+
+
 def test_a_tree_of_out_specs_that_does_not_fit_names_the_array():
     mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
     call = sw.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=(P("x"), P("x")))

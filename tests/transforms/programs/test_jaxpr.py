@@ -371,6 +371,10 @@ def test_what_a_primitive_lacks_is_named() -> None:
         ad.primitive_jvps[lax.sin_p] = lambda *_: None
     bare.def_impl(lambda x: np.asarray(x) + 1)  # no lowering: called back
     assert sw.jit(bare.bind)(1.0) == 2
+    with pytest.raises(NotImplementedError, match="Differentiation rule for 'bare' not implemented"):
+        sw.jvp(bare.bind, (1.0,), (1.0,))
+    with pytest.raises(NotImplementedError, match="Batching rule for 'bare' not implemented"):
+        sw.vmap(bare.bind)(np.ones(3, np.float32))
 
 
 def test_a_primitive_whose_implementation_is_its_lowering() -> None:

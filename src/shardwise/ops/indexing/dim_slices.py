@@ -37,7 +37,8 @@ def _axis(axis: int, ndim: int, name: str) -> int:
 
 def _starts_at(start: Any, axis: int, ndim: int) -> list[Any]:
     if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
-        return [start if d == axis else 0 for d in range(ndim)]
+        first = 0 if isinstance(start, int) else type(start)(0)  # of one type with `start`
+        return [start if d == axis else first for d in range(ndim)]
     value = as_value(start)
     if value.shape:
         value = _as_scalar(value)

@@ -194,19 +194,18 @@ def _start_values(
         raise ValueError(
             f"{name}: Length of slice indices must match number of operand dimensions, {ndim}; got {len(starts)}."
         )
+    if not all(wrap):
+        _check_not_negative(name, starts, wrap)
     known = all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts)
-    if known and len({type(s) for s in starts} - {int}) <= 1:
+    if known and len({int if isinstance(s, int) else type(s) for s in starts}) <= 1:
         return static_starts(tuple([s if type(s) is int else min(int(s), _LAST) for s in starts])), wrap
-    values = [as_value(s) for s in starts]
-    strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)
-    if strong is not None:  # Python ints adopt the dtype of the others
-        values = [
-            literal(v.value.item(), dtype=strong)
-            if not isinstance(v, Array) and v.aval.weak_type and v.dtype.kind in "iu"
-            else v
-            for v in values
-        ]
-    return values, wrap
+    return [as_value(s) for s in starts], wrap
+
+
+def _check_not_negative(name: str, starts: Sequence[Any], wrap: Sequence[bool]) -> None:
+    for start, wraps in zip(starts, wrap, strict=True):
+        if not wraps and isinstance(start, (int, np.integer)) and start < 0:
+            raise ValueError(f"{name}: start {start} is out of bounds where allow_negative_indices is False.")
 
 
 def dynamic_slice(

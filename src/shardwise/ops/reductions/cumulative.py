@@ -80,6 +80,10 @@ def _partition(
         axes = want[axis] if want and have else ()
         if not axes or have[axis] != axes or not out.aval.size:  # an empty part has no last element
             return region.generic(eqn)
+        if (
+            not isinstance(combine, Op) and dtype_kind(out.aval.dtype) == "c"
+        ):  # equations would have to count turns of the phase
+            return region.generic(eqn)
         atom = region.reshard(atom, have, want, operand.aval)
         narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these accumulate in a wider type
         if narrow:
@@ -185,6 +189,10 @@ def _extremum(name: str) -> Callable[..., tuple[Any, Any]]:
 
 def _log_sum(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
     """Each tangent is weighted by its value's share of the sum; an infinite value has all of it."""
+    if dtype_kind(x.dtype) == "c":
+        high = do.max(x, y)
+        out = do.add(high, do.log1p(do.exp(do.sub(do.sub(x, high), do.sub(high, y)))))
+        return out, do.add(do.mul(t, do.exp(do.sub(x, out))), do.mul(s, do.exp(do.sub(y, out))))
     apart = do.sub(x, y)
     joined = do.add(do.max(x, y), do.log1p(do.exp(do.neg(do.abs(apart)))))
     out = do.select_n(do.ne(apart, apart), joined, do.add(x, y))
@@ -269,7 +277,7 @@ cummin_p = _define(
 cumlogsumexp_p = _define(
     "cumlogsumexp",
     LOG_SUM,
-    "f",
+    "fc",
     jvp=_scan_jvp("cumlogsumexp", _log_sum),
     partition=_partition(_log_add, _least),
     makes_nan=True,
@@ -319,8 +327,8 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """``log(cumsum(exp(operand)))`` without overflow, of floats along `axis`, or backwards if `reverse`; see
-    `cumsum`.
+    """``log(cumsum(exp(operand)))`` without overflow, of floats or complex numbers along `axis`, or backwards if
+    `reverse`; see `cumsum`.
 
     >>> lax.cumlogsumexp(jnp.zeros(2)).round(3)
     Array([0.   , 0.693], dtype=float32)

@@ -83,11 +83,34 @@ class _Extremum:
         return out
 
 
+class _LogSum:
+    """NumPy's `logaddexp`, for complex numbers too: the logarithm of the sum of two powers, its phase within half a turn."""
+
+    def __call__(self, x: Block, y: Block, out: Block) -> Block:
+        """As the ufunc's call."""
+        if x.dtype.kind != "c":
+            return np.logaddexp(x, y, out=out)
+        high = np.maximum(x, y)
+        out[...] = high + np.log1p(np.exp(x + y - 2 * high))
+        out.imag -= 2 * np.pi * np.rint(out.imag / (2 * np.pi))
+        return out
+
+    def accumulate(self, x: Block, axis: int, dtype: Any) -> Block:
+        """As the ufunc's `accumulate`."""
+        if x.dtype.kind != "c":
+            return np.logaddexp.accumulate(x, axis=axis, dtype=dtype)
+        out = np.array(x, dtype)
+        rows = np.moveaxis(out, axis, 0)
+        for i in range(1, len(rows)):
+            self(rows[i - 1, ...], rows[i, ...], out=rows[i, ...])
+        return out
+
+
 SUM = Running(np.add, Lanes.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, 0.0)  # 0.0 plus -0.0 is not -0.0
 PRODUCT = Running(np.multiply, Lanes.mul, lambda dtype: 1)
 MAXIMUM = Running(_Extremum("max"), ir.MAX.write, _bound(True))
 MINIMUM = Running(_Extremum("min"), ir.MIN.write, _bound(False))
-LOG_SUM = Running(np.logaddexp, _log_add, _bound(True))
+LOG_SUM = Running(_LogSum(), _log_add, _bound(True))
 
 
 def accumulated(running: Running, x: Block, dim: int, reverse: bool) -> Block | None:

@@ -47,7 +47,7 @@ from shardwise.transforms.manual.shard_map_marks import (
     marks_of,
 )
 from shardwise.transforms.manual.shard_map_op import shard_map_op
-from shardwise.transforms.manual.shard_map_scope import body_scope, local_type, spec_dims
+from shardwise.transforms.manual.shard_map_scope import body_scope, local_type, spec_dims, split_by_vmaps
 
 if TYPE_CHECKING:
     from shardwise.base.signatures import KeepsSignature
@@ -271,7 +271,8 @@ class ShardMap:
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
         matched = self.rules.inputs_match_types
-        if not self.moves and matched and manual == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
+        inside = manual | split_by_vmaps()
+        if not self.moves and matched and inside == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
             errors.check_explicit_inputs(specs, in_dims, values)
         elif self.moves or matched:
             values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]

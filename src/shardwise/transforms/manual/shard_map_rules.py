@@ -18,7 +18,6 @@ from shardwise.ir import (
     ShapedArray,
     UndefinedPrimal,
     bind,
-    current_trace,
     eval_program,
     trace_program,
     tracing,
@@ -32,7 +31,7 @@ from shardwise.transforms.interpreters.batch_trace import batch_program
 from shardwise.transforms.interpreters.jvp import jvp_program
 from shardwise.transforms.interpreters.linearize import Linearized, linearize_flat, transpose_linear
 from shardwise.transforms.manual.shard_map_marks import Marks, marks_of
-from shardwise.transforms.manual.shard_map_scope import body_scope, local_type
+from shardwise.transforms.manual.shard_map_scope import body_scope, local_type, split_by_vmaps
 
 
 def _whole(ndim: int) -> DimAxes:
@@ -224,18 +223,8 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
 
 def _unmentioned(dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> tuple[str, ...]:
     """The manual axes that a value's spec does not mention, except axes that split a vmap's dim."""
-    named = {a for axes in dims for a in axes} | _split_by_vmaps()
+    named = {a for axes in dims for a in axes} | split_by_vmaps()
     return tuple(a for a in mesh.axis_names if a in manual and a not in named)
-
-
-def _split_by_vmaps() -> frozenset[str]:
-    """The mesh axes over which surrounding vmaps split their dims."""
-    found: set[str] = set()
-    trace: Any = current_trace()
-    while trace is not None:
-        found.update(getattr(trace, "spmd", ()))
-        trace = getattr(trace, "parent", None)
-    return frozenset(found)
 
 
 def _share(ct: Any, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> Any:

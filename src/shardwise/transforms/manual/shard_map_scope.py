@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 from shardwise.base.shapes import DimAxes
-from shardwise.ir import ShapedArray
+from shardwise.ir import ShapedArray, current_trace
 from shardwise.ir.axis_scope import ERA
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh
@@ -63,3 +64,13 @@ def global_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, man
     spec = tuple(tuple(a for a in axes if a in explicit) + rest for axes, rest in zip(dims, aval.spec, strict=True))
     abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
     return ShapedArray(shape, aval.dtype, aval.weak_type, mesh=abstract, spec=spec, vma=vma)
+
+
+def split_by_vmaps() -> frozenset[str]:
+    """The mesh axes over which surrounding vmaps split their dims."""
+    found: set[str] = set()
+    trace: Any = current_trace()
+    while trace is not None:
+        found.update(getattr(trace, "spmd", ()))
+        trace = getattr(trace, "parent", None)
+    return frozenset(found)

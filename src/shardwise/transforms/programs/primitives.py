@@ -68,6 +68,8 @@ class Primitive:
                 typed=True,
                 numeric=True,
                 inline=self._program,
+                jvp=_without_rule("Differentiation", self.name, "ad.primitive_jvps"),
+                batch=_without_rule("Batching", self.name, "batching.primitive_batchers"),
             )
             _primitives[self.op, self.op.name] = self
         elif not self.is_ours:
@@ -201,6 +203,15 @@ class Primitive:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+
+def _without_rule(what: str, name: str, table: str) -> Callable[..., Any]:
+    """The rule of a new primitive until it is given its own: what its `impl` computes is not looked into."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{what} rule for '{name}' not implemented; give it one in interpreters.{table}.")
+
+    return refuse
 
 
 def _not_lowered(name: str) -> NotImplementedError:
