@@ -364,8 +364,8 @@ def erf(w: Lanes, x: Lane) -> Lane:
 def erfc(w: Lanes, x: Lane) -> Lane:
     """One less the error function, exact also where that is near 1.
 
-    For positive x: exp(-x**2) by a quotient that a product and a small correction make, so that few roundings count. The rest of the square,
-    which rounding it loses, goes into the exponent.
+    For positive x: exp(-x**2) by a quotient that a product and a small correction make, so that few roundings count. What the square
+    loses by rounding goes into the exponent.
     """
     if x.type == "double":
         return w.each("erfc", x)
