@@ -31,6 +31,11 @@ def chain(jax: Any, jnp: Any) -> Function:
     return lambda x: jax.nn.gelu(x) * jnp.tanh(x) + jnp.exp(x)
 
 
+def exact_gelu(jax: Any, jnp: Any) -> Function:
+    """gelu by the complementary error function."""
+    return lambda x: jax.nn.gelu(x, approximate=False)
+
+
 def bias(jax: Any, jnp: Any) -> Function:
     """A row added to all rows, then relu."""
     return lambda x: jax.nn.relu(x + x[:1])
@@ -93,7 +98,7 @@ def row_maxima(jax: Any, jnp: Any) -> Function:
     return lambda x: (x.max(-1), jnp.argmax(x, -1))
 
 
-CASES: dict[str, Callable[[Any, Any], Function]] = {f.__name__: f for f in (sine, chain, bias, adam)}
+CASES: dict[str, Callable[[Any, Any], Function]] = {f.__name__: f for f in (sine, chain, exact_gelu, bias, adam)}
 REDUCTIONS: dict[str, Callable[[Any, Any], Function]] = {
     f.__name__: f
     for f in (softmax, column_softmax, logsumexp, layer_norm, rms_norm, squared_error, column_sums, row_maxima)

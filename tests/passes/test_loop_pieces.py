@@ -33,6 +33,12 @@ def passed(f, *args):
     return [e.op.name for e in program.equations]
 
 
+def parts_of(f, *args):
+    """The sizes of the parts that threads share."""
+    program = with_loops_in_pieces(inline_calls(program_of(f, *args)), Env())
+    return next(e.params["pieces"].sizes for e in program.equations if e.op.name == "in_pieces")
+
+
 def check(f, *args, exact=True):
     """The same as without compiled loops."""
     got = jax.tree.leaves(jax.jit(lambda *a: f(*a))(*args))
@@ -55,6 +61,13 @@ def test_an_elementwise_loop_goes_through_memory_once(shape):
     x = some(*shape)
     assert "in_pieces" in passed(rounds, x)
     check(rounds, x)
+
+
+@pytest.mark.parametrize("count", [6, 12, 40, 120])
+def test_parts_are_of_as_equal_a_size_as_possible(count):
+    *sizes, tail = parts_of(lambda x: rounds(x, count), some(70001))
+    assert sum(sizes) + tail == 70001
+    assert {(max(sizes) - n) // 4096 for n in sizes} <= {0, 1} and tail < 4096
 
 
 def until(x, t):

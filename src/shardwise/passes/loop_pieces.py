@@ -106,11 +106,11 @@ def _pieces(eqn: Equation) -> Pieces | None:
     inner = _fitting(localized(program, dims, step))
     if inner is None:
         return None
-    parts = min(n // step, max(1, int(_work(program) / costs.LOOP_PART)), costs.SMALL_PARTS)
-    whole = n // step // parts * step  # entries of a part
-    left = n - parts * whole
-    more, tail = left // step * step, left % step
-    sizes = [whole] * parts + [size for size in (more, tail) if size]
+    steps, tail = divmod(n, step)
+    parts = min(steps, max(1, int(_work(program) / costs.LOOP_PART)), costs.SMALL_PARTS)
+    most = -(-steps // parts)  # as many for each part, or one less, so that no thread waits long for another
+    longer = steps - parts * (most - 1)
+    sizes = [most * step] * longer + [(most - 1) * step] * (parts - longer) + [tail] * (tail > 0)
     programs: dict[int, Program] = {}
     for size in dict.fromkeys(sizes):
         piece = inner if size != tail else _fitting(localized(program, dims, size))

@@ -165,16 +165,6 @@ def remainder(w: Lanes, x: Lane, y: Lane) -> Lane:
     return out if x.type == "double" else w.convert(out, "float32")
 
 
-def erfc(w: Lanes, x: Lane) -> Lane:
-    """One less the error function, exact also where that is near 1."""
-    if x.type == "double":
-        return w.each("erfc", x)
-    wide = in_double(w, x)
-    y = _erfc_of_size(w, w.abs(wide))
-    y = w.select(w.compare("lt", wide, w.like(0, wide)), w.sub(w.like(2, y), y), y)
-    return w.convert(y, "float32")
-
-
 def _erfc_of_size(w: Lanes, size: Lane) -> Lane:
     """erfc of positive float64, good enough to round to float32."""
     one = w.like(1, size)
