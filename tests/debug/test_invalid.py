@@ -52,7 +52,7 @@ def test_what_is_read_without_an_op_is_checked(read, axes):
     lies = None if axes is None else NamedSharding(make_mesh((2,), ("x",)), PartitionSpec())
     x = jax.device_put(np.array([1.0, np.nan, 2.0], np.float32), lies)
     y = jax.device_put(np.array([1.0, np.inf, 2.0], np.float32), lies)
-    read(x), read(y), x[0]  # that is nothing new later
+    _ = read(x), read(y), x[0]  # that is nothing new later
     with jax.debug_nans(True):
         assert x[0] == 1.0
         read(y)
