@@ -57,4 +57,5 @@ def test_decoding_keeps_and_says_what_the_prompt_as_a_whole_does(serving):
         token, held = step(params, held, tokens[:, i : i + 1], i)
     np.testing.assert_array_equal(np.argmax(np.asarray(logits, np.float32), -1), token)
     for caches in kept:
+        # bfloat16 has 8 bits.
         np.testing.assert_allclose(np.asarray(caches, np.float32), np.asarray(held, np.float32), rtol=0.02, atol=0.02)
