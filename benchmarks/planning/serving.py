@@ -86,9 +86,10 @@ def page() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     return f"""## Serving
 
-PaLM on TPU v4 as Pope et al. serve it (arxiv.org/abs/2211.05102, tables 2 and 3): prompts of {PROMPT:,} tokens, or {ANSWER} tokens decoded
-after them, with the paper's layouts of weights and of attention (`benchmarks/planning/serving_model.py`, written from its text).
-No constant and no rule was made or changed for these rows: median error **{statistics.median(errors):.0%}**, worst {max(errors):.0%}.
+PaLM on TPU v4 as Pope et al. serve it (arxiv.org/abs/2211.05102, tables 2 and 3, read from a transcription): prompts of {PROMPT:,}
+tokens, or {ANSWER} tokens decoded after them, with the paper's layouts of weights and of attention
+(`benchmarks/planning/serving_model.py`, written from its text). No constant and no rule was made or changed for these rows: median
+error **{statistics.median(errors):.0%}**, worst {max(errors):.0%}.
 
 | what | weights | machine | published, s | planned, s | error | bound by | memory, GiB |
 |---|---|---|---|---|---|---|---|
