@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import mmap
+import pickle
 
 import numpy as np
 import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
+from shardwise.ops.rules.order import comparable
 from shardwise.runtime.handout import is_constant, read_only
 from shardwise.sharding import NamedSharding, PartitionSpec
 
@@ -52,6 +54,16 @@ def test_read_only_views_stay_so(layout):
         assert (y.dtype, y.shape, type(y)) == (x.dtype, x.shape, np.ndarray)
         assert np.array_equal(y, x) and (not x.size or np.shares_memory(x, y))
         check_kept(y)
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "float64", "int64", "bool"])
+def test_dtypes_that_a_library_made_anew(dtype):
+    x = pickle.loads(pickle.dumps(np.arange(300).astype(dtype)))
+    assert x.dtype.isbuiltin == 0
+    shown = read_only(x)
+    np.testing.assert_array_equal(shown, x)
+    check_kept(shown)
+    assert comparable(x) is x
 
 
 @pytest.mark.parametrize("size", [3, 300])  # of the pool

@@ -17,7 +17,7 @@ Ndarray = np.ndarray[Any, Any]
 def read_only(x: Ndarray) -> Ndarray:
     """`x` as an array that nobody can make writable; it keeps the memory of `x` in use."""
     dtype = x.dtype
-    if dtype.isbuiltin == 1:
+    if dtype.isbuiltin != 2 and dtype.kind in "biufc":  # 0 where a library made the dtype anew, 2 for ml_dtypes'
         return _shown(x)
     if not dtype.itemsize:  # float0: there is nothing to write
         x = x.view()

@@ -94,7 +94,7 @@ def _search_partition(region: Any, eqn: Equation) -> None:
 
 def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:
     dtype = _index_dtype(a.shape[-1])
-    if a.dtype.isbuiltin != 1:
+    if a.dtype.isbuiltin == 2:
         wide = np.dtype(np.float32 if isdtype(a.dtype, "real floating") else np.int32)
         a, v = a.astype(wide), v.astype(wide)
     if a.size == a.shape[-1]:
