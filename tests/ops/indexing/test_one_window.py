@@ -5,6 +5,9 @@ import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
+from shardwise.ops.indexing.one_window import OneWindow
+from shardwise.ops.indexing.window_numbers import ScatterDimensionNumbers
+from shardwise.sharding import NamedSharding, PartitionSpec
 
 OPERAND = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
 OPS = {
@@ -51,6 +54,33 @@ def test_an_operand_that_is_read_again_stays():
     np.testing.assert_array_equal(doubled, OPERAND * 2)
     np.testing.assert_array_equal(x, OPERAND)
     assert not np.asarray(written)[:, 2].any()
+
+
+@pytest.mark.parametrize("loops", [(3, 3), (3, 1), (1, 3)])  # of the operand and the update
+def test_loops_of_one_operand_are_those_of_the_result(loops):
+    numbers = ScatterDimensionNumbers((0,), (1,), (1,))
+    write = OneWindow(1, (4, 5), (4,), numbers, wrap=True, clip=False, combine=np.add)
+    for owned in (False, True):
+        operand, update = np.ones((loops[0], 4, 5)), np.full((loops[1], 4), 2.0)
+        want = np.ones((3, 4, 5))
+        want[:, :, 2] += 2
+        np.testing.assert_array_equal(write.written(operand, [2], update, owned), want)
+
+
+def test_devices_write_the_same_into_parts_of_their_own():
+    mesh = jax.make_mesh((4,), ("x",))
+    x = np.arange(40, dtype=np.float32).reshape(8, 5)
+
+    def body(x, v):
+        return jax.lax.fori_loop(0, 3, lambda i, x: jnp.sort(x.at[:, i].set(v), 0), x)
+
+    run = jax.shard_map(
+        body, mesh=mesh, in_specs=(PartitionSpec("x"), PartitionSpec()), out_specs=PartitionSpec("x"), check_vma=False
+    )
+    want = x.copy().reshape(4, 2, 5)
+    want[:, :, :3] = 7
+    at = jax.device_put(x, NamedSharding(mesh, PartitionSpec("x")))
+    np.testing.assert_array_equal(jax.jit(run, donate_argnums=0)(at, np.full(2, 7, np.float32)), want.reshape(8, 5))
 
 
 @pytest.mark.parametrize("count", [1, 3, 2000])

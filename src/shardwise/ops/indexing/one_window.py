@@ -46,8 +46,8 @@ class OneWindow:
         loops = operand.shape[:lead]
         if update.shape[:lead] != loops:
             loops = np.broadcast_shapes(loops, update.shape[:lead])
-            owned = owned and loops == operand.shape[:lead]
-            operand = np.broadcast_to(operand, loops + self._shape)
+            if operand.shape[:lead] != loops:
+                owned, operand = False, np.broadcast_to(operand, loops + self._shape)
         for start, (axis, n, last) in zip(numbers, self._starts, strict=True):
             if self._wrap and start < 0:
                 start += n
