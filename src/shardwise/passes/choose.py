@@ -117,16 +117,17 @@ def other_choices(
 
 
 def with_idle_axes(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> Iterator[FactorAxes]:
-    """`factors` with one more axis that is unused so far: a device then moves a part of a value instead of all of it."""
+    """`factors` with one more axis that is unused so far, or all of them: a device then moves a part of a value instead of all of it."""
     used = {a for axes in factors.values() for a in axes}
-    for a, n in sizes.items():
-        for f, kind in enumerate(rule.kinds) if a not in used and n > 1 else ():
-            axes = factors.get(f, ())
-            if kind is Kind.PASS and rule.sizes[f] % (n * math.prod(sizes[b] for b in axes)) == 0:
-                more = {**factors, f: (*axes, a)}
-                _drop_inexpressible(rule, more, sizes)
-                if f in more:
-                    yield more
+    idle = [a for a, n in sizes.items() if a not in used and n > 1]
+    for more in (*[(a,) for a in idle], *([tuple(idle)] if len(idle) > 1 else [])):
+        for f, kind in enumerate(rule.kinds):
+            axes = (*factors.get(f, ()), *more)
+            if kind is Kind.PASS and rule.sizes[f] % math.prod(sizes[a] for a in axes) == 0:
+                wider = {**factors, f: axes}
+                _drop_inexpressible(rule, wider, sizes)
+                if f in wider:
+                    yield wider
 
 
 def _by_weight(

@@ -173,13 +173,16 @@ def cheaper_split(
     operations = 2 * (max(math.prod(t.shape) for t in in_types[1:]) if op.updates else math.prod(rule.sizes))
     if split.partial:
         found.append(whole_sums)
+    wanted = _only_wanted(split, dims[len(in_types) :])
+    if wanted != factors:
+        found.append(wanted)
     for chosen in (factors, *found):
         found += with_idle_axes(rule, chosen, ways)
     best, least = split, sent
     tried: set[Dims] = {split.operands + split.results}
     for other in found:
         working = _ways(other, ways)
-        if working < at_work and not (other == whole_sums and one_sided):
+        if working < at_work and not (other == wanted or (other == whole_sums and one_sided)):
             continue
         trial = _split(op, in_types, params, rule, other)
         layouts = trial.operands + trial.results
@@ -194,6 +197,15 @@ def cheaper_split(
         if moved < least and ((gain, -working) < (sent, -at_work) or (working < at_work and gain <= sent)):
             best, least = trial, moved
     return best
+
+
+def _only_wanted(split: Split, placed: Dims) -> FactorAxes:
+    """The split's factors without the axes along which all results are gathered: devices compute there what they would receive."""
+    kept = {a for layout in placed for axes in layout for a in axes}
+    return {
+        f: tuple([a for a in axes if a in kept]) if split.rule.kinds[f] is Kind.PASS else axes
+        for f, axes in split.factors.items()
+    }
 
 
 def _is_whole_somewhere(rule: Rule, factor: int, axes: Axes, dims: Dims) -> bool:
