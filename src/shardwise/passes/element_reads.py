@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwise.base.shapes import Shape
-from shardwise.ir import Atom, ElementRead, Equation, Literal, Op, Program, ShapedArray, Var
+from shardwise.ir import Atom, ElementRead, Equation, Literal, Op, Program, ShapedArray, Source, Var
 from shardwise.ops.indexing.element_reads import reading_elements
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
 from shardwise.ops.shapes.pieces import slice_p
@@ -89,15 +89,15 @@ class _Positions:
         window = {o for d, o in enumerate(read.along) if o is not None and d not in read.aligned}
         batch = tuple(d for d in range(rank) if d not in window)
         columns = [(a, k) for a in eqn.inputs[1:] for k in range(a.aval.shape[-1])]
-        return [self._position(atom, k, batch, rank) for atom, k in columns]
+        return [self._position(atom, k, batch, rank, eqn.source) for atom, k in columns]
 
-    def _position(self, atom: Atom, k: int, batch: Shape, rank: int) -> Atom:
+    def _position(self, atom: Atom, k: int, batch: Shape, rank: int, source: Source | None) -> Atom:
         """Number `k` of the vectors of positions, whose dims `batch` are those of the result."""
         last = atom.aval.ndim - 1
         if atom.aval.shape[-1] != 1:
             starts, limits = [0] * last + [k], [*atom.aval.shape[:-1], k + 1]
             params = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": None}
-            atom = self._made(slice_p, atom, (*atom.aval.shape[:-1], 1), params)
+            atom = self._made(slice_p, atom, (*atom.aval.shape[:-1], 1), params, source)
         dims: tuple[int | None, ...] = (*batch, None)
         while isinstance(atom, Var) and atom in self.made:
             maker = self.program.equations[self.made[atom]]
@@ -110,7 +110,7 @@ class _Positions:
         if gone:
             shape = tuple(n for i, n in enumerate(atom.aval.shape) if i not in gone)
             atom, dims = (
-                self._made(squeeze_p, atom, shape, {"dimensions": gone}),
+                self._made(squeeze_p, atom, shape, {"dimensions": gone}, source),
                 tuple(d for d in dims if d is not None),
             )
         target = [1] * rank
@@ -120,12 +120,12 @@ class _Positions:
         if tuple(target) == atom.aval.shape:
             return atom
         params = {"shape": tuple(target), "broadcast_dimensions": dims, "out_sharding": None}
-        return self._made(broadcast_in_dim_p, atom, tuple(target), params)
+        return self._made(broadcast_in_dim_p, atom, tuple(target), params, source)
 
-    def _made(self, op: Op, atom: Atom, shape: Shape, params: dict[str, Any]) -> Var:
+    def _made(self, op: Op, atom: Atom, shape: Shape, params: dict[str, Any], source: Source | None) -> Var:
         key = (op, atom, *params.values())
         if key not in self._done:
             aval = atom.aval
             self._done[key] = out = Var(ShapedArray(shape, aval.dtype, aval.weak_type, vma=aval.vma))
-            self.new.append(Equation(op, (atom,), (out,), params))
+            self.new.append(Equation(op, (atom,), (out,), params, source))
         return self._done[key]

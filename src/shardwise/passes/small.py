@@ -119,7 +119,8 @@ def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equat
     inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
     outputs = tuple(v for e in members for v in e.outputs if v in kept)
     program = Program(inputs, tuple(members), outputs, 0, "small")
-    return Equation(small, inputs, outputs, {"program": program, "patient": patient}, members[-1].source)
+    source = next((e.source for e in reversed(members) if e.source), None)
+    return Equation(small, inputs, outputs, {"program": program, "patient": patient}, source)
 
 
 def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:

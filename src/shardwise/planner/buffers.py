@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from shardwise.base.dtypes import short_name
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Loop, ShapedArray, Var, region_of
+from shardwise.planner.copies import op_name
 from shardwise.planner.result import Buffer
 from shardwise.planner.span import Span
 from shardwise.planner.work import DeviceProgram, Group
@@ -61,10 +62,11 @@ def value_buffers(spans: Iterable[Span], groups: Sequence[Group]) -> tuple[Buffe
     values = [(s, s.var) for s in spans if s.var is not None]
     wanted = {var for _, var in values}
     makers = {v: e for group in groups for e in group.equations for v in e.outputs if v in wanted}
+    readers = {a: group.equations[-1] for group in reversed(groups) for a in group.reads if a in wanted}
     found: dict[object, Buffer] = {}
     for span, var in values:
-        eqn = makers.get(var)
-        name = eqn.op.name if eqn is not None else "entry of a stacked array"
+        name = op_name(makers[var]) if var in makers else "entry of a stacked array"
+        eqn = makers.get(var) or readers.get(var)
         source = eqn.source.place if eqn is not None and eqn.source else None
         key = (name, span.kind, span.nbytes, var.aval.shape, source)
         old = found.get(key)

@@ -18,6 +18,7 @@ from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.ir import Atom, Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
 from shardwise.planner.causes import HOST
+from shardwise.planner.copies import op_name
 from shardwise.planner.efficiency import BESIDE, Seconds, kernel_seconds, reach_of, stays_near
 from shardwise.planner.flops import work_of
 from shardwise.planner.launches import before_trips, between_trips, more_kernels
@@ -439,7 +440,7 @@ def _name(group: Group) -> str:
         return op.collective.label if op.collective is not None else op.name
     if group.kind == "kernel":
         return eqns[-1].params["kernel"].name
-    names = [unwrapped(e.op, e.params)[0].name for e in eqns]
+    names = [op_name(e) for e in eqns]
     if group.kind == "product":
         at = next((i for i, e in enumerate(eqns) if unwrapped(e.op, e.params)[0].product), 0)
         return names[at] if len(names) == 1 else f"{names[at]} with {_listed(names[:at] + names[at + 1 :])}"

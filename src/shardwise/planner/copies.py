@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from shardwise.ir import Atom, Equation, Program, Var
+from shardwise.ir import Atom, Equation, Program, Source, Var, unwrapped
 from shardwise.ops.devices.barrier import optimization_barrier_p
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.planner.flops import product_of
@@ -20,6 +20,12 @@ from shardwise.planner.target import Target
 from shardwise.planner.turned import Order, is_turned, order_of
 
 _BATCH, _FREE, _SUMMED = range(3)
+
+
+def op_name(eqn: Equation) -> str:
+    """The name of an equation's op, as reports show it: of a copy that a target makes ``copy``."""
+    op = unwrapped(eqn.op, eqn.params)[0]
+    return "copy" if op is convert_element_type_p and eqn.inputs[0].aval.dtype == eqn.outputs[0].aval.dtype else op.name
 
 
 def with_copies(
@@ -55,6 +61,7 @@ class _Seen:
         self._scattered: set[Atom] = set()  # views that no strides show
         self._roots: dict[Atom, Atom] = {}
         self._copies: dict[Atom, Var] = {}
+        self._sources: dict[Atom, Source | None] = {}  # per entry of a stack the line that makes it
 
     def take(self, eqn: Equation) -> None:
         """Append an equation, with the copies that it needs."""
@@ -67,12 +74,15 @@ class _Seen:
             self._see(eqn)
         elif role is Role.PRODUCT and eqn.op.algorithm is None:
             matrices = _are_matrices(eqn, [self._order(a) for a in inputs])
-            inputs = tuple([a if fits else self._copied(a) for a, fits in zip(inputs, matrices, strict=True)])
+            inputs = tuple(
+                [a if fits else self._copied(a, eqn.source) for a, fits in zip(inputs, matrices, strict=True)]
+            )
         elif _pads_unevenly(eqn) if role is Role.PRODUCT else self._keeps(eqn, role):
-            inputs = (self._copied(inputs[0]), *inputs[1:])
+            inputs = (self._copied(inputs[0], eqn.source), *inputs[1:])
         entries = {v: Var(v.aval) for v in eqn.outputs if v in self._stacked}
         if inputs != eqn.inputs or entries:
             self._made.update(entries.items())
+            self._sources.update(dict.fromkeys(entries, eqn.source))
             outputs = tuple([entries.get(v, v) for v in eqn.outputs])
             eqn = Equation(eqn.op, inputs, outputs, eqn.params, eqn.source)
         self.equations.append(eqn)
@@ -80,6 +90,7 @@ class _Seen:
     def cut_out(self, program: Program) -> None:
         """Copy the rows that a library reads, or several kernels: others are read where they lie."""
         readers: dict[Atom, int] = {}
+        lines: dict[Atom, Source | None] = {}
         shown: dict[Atom, Atom] = {row: row for row in self._rows}
         for eqn in program.equations if shown else ():
             role = role_of(eqn)
@@ -92,10 +103,11 @@ class _Seen:
                 else:
                     called = role is Role.OTHER or (role is Role.PRODUCT and not is_reduction(eqn))
                     readers[row] = readers.get(row, 0) + (2 if called else 1)
+                    lines.setdefault(row, eqn.source)
         for row, count in readers.items():
             if count > 1 and isinstance(row, Var):
                 cut, copy = Var(row.aval), Var(row.aval)
-                self.equations.append(_copy(row, cut))
+                self.equations.append(_copy(row, cut, lines[row]))
                 self.equations.append(Equation(optimization_barrier_p, (cut,), (copy,), {}))
                 self._made[row] = copy
 
@@ -103,7 +115,7 @@ class _Seen:
         """Append the copies of what becomes entries of stacks."""
         for entry, made in self._made.items():
             if entry not in self._rows:
-                self.equations.append(_copy(made, entry))
+                self.equations.append(_copy(made, entry, self._sources[entry]))
 
     def _see(self, eqn: Equation) -> None:
         operand, out = eqn.inputs[0], eqn.outputs[0]
@@ -125,19 +137,20 @@ class _Seen:
             return None
         return self._orders.get(atom, tuple(range(atom.aval.ndim)))
 
-    def _copied(self, atom: Atom) -> Atom:
+    def _copied(self, atom: Atom, source: Source | None) -> Atom:
         if not isinstance(atom, Var):
             return atom
         if atom not in self._copies:
             copy = self._copies[atom] = Var(atom.aval)
-            self.equations.append(_copy(atom, copy))
+            self.equations.append(_copy(atom, copy, source))
         return self._copies[atom]
 
 
-def _copy(operand: Var, result: Atom) -> Equation:
+def _copy(operand: Var, result: Atom, source: Source | None) -> Equation:
+    """A copy on behalf of a line of the user's: a cast to the same type, since `copy` itself moves nothing."""
     assert isinstance(result, Var)
     params = {"new_dtype": operand.aval.dtype, "weak_type": operand.aval.weak_type}
-    return Equation(convert_element_type_p, (operand,), (result,), params)
+    return Equation(convert_element_type_p, (operand,), (result,), params, source)
 
 
 def _pads_unevenly(eqn: Equation) -> bool:

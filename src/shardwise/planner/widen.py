@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shardwise.base.dtypes import issubdtype
-from shardwise.ir import Atom, Equation, Program, Var, map_programs, unwrapped
+from shardwise.ir import Atom, Equation, Program, Source, Var, map_programs, unwrapped
 from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
@@ -27,12 +27,12 @@ def with_wide_products(program: Program, target: Target) -> Program:
     wide: dict[Var, Var] = {}
     equations: list[Equation] = []
 
-    def widened(atom: Atom) -> Atom:
+    def widened(atom: Atom, source: Source | None) -> Atom:
         if not isinstance(atom, Var) or not _is_narrow(atom):
             return atom
         if atom not in wide:
             wide[atom] = Var(atom.aval.update(dtype=_FLOAT))
-            equations.append(_cast(atom, wide[atom]))
+            equations.append(_cast(atom, wide[atom], source))
         return wide[atom]
 
     for eqn in program.equations:
@@ -42,17 +42,18 @@ def with_wide_products(program: Program, target: Target) -> Program:
         if role not in (Role.PRODUCT, Role.COLLECTIVE) or not any(map(_is_narrow, eqn.inputs)):
             equations.append(eqn)
             continue
-        inputs = tuple(map(widened, eqn.inputs))
+        inputs = tuple([widened(a, eqn.source) for a in eqn.inputs])
         outputs = tuple(Var(v.aval.update(dtype=_FLOAT)) if _is_narrow(v) else v for v in eqn.outputs)
         params = eqn.params
         if unwrapped(eqn.op, params)[0].product and params.get("preferred_element_type") is not None:
             params = {**params, "preferred_element_type": _FLOAT}
         equations.append(Equation(eqn.op, inputs, outputs, params, eqn.source))
-        equations += [_cast(new, old) for new, old in zip(outputs, eqn.outputs, strict=True) if new is not old]
+        casts = zip(outputs, eqn.outputs, strict=True)
+        equations += [_cast(new, old, eqn.source) for new, old in casts if new is not old]
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
-def _with_wide_rows(eqn: Equation, widened: Callable[[Atom], Atom], target: Target) -> Equation:
+def _with_wide_rows(eqn: Equation, widened: Callable[[Atom, Source | None], Atom], target: Target) -> Equation:
     """A loop that takes those stacked operands in float32 whose entries only products and collectives read."""
     loop = loop_of(eqn)
     body = loop.body
@@ -72,7 +73,7 @@ def _with_wide_rows(eqn: Equation, widened: Callable[[Atom], Atom], target: Targ
     )
     new = with_wide_products(Program(inputs, equations, body.outputs, body.num_consts, body.name), target)
     start = loop.rows.start - first
-    operands = tuple(widened(a) if i - start in changed else a for i, a in enumerate(eqn.inputs))
+    operands = tuple(widened(a, eqn.source) if i - start in changed else a for i, a in enumerate(eqn.inputs))
     return map_programs(
         Equation(eqn.op, operands, eqn.outputs, eqn.params, eqn.source), lambda p: new if p is body else p
     )
@@ -82,6 +83,7 @@ def _is_narrow(atom: Atom) -> bool:
     return atom.aval.itemsize == 2 and issubdtype(atom.aval.dtype, np.floating)
 
 
-def _cast(operand: Var, result: Var) -> Equation:
+def _cast(operand: Var, result: Var, source: Source | None) -> Equation:
+    """A cast on behalf of a line of the user's."""
     params = {"new_dtype": result.aval.dtype, "weak_type": False}
-    return Equation(convert_element_type_p, (operand,), (result,), params)
+    return Equation(convert_element_type_p, (operand,), (result,), params, source)
