@@ -102,33 +102,57 @@ def _mib(nbytes: float) -> str:
 
 
 def _of_tests() -> str:
-    """One sentence on the programs of tests/traffic, which a test holds."""
+    """What of the programs of tests/traffic, written ones and random ones, sends no more than XLA's."""
     command = [sys.executable, "-m", "planning.traffic"]
     where = {**os.environ, "JAX_NUM_CPU_DEVICES": "8", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     done = subprocess.run(command, cwd=ROOT / "benchmarks", env=where, capture_output=True, text=True, check=True)
-    count, fewer, less, ours, theirs = json.loads(done.stdout.splitlines()[-1])
+    written, drawn = json.loads(done.stdout.splitlines()[-1])
+    return f"""Besides, {written["programs"]} smaller programs of all kinds over 8 devices (`tests/traffic`), written together with the partitioner:
+{_sentence(written)}.
+
+And {drawn["programs"]} programs made at random, for which nothing was tuned: one to three of 25 blocks of networks and solvers, forward,
+gradient or step, weights and data in random layouts over meshes of 8 devices (`tests/traffic/random_programs.py`): {_sentence(drawn)}.
+Those that send more: {", ".join(f"seed {seed}, {_mib(ours)} for {_mib(theirs)} MiB" for seed, ours, theirs in drawn["more"]) or "none"}."""
+
+
+def _sentence(sums: Mapping[str, Any]) -> str:
     return (
-        f"Besides, {count} smaller programs of all kinds over 8 devices (`tests/traffic`): in **{fewer} of {count}** we send no more, in "
-        f"{less} of them less; all together {_mib(ours)} MiB where XLA's send {_mib(theirs)} MiB."
+        f"in **{sums['no_more']} of {sums['programs']}** we send no more, in {sums['less']} of them less; all together "
+        f"{_mib(sums['ours'])} MiB where XLA's send {_mib(sums['theirs'])} MiB"
     )
 
 
 def main() -> None:
-    """In the child: of the programs of tests/traffic their number, how many send no more and how many less than XLA's, and bytes."""
+    """In the child: sums over the programs of tests/traffic, and over the random ones."""
     import warnings
 
     from shardwise.base.config import use_dialect
 
-    table = importlib.import_module("tests.traffic.programs").TABLE
-    record = json.loads((ROOT / "tests" / "traffic" / "xla.json").read_text())
-    sent: list[tuple[int, int]] = []
-    for name, entry in table.items():
-        with use_dialect("latest"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # dims that axes do not divide are kept whole
-            transfers = entry.compiled("shardwise").runtime_executable().transfers
-        sent.append((sum(t.total for t in transfers), sum(record[name].values())))
-    fewer, less = sum(a <= b for a, b in sent), sum(a < b for a, b in sent)
-    print(json.dumps([len(sent), fewer, less, sum(a for a, _ in sent), sum(b for _, b in sent)]))
+    tests: Any = importlib.import_module("tests.traffic.programs")
+    drawn: Any = importlib.import_module("tests.traffic.random_programs")
+    folder = ROOT / "tests" / "traffic"
+    said = {n: sum(sent.values()) for n, sent in json.loads((folder / "xla.json").read_text()).items()}
+    said_of_seeds = json.loads((folder / "xla_random.json").read_text())
+
+    def summed(entries: Mapping[str, Any], theirs: Mapping[str, int]) -> dict[str, Any]:
+        sent: dict[str, tuple[int, int]] = {}
+        for name, entry in entries.items():
+            with use_dialect("latest"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # dims that axes do not divide are kept whole
+                transfers = entry.compiled("shardwise").runtime_executable().transfers
+            sent[name] = sum(t.total for t in transfers), theirs[name]
+        pairs = list(sent.values())
+        return {
+            "programs": len(pairs),
+            "no_more": sum(a <= b for a, b in pairs),
+            "less": sum(a < b for a, b in pairs),
+            "ours": sum(a for a, _ in pairs),
+            "theirs": sum(b for _, b in pairs),
+            "more": [(name, a, b) for name, (a, b) in sent.items() if a > b],
+        }
+
+    random_ones = {seed: drawn.random_entry(int(seed)) for seed in said_of_seeds}
+    print(json.dumps([summed(tests.TABLE, said), summed(random_ones, said_of_seeds)]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Bytes that a device sends in the programs that XLA's partitioner makes: asked of JAX, kept in `xla.json`.
+"""Bytes that a device sends in the programs that XLA's partitioner makes: asked of JAX, kept in `xla.json` and `xla_random.json`.
 
 python -m tests.traffic.xla [NAME ...]        all programs, or some: needs JAX, takes minutes
+python -m tests.traffic.xla --random          the random ones
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.traffic.programs import TABLE
+from tests.traffic.random_programs import random_entry
 
 RECORD = Path(__file__).with_name("xla.json")
+RANDOM = Path(__file__).with_name("xla_random.json")
+SEEDS = 300
 _SIZES = {
     "pred": 1,
     "s8": 1,
@@ -109,6 +113,10 @@ def asked(names: Iterable[str]) -> dict[str, dict[str, int]]:
 def main(chosen: list[str]) -> None:
     """Ask JAX about the programs and keep what it says."""
     os.environ |= {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
+    if chosen == ["--random"]:
+        sent = {seed: sum(traffic(random_entry(seed).compiled("jax").as_text()).values()) for seed in range(SEEDS)}
+        RANDOM.write_text(json.dumps(sent) + "\n")
+        return
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     record |= asked(chosen or TABLE)
     RECORD.write_text(json.dumps({name: record[name] for name in TABLE if name in record}, indent=1) + "\n")
