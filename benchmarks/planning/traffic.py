@@ -107,7 +107,7 @@ def _of_tests() -> str:
     where = {**os.environ, "JAX_NUM_CPU_DEVICES": "8", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     done = subprocess.run(command, cwd=ROOT / "benchmarks", env=where, capture_output=True, text=True, check=True)
     written, drawn = json.loads(done.stdout.splitlines()[-1])
-    return f"""Besides, {written["programs"]} smaller programs of all kinds over 8 devices (`tests/traffic`), written together with the partitioner:
+    return f"""Besides, {written["programs"]} smaller programs of all kinds over 8 devices (`tests/traffic`), written with the partitioner:
 {_sentence(written)}.
 
 And {drawn["programs"]} programs made at random, for which nothing was tuned: one to three of 25 blocks of networks and solvers, forward,
