@@ -72,13 +72,14 @@ def test_what_does_not_hash_is_worked_out_anew():
 LARGE = ShapedArray((512, 512), np.dtype("float32"))
 
 
-def product(layouts, readers=(1, 1), rows=512, inner=512, worth=2048):
+def product(layouts, readers=(1, 1), rows=512, inner=512, worth=2048, copies=()):
     """The layouts in which a product of large matrices takes its operands and makes its result."""
     eqn = equation(lambda a, b: [lax.dot(a, b)], LARGE.update(shape=(rows, inner)), LARGE.update(shape=(inner, 512)))
     types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     key = eqn.op, *types, ExactParams(eqn.params), tuple(map(layout, layouts)), (("x", 4), ("y", 4))
     assert split_of(*key).moves_much
-    split = cheaper_split(*key, readers, worth)
+    there = tuple([tuple(map(layout, layouts)) for layouts in copies])
+    split = cheaper_split(*key, readers, worth, None, there)
     return [text(d) for d in split.operands + split.results]
 
 
@@ -94,6 +95,9 @@ def product(layouts, readers=(1, 1), rows=512, inner=512, worth=2048):
             {"inner": 64},
             ["-y", "y-", "--"],
         ),  # both operands are split: no device computes for others
+        (["-y", "y-", "--"], {"inner": 64, "copies": [["--"], []]}, ["--", "--", "--"]),  # but one is there as a whole
+        (["x-", "--", "--"], {"inner": 64}, ["--", "--", "--"]),  # what all devices want is computed by all
+        (["x-", "--", "--"], {"inner": 64, "worth": 16}, ["x-", "--", "x-"]),
     ],
 )
 def test_operands_are_gathered_where_sums_send_far_more(given, options, chosen):

@@ -18,6 +18,7 @@ from shardwise.ir.op import Op
 from shardwise.ir.program import Need
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
+from shardwise.passes.moves import copies_of
 from shardwise.passes.reduction import plan_reduction
 from shardwise.passes.shared_windows import exchanged_windows
 from shardwise.passes.split import Split, cheaper_split, dim_of, local_params, local_results, shape_of, split_of
@@ -47,7 +48,8 @@ def partition_by_rule(region: Region, eqn: Equation, out_dims: tuple[DimAxes, ..
     if split.moves_much:
         key = eqn.op, in_types, out_types, known[1], in_dims + out_dims, region.sizes
         region.known.changes.weighed = True
-        split = cheaper_split(*key, region.readers_of(eqn), region.worth, region.grid.crowding)
+        copies = copies_of(region, [a for a, _ in local_ins], [t.shape for t in in_types])
+        split = cheaper_split(*key, region.readers_of(eqn), region.worth, region.grid.crowding, copies)
     atoms = [
         a if have == want else region.moved(operand, a, have, want)
         for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)

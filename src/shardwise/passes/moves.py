@@ -7,6 +7,7 @@ global shape: ops that treat the rows of one device as a whole move the same ato
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise.base.shapes import DimAxes
@@ -67,6 +68,20 @@ def copy_of(region: Region, atom: Atom, dims: DimAxes, shape: tuple[int, ...]) -
         if known.dims == dims and known.shape == shape:
             return known.atom
     return None
+
+
+def copies_of(
+    region: Region, atoms: Sequence[Atom], shapes: Sequence[tuple[int, ...]]
+) -> tuple[tuple[DimAxes, ...], ...]:
+    """The other layouts in which each of these local values, of these global shapes, is there; () if none of them is."""
+    if region.moves.keys().isdisjoint(atoms):
+        return ()
+    return tuple(
+        [
+            tuple([c.dims for c in region.moves.get(atom, ()) if c.shape == shape])
+            for atom, shape in zip(atoms, shapes, strict=True)
+        ]
+    )
 
 
 def _step(region: Region, atom: Atom, step: ReshardStep, aval: ShapedArray) -> Atom:

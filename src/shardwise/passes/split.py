@@ -148,13 +148,14 @@ def cheaper_split(
     readers: tuple[int, ...],
     worth: int = costs.OPERATIONS_PER_BYTE,
     crowding: Crowding | None = None,
+    copies: tuple[Dims, ...] = (),
 ) -> Split:
     """`split_of`, unless another split moves far fewer bytes and keeps at least as many devices busy.
 
     Partial results may cost more to sum than operands to gather: then devices compute the same sums, if one of two operands was whole
     already or the op updates at places, and it takes at most `worth` operations more for each byte that is not sent. `readers` gives,
     per operand, the number of equations that read it: they share the cost of moving it. `crowding` says how much longer a byte of an
-    all-to-all takes than others.
+    all-to-all takes than others. `copies` gives, per operand, other layouts in which it is there already.
     """
     ways, types = dict(sizes), in_types + out_types
     split: Split = split_of(op, in_types, out_types, params, dims, sizes)
@@ -162,12 +163,14 @@ def cheaper_split(
     windows = _windows(op, in_types, out_types, params, rule)
     sums = op.reduction_of(params) == "sum"
     alone = (1,) * len(types)
-    sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums, crowding)
+    sent = _bytes_moved(split, types, dims, ways, (*readers, *alone), sums, crowding, copies)
     at_work = _ways(factors, ways)
     found = list(other_choices(rule, dims, shapes, ways, windows, factors))
     whole_sums = {f: axes for f, axes in factors.items() if rule.kinds[f] is not Kind.REDUCE}
+    there = [dims, *[(*dims[:i], layout, *dims[i + 1 :]) for i, layouts in enumerate(copies) for layout in layouts]]
     one_sided = op.updates or all(
-        f in whole_sums or _is_whole_somewhere(rule, f, axes, dims) for f, axes in factors.items()
+        f in whole_sums or any(_is_whole_somewhere(rule, f, axes, layouts) for layouts in there)
+        for f, axes in factors.items()
     )
     # A product goes through all combinations of its factors, an update once through each operand.
     operations = 2 * (max(math.prod(t.shape) for t in in_types[1:]) if op.updates else math.prod(rule.sizes))
@@ -189,7 +192,7 @@ def cheaper_split(
         if layouts in tried or not set(trial.exchanged) <= set(split.exchanged):
             continue
         tried.add(layouts)
-        moved = _bytes_moved(trial, types, dims, ways, alone, sums, crowding)
+        moved = _bytes_moved(trial, types, dims, ways, alone, sums, crowding, copies)
         more = operations * (1 / working - 1 / at_work)
         if more > worth * (sent - moved):
             continue
@@ -232,13 +235,16 @@ def _bytes_moved(
     shared: Sequence[int],
     sums: bool,
     crowding: Crowding | None = None,
+    copies: Sequence[Dims] = (),
 ) -> float:
-    """The bytes that a device sends to bring the operands into the split's layouts, and the results into those of `dims`, those of an
-    all-to-all as many times as `crowding` says that they take longer.
+    """The bytes that a device sends to bring the operands into the split's layouts, if no copy lies so, and the results into those of
+    `dims`, those of an all-to-all as many times as `crowding` says that they take longer.
     """
     count = len(split.operands)
     total = 0.0
-    for aval, have, want, n in zip(types, dims, split.operands, shared, strict=False):
+    for i, (aval, have, want, n) in enumerate(zip(types, dims, split.operands, shared, strict=False)):
+        if copies and want in copies[i]:
+            continue
         whole = have or ((),) * aval.ndim
         total += resharding_cost(whole, want, aval.shape, aval.itemsize, sizes, crowding) / n
     for aval, made, placed in zip(types[count:], split.results, dims[count:], strict=True):
