@@ -90,12 +90,9 @@ def product(layouts, readers=(1, 1), rows=512, inner=512, worth=2048, copies=())
         (["x-", "y-", "x-"], {}, ["x-", "--", "x-"]),
         (["--", "y-", "--"], {"rows": 512}, ["--", "--", "--"]),  # half of it is enough
         (["--", "y-", "--"], {"worth": 16}, ["-y", "y-", "--"]),  # bytes are cheaper than operations
-        (
-            ["-y", "y-", "--"],
-            {"inner": 64},
-            ["-y", "y-", "--"],
-        ),  # both operands are split: no device computes for others
-        (["-y", "y-", "--"], {"inner": 64, "copies": [["--"], []]}, ["--", "--", "--"]),  # but one is there as a whole
+        (["-y", "y-", "--"], {"inner": 256}, ["-y", "y-", "--"]),  # both operands are split: a third is not few enough
+        (["-y", "y-", "--"], {"inner": 64}, ["--", "--", "--"]),  # a fifteenth is
+        (["-y", "y-", "--"], {"inner": 256, "copies": [["--"], []]}, ["--", "--", "--"]),  # one is there as a whole
         (["x-", "--", "--"], {"inner": 64}, ["--", "--", "--"]),  # what all devices want is computed by all
         (["x-", "--", "--"], {"inner": 64, "worth": 16}, ["x-", "--", "x-"]),
     ],

@@ -152,8 +152,8 @@ def cheaper_split(
 ) -> Split:
     """`split_of`, unless another split moves far fewer bytes and keeps at least as many devices busy.
 
-    Partial results may cost more to sum than operands to gather: then devices compute the same sums, if one of two operands was whole
-    already or the op updates at places, and it takes at most `worth` operations more for each byte that is not sent. `readers` gives,
+    Partial results may cost more to sum than operands to gather: then devices compute the same sums, if it takes at most `worth`
+    operations more for each byte that is not sent, and far fewer bytes where no operand is whole already. `readers` gives,
     per operand, the number of equations that read it: they share the cost of moving it. `crowding` says how much longer a byte of an
     all-to-all takes than others. `copies` gives, per operand, other layouts in which it is there already.
     """
@@ -185,7 +185,7 @@ def cheaper_split(
     tried: set[Dims] = {split.operands + split.results}
     for other in found:
         working = _ways(other, ways)
-        if working < at_work and not (other == wanted or (other == whole_sums and one_sided)):
+        if working < at_work and other not in (wanted, whole_sums):
             continue
         trial = _split(op, in_types, params, rule, other)
         layouts = trial.operands + trial.results
@@ -196,7 +196,8 @@ def cheaper_split(
         more = operations * (1 / working - 1 / at_work)
         if more > worth * (sent - moved):
             continue
-        gain = (costs.UPDATES_GAIN if op.updates else costs.RESHARD_GAIN) * moved
+        both = other == whole_sums and not one_sided
+        gain = moved * (costs.UPDATES_GAIN if op.updates else costs.BOTH_SIDES_GAIN if both else costs.RESHARD_GAIN)
         if moved < least and ((gain, -working) < (sent, -at_work) or (working < at_work and gain <= sent)):
             best, least = trial, moved
     return best

@@ -308,6 +308,8 @@ RESHARD_GAIN: Final = 2
 # The same for updates at places, which are few operations: a gather of updates sends half of what a sum of as large results does, and the
 # places besides.
 UPDATES_GAIN: Final = 1.5
+# The same for gathers of two operands that are both split along what is summed: users split them so for the sum.
+BOTH_SIDES_GAIN: Final = 4
 # Additions and multiplications that a device does rather than send a byte, where it may compute what others compute as well instead of
 # summing parts with them: an accelerator does 2,000 of them in the time of a byte (TPU v5e: 197 TFLOP/s, 90 GB/s along an axis; H100: 989
 # and 450); one process computes for all its devices at once. Between processes on CPUs 50 GFLOP/s stand beside 3 to 5 GB/s.
