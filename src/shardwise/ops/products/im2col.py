@@ -85,11 +85,7 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: n
         counts = _counts(x.shape[nb + 2 :], w.shape[nb + 3 :], window)
         flat = w[(slice(None),) * nb + (0,)]
         out = few_places(x, flat, nb, counts, window.strides, window.rhs_dilation)  # both, N, space, O
-        out = (
-            np.expand_dims(out, -2)
-            if features_last
-            else with_dim_at(out, -1, nb + 1)[(slice(None),) * (nb + 1) + (None,)]
-        )
+        out = np.expand_dims(out, -2) if features_last else np.expand_dims(with_dim_at(out, -1, nb + 1), nb + 1)
     else:
         x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
         out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
@@ -113,6 +109,10 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: n
     shape = [max(lhs.shape[i], rhs.shape[i]) for i in range(lead)] + [prod(out.shape[p] for p in d) for d in dims]
     order = [*(position[i] for i in range(lead) if i in position), *(p for d in dims for p in d)]
     out = out.transpose(order).reshape(shape)
+    return _with_dtype(out, dtype)
+
+
+def _with_dtype(out: NDArray, dtype: np.dtype[Any]) -> NDArray:
     if dtype.kind == "b":
         return out != 0
     if out.dtype == dtype:
@@ -234,22 +234,18 @@ def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last
     inner = [x.strides[first + i] * window.rhs_dilation[i] for i in range(space)]
     out = pool.empty(shape, x.dtype)
     if channels == 1 and window.feature_groups > 1:
-        own = x.strides[: nb + 2]
-        return _by_taps(
-            as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*own, *moved, *inner)), w, out, nb, features_last
-        )
+        windows = as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*x.strides[: nb + 2], *moved, *inner))
+        return _by_taps(windows, w, out, nb, features_last)
     if not batch and groups == 1 and prod(taps) > 1:
         to = out[..., 0, :] if features_last else out[:, 0]
         if direct(x[0], w[0], to, counts, moved, inner, features_last):
             return out
     depth = channels * prod(taps)
     if features_last:  # batch, group, N, counts | taps, C
-        view = as_strided(
-            x, (*x.shape[: nb + 2], *counts, *taps, channels), (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
-        )
-        weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1).reshape(
-            *batch, groups, depth, features
-        )
+        strides = (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
+        view = as_strided(x, (*x.shape[: nb + 2], *counts, *taps, channels), strides)
+        weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1)
+        weights = weights.reshape(*batch, groups, depth, features)
         target = with_dim_at(out, out.ndim - 2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts
         view = as_strided(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
@@ -271,20 +267,24 @@ def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last
         if features_last:
             columns = _rows(piece, nb + 1, space, depth, whole or space == 1)
             to = to.reshape(*to.shape[: nb + 1], columns.shape[-2], features)
-            # Windows along one dim may be a view whose rows overlap: of these, every so many that do not are a matrix.
-            step, size = columns.strides[-2:]
-            apart = -(-depth * size // step) if size == columns.itemsize and step > 0 and columns.shape[-2] > 1 else 1
+            apart = _rows_apart(columns)
             for k in range(min(apart, columns.shape[-2])):
                 matmul(columns[..., k::apart, :], weights, to[..., k::apart, :], 1)
         else:
-            columns = _laid_out(
-                piece, (*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:])), whole or space == 1
-            )
+            form = (*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
+            columns = _laid_out(piece, form, whole or space == 1)
             matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]), 1)
 
     places = iter([(i, r) for i in range(0, n, samples) for r in range(0, counts[0], rows)])
     helpers.run(lambda: [multiply(*place) for place in places], threads)  # each takes the next place that is left
     return out
+
+
+def _rows_apart(columns: NDArray) -> int:
+    """How many rows of overlapping windows lie between two that do not overlap: every so many are a matrix. Else 1."""
+    step, size = columns.strides[-2:]
+    count, depth = columns.shape[-2:]
+    return -(-depth * size // step) if size == columns.itemsize and step > 0 and count > 1 else 1
 
 
 def cut_windows(n: int, each: int, rows: int, threads: int) -> tuple[int, int]:
