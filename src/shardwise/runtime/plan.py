@@ -161,7 +161,7 @@ class PlanWriter:
         return "\n".join(lines)
 
     def equation(self, eqn: Equation, dead: list[Var]) -> list[str]:
-        """The lines that compute it; those of `dead` that they delete themselves are taken from that list."""
+        """The lines that compute an equation. Variables that these lines delete themselves are removed from `dead`."""
         if eqn.op.view and eqn.op.across is None and eqn.inputs and all(map(self._is_constant, eqn.inputs)):
             return self._constant_view(eqn, dead)
         for var in eqn.outputs:

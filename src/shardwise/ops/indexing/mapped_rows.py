@@ -1,7 +1,7 @@
 """Windows and rows at positions that differ along loop dims, as `vmap` makes them: `jax.vmap(lambda x, i: x[i])`, `x.at[i].add(v)`.
 
 Comes in: an operand with `lead` loop dims and the starts of windows. Goes out: the windows, or the operand with rows put into it. The
-operand is one table of rows, its loops and the dims of a window included; where in it each of these begins is one more number of a
+operand becomes one table of rows, with its loops and the dims of a window; the offset of each of these in the table is one more number of a
 position, so that one compiled loop reads or writes all.
 """
 

@@ -131,7 +131,7 @@ def solve(a: NDArray, b: NDArray, transposed: bool, general: Callable[[NDArray, 
 
 
 def triangular_solve(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray | None:
-    """x with a x = b for triangular a; where that is singular, what substitution gives."""
+    """x with a x = b for triangular a; substitution divides by zero for a singular a."""
     given = _systems(a, b)
     if given is None:
         return None

@@ -40,7 +40,7 @@ def small_form(writer: str, calls: int = 1) -> SmallForm:
 def bits_by_counters(keys: Array, out: ShapedArray, params: Params) -> Array:
     """Bits of type `out` as an elementwise function of counters, which may join a loop with the steps that follow.
 
-    `params`: those of the op that would make the bits itself, which part of them each device makes included.
+    `params`: of the op that otherwise makes the bits, including the part that each device makes.
     """
     words, n = bind(random_words_p, keys), keys.ndim
     part = {k: params[k] for k in ("block_shape", "shard_axes") if k in params}

@@ -179,7 +179,7 @@ class GroupKernel(SpecializedKernel):
         return lines_of(self._graph, self._env)
 
     def call_alone(self, met: Met) -> Calls | None:
-        """The one function by which one thread can do all of it in one go, with the memory that it needs."""
+        """The function with which one thread does the whole group in one call, and its memory; None if there is no such function."""
         return self._calls(met, threaded=False)
 
     def _calls(self, met: Met, threaded: bool = True) -> Calls | None:

@@ -144,7 +144,7 @@ class Arrangement:
     # -- results over operands -------------------------------------------------------------------------------------------
 
     def over(self, operands: Sequence[tuple[Shape, int]]) -> tuple[tuple[int, int], ...]:
-        """(result, operand) that lie alike in memory, so that one may be written over the other; operands by shape and itemsize.
+        """Pairs (result, operand) that lie alike in memory: the result may be written over the operand. Operands by shape and itemsize.
 
         No pass reads such an operand after the result is written, and no vector goes back over elements that were done.
         """

@@ -181,7 +181,7 @@ class SpecializedKernel:
 
     def _run(self, blocks: Sequence[Ndarray], free: Sequence[int]) -> tuple[Ndarray, ...]:
         if self._scalars:
-            if isinstance(blocks, list):  # which stays the only one that refers to what it holds
+            if isinstance(blocks, list):  # the list stays the only reference to its blocks
                 blocks[:] = map(np.asarray, blocks)
             else:
                 blocks = [np.asarray(b) for b in blocks]

@@ -89,8 +89,8 @@ class StackLoop:
 
 
 def _pieces(size: int, width: int, near: int) -> list[tuple[int, int]]:
-    """Where registers of a matrix's elements begin, and how many they have: `width`, or `near` for few that are left. The last one ends
-    with the matrix, if that fills one.
+    """Per register the first element of a matrix and the number of elements: `width`, or `near` for a short rest. The last register ends
+    with the matrix and overlaps the one before, if the matrix has elements enough.
     """
     found = [(k, width) for k in range(0, size - near, width)]
     left = size - len(found) * width

@@ -40,7 +40,7 @@ _FRESH_SECONDS = 86400  # a file that is used is marked as such once a day
 
 
 def load(origin: str) -> bytes | None:
-    """The code that was kept for `origin`, a text that says everything on which the code depends."""
+    """The code kept for `origin`, a text of everything that the code depends on; None if there is none."""
     store = _store()
     return None if store is None else store.load(origin)
 

@@ -178,7 +178,7 @@ def _find_host() -> _Host | None:
 
 
 def _origin() -> str | None:
-    """A text that says which library compiles, and for which processor, as far as that is known without loading it."""
+    """A text that names the library that compiles and the processor, as far as known without loading the library."""
     kind = processor_kind()
     folder = _llvmlite() if kind else None
     library = None if folder is None else generator.library_path(folder)

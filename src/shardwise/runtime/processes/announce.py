@@ -66,10 +66,10 @@ def crossing_axes(env: Env) -> frozenset[str]:
 
 
 class Announced:
-    """A program of several processes, those of `ranks`, that tells the others what it is.
+    """A program of several processes, `ranks`, that tells the others what it computes.
 
-    `labels` are the names of its arguments, of which the first `constants` never change; those in `hosts` (positions) each process
-    brings itself, and they must be equal. `layouts` says how the results lie.
+    `labels` are the names of its arguments; the first `constants` never change. At the positions `hosts` each process brings a value of
+    its own; they must be equal. `layouts` says how the results lie.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 A process that is killed, or that a library ends, says nothing, and the launcher ends the others some milliseconds later. They
 have a connection each to this one, on the listening socket that is its stdin; they send their place in the list, and later one more
-byte as they leave in good order. One that fails sends what it has to say, and those that say the same are shown as one. POLL is an
-epoll object that has noted whose PIDFD ended since before the processes went on: on a loaded machine all of them may be gone by the time
-that this one has started. Run by path, with the standard library alone, so that it is there soon.
+byte as they leave in good order. A process that fails sends its message; equal messages are shown once. POLL is an epoll object that has
+watched every PIDFD since before the processes went on: on a loaded machine all of them may be gone by the time that this process has
+started. Run by path, with the standard library alone, so that it is there soon.
 """
 
 import contextlib

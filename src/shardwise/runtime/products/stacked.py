@@ -20,7 +20,7 @@ _DTYPES = {"f": "float32", "d": "float64"}
 
 
 class StackedProduct:
-    """``out[...] = a @ b`` for stacks that lie in memory as one of those that `stacked_product` was asked about."""
+    """``out[...] = a @ b`` for stacks with the layout in memory that `stacked_product` was asked about."""
 
     __slots__ = ("_count", "_loop")
 

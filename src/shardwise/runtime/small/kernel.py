@@ -153,7 +153,7 @@ class SmallKernel:
 
 
 class UpdatingKernel(SmallKernel):
-    """A small program with results that update windows of operands, so that they may be written over those."""
+    """A small program with results that update windows of operands and may be written over these operands."""
 
     __slots__ = ()
 
