@@ -1,6 +1,17 @@
-"""Tuples that annotations of all rooms name: shapes, other integers, and axes of meshes."""
+"""Tuples that annotations of all rooms name (shapes, other integers, axes of meshes), and such a tuple with one entry replaced."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+T = TypeVar("T")
 
 Shape = tuple[int, ...]
 Ints = tuple[int, ...]  # positions, strides, counts
 Axes = tuple[str, ...]  # names of axes, major first
 DimAxes = tuple[Axes, ...]  # per dim, the axes that split it
+
+
+def with_entry(values: tuple[T, ...], d: int, value: T) -> tuple[T, ...]:
+    """`values` with entry `d` replaced."""
+    return (*values[:d], value, *values[d + 1 :])

@@ -24,6 +24,7 @@ from shardwise.ops.indexing.along_dims import take_along
 from shardwise.ops.indexing.search_loop import searched
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.operands import Block, check_same_dtype
+from shardwise.ops.rules.order import comparable
 from shardwise.ops.rules.small_programs import as_program
 from shardwise.ops.shapes.pieces import slice_p
 from shardwise.ops.shapes.transpose import dim_factors
@@ -94,9 +95,7 @@ def _search_partition(region: Any, eqn: Equation) -> None:
 
 def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:
     dtype = _index_dtype(a.shape[-1])
-    if a.dtype.isbuiltin == 2:
-        wide = np.dtype(np.float32 if isdtype(a.dtype, "real floating") else np.int32)
-        a, v = a.astype(wide), v.astype(wide)
+    a, v = comparable(a), comparable(v)
     if a.size == a.shape[-1]:
         quick = searched(a.reshape(-1), v, right)
         if quick is not None:

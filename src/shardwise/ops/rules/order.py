@@ -15,7 +15,7 @@ Block = np.ndarray[Any, Any]
 
 def comparable(x: Block) -> Block:
     """`x` in a dtype that NumPy sorts fast: ml_dtypes' small floats as float32, small ints as int8 or uint8."""
-    if x.dtype.isbuiltin != 2:
+    if x.dtype.isbuiltin != 2:  # not registered with NumPy by a library
         return x
     if isdtype(x.dtype, "real floating"):
         return x.astype(np.float32)
