@@ -1,11 +1,14 @@
-"""Tuples that annotations of all rooms name (shapes, other integers, axes of meshes), and such a tuple with one entry replaced."""
+"""Types that annotations of all rooms name: arrays of NumPy's, shapes, other integers, axes of meshes."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
+Ndarray = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 Ints = tuple[int, ...]  # positions, strides, counts
 Axes = tuple[str, ...]  # names of axes, major first

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.base.caches import recent
+from shardwise.base.shapes import Ndarray
 from shardwise.engine.signature import Signature, signature
 from shardwise.ir import ShapedArray
-from shardwise.runtime.blocks import Ndarray
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.ownership import local_index
 from shardwise.sharding.tiling import Index, replica_ids

@@ -18,9 +18,8 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.shapes import Ndarray
 from shardwise.runtime import costs
-
-Ndarray = np.ndarray[Any, Any]
 
 _PAGE = 4096
 _LINE = 64

@@ -19,9 +19,9 @@ from numpy._core import umath as _umath
 
 from shardwise.base.generated import define
 from shardwise.base.locks import cached_property
+from shardwise.base.shapes import Ndarray
 from shardwise.base.tracebacks import PLACES
 from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user, overwritten
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
 # XLA computes inf and nan in silence. This is what `np.errstate(all="ignore")` sets, without its cost on every call.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
@@ -21,7 +22,7 @@ from shardwise.ops.devices.fronts import merge_axes, unmerge_axes
 from shardwise.ops.devices.lines import Line, back_from, block_bytes, front_of, line_of, sending, settling, tag_of
 from shardwise.ops.devices.rules import same_dims
 from shardwise.ops.rules.order import comparable, sorted_rows
-from shardwise.runtime.blocks import Ndarray, with_dim_at
+from shardwise.runtime.blocks import with_dim_at
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes import the_world

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Ints
+from shardwise.base.shapes import Ints, Ndarray
 from shardwise.ops.elementwise.casts import cast
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
 from shardwise.ops.products.direct_conv import direct
@@ -27,8 +27,6 @@ from shardwise.runtime.machine import helpers, run_in_parts, thread_count
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import matmul, threads_for
 from shardwise.runtime.products.blas import library
-
-NDArray = np.ndarray[Any, Any]
 
 CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
 
@@ -50,7 +48,7 @@ class ConvWindow:
     batch_groups: int = 1
 
 
-def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: np.dtype[Any]) -> NDArray:
+def convolve(lhs: Ndarray, rhs: Ndarray, lead: int, window: ConvWindow, dtype: np.dtype[Any]) -> Ndarray:
     """The convolution of blocks with `lead` loop dims, as a block of element type `dtype`."""
     if not window.strides:  # no space at all: a matrix product, here over one place
         flat = ConvDimensionNumbers(*((*spec, 2) for spec in window.dims))
@@ -112,7 +110,7 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: ConvWindow, dtype: n
     return _with_dtype(out, dtype)
 
 
-def _with_dtype(out: NDArray, dtype: np.dtype[Any]) -> NDArray:
+def _with_dtype(out: Ndarray, dtype: np.dtype[Any]) -> Ndarray:
     if dtype.kind == "b":
         return out != 0
     if out.dtype == dtype:
@@ -120,21 +118,21 @@ def _with_dtype(out: NDArray, dtype: np.dtype[Any]) -> NDArray:
     return wrapped(out, dtype) if issubdtype(dtype, np.integer) else cast(out, dtype)
 
 
-def _arranged(x: NDArray, both: list[int], own: list[int], lead: int, spec: Ints) -> NDArray:
+def _arranged(x: Ndarray, both: list[int], own: list[int], lead: int, spec: Ints) -> Ndarray:
     """`x` with its varying loop dims, those common to both operands first, then its dims in canonical order."""
     ones = [i for i in range(lead) if i not in both and i not in own]
     x = x.transpose(*ones, *both, *own, *(lead + d for d in spec))
     return x.reshape(x.shape[len(ones) :])
 
 
-def _with_group(x: NDArray, front: int, dim: int, groups: int) -> NDArray:
+def _with_group(x: Ndarray, front: int, dim: int, groups: int) -> Ndarray:
     """Split the groups off `dim` and move them to `front`."""
     if groups == 1:
         return x[(slice(None),) * front + (None,)]
     return with_dim_at(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
 
 
-def _padded(x: NDArray, nb: int, nl: int, window: ConvWindow, features_last: bool, dtype: np.dtype[Any]) -> NDArray:
+def _padded(x: Ndarray, nb: int, nl: int, window: ConvWindow, features_last: bool, dtype: np.dtype[Any]) -> Ndarray:
     """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
     space = len(window.strides)
     if features_last:
@@ -161,8 +159,8 @@ def _few(sizes: Ints, taps: Ints, window: ConvWindow) -> bool:
 
 
 def spread_out(
-    x: NDArray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any], keep: bool = False
-) -> NDArray:
+    x: Ndarray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any], keep: bool = False
+) -> Ndarray:
     """`x` as `dtype`, its dims from `first` on padded (or cut, where pads are negative) and with gaps between elements.
 
     A new array is C-contiguous or, with `keep`, has its dims in memory in the order that they have in `x`.
@@ -210,7 +208,7 @@ def spread_out(
     return into
 
 
-def _fill_around(x: NDArray, inside: Sequence[slice], first: int, fill: Any) -> None:
+def _fill_around(x: Ndarray, inside: Sequence[slice], first: int, fill: Any) -> None:
     """Write `fill` into `x` before and behind a box along its dims from `first` on; in front of those it has the length of the box."""
     for d in range(first, x.ndim):
         begin, end, _ = inside[d].indices(x.shape[d])
@@ -218,7 +216,7 @@ def _fill_around(x: NDArray, inside: Sequence[slice], first: int, fill: Any) -> 
             x[(*inside[:d], side)] = fill
 
 
-def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last: bool) -> NDArray:
+def _products(x: Ndarray, w: Ndarray, nb: int, window: ConvWindow, features_last: bool) -> Ndarray:
     """Products of windows of `x` with `w`, laid out as the result is: both, N, (space, group, O) or (group, O, space)."""
     space = len(window.strides)
     batch, n, groups = x.shape[:nb], x.shape[nb + 1], x.shape[nb]
@@ -280,7 +278,7 @@ def _products(x: NDArray, w: NDArray, nb: int, window: ConvWindow, features_last
     return out
 
 
-def _rows_apart(columns: NDArray) -> int:
+def _rows_apart(columns: Ndarray) -> int:
     """How many rows of overlapping windows lie between two that do not overlap: every so many are a matrix. Else 1."""
     step, size = columns.strides[-2:]
     count, depth = columns.shape[-2:]
@@ -294,7 +292,7 @@ def cut_windows(n: int, each: int, rows: int, threads: int) -> tuple[int, int]:
     return samples, rows if samples > 1 else -(-rows // -(-each // CHUNK))  # equal parts
 
 
-def _rows(piece: NDArray, front: int, space: int, depth: int, may_view: bool) -> NDArray:
+def _rows(piece: Ndarray, front: int, space: int, depth: int, may_view: bool) -> Ndarray:
     """Windows (front dims, N, counts, taps, C) as matrices with a window per row."""
     rows = prod(piece.shape[front : front + 1 + space])
     if piece.shape[-1] >= _FEW or depth == piece.shape[-1]:
@@ -306,7 +304,7 @@ def _rows(piece: NDArray, front: int, space: int, depth: int, may_view: bool) ->
     )
 
 
-def _laid_out(windows: NDArray, shape: Ints, may_view: bool) -> NDArray:
+def _laid_out(windows: Ndarray, shape: Ints, may_view: bool) -> Ndarray:
     """`windows` with another shape: a view, if there may be one, or a copy in memory of the pool, which costs no page faults."""
     if may_view:
         return windows.reshape(shape)
@@ -315,7 +313,7 @@ def _laid_out(windows: NDArray, shape: Ints, may_view: bool) -> NDArray:
     return out
 
 
-def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bool) -> NDArray:
+def _by_taps(view: Ndarray, w: Ndarray, out: Ndarray, nb: int, features_last: bool) -> Ndarray:
     """Depthwise: the sum over the window of shifted inputs times one number per channel, sample by sample.
 
     `view` is (batch, group, N, counts, taps), `w` (batch, group, O, 1, taps); `out` is laid out as the result is.

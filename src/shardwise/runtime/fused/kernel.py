@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.locks import cached_property
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.lines import SplitLoop, block_loops, lines_of, table_loops
 from shardwise.runtime.fused.space import Graph, IterationSpace, joined_pieces

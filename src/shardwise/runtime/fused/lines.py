@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
-from shardwise.runtime.blocks import Ndarray
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.space import Graph, InputAccess
 from shardwise.runtime.loops import align_block

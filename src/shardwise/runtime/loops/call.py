@@ -16,10 +16,9 @@ import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops.function import Function, Kernel
 from shardwise.runtime.loops.layout import Result
 from shardwise.runtime.machine import standby_threads, thread_count

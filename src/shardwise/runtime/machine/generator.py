@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 # Minor versions of llvmlite 0.x whose functions take the arguments that are passed below. LLVMPY_ContextCreate takes none from 0.45 on.
 _KNOWN = range(44, 51)
@@ -159,15 +159,15 @@ class Bound:
     """LLVM through `llvmlite.binding`."""
 
     def __init__(self) -> None:
-        import llvmlite.binding as binding
+        import llvmlite.binding as binding  # type: ignore[import-untyped]
 
-        self._binding: Any = binding
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        self.version = tuple(binding.llvm_version_info)
-        self.processor = binding.get_host_cpu_name()
-        self.process_triple = binding.get_process_triple()
-        self.features = dict(binding.get_host_cpu_features())
+        self._binding = library = cast(Any, binding)
+        library.initialize_native_target()
+        library.initialize_native_asmprinter()
+        self.version: tuple[int, ...] = tuple(library.llvm_version_info)
+        self.processor = library.get_host_cpu_name()
+        self.process_triple = library.get_process_triple()
+        self.features: dict[str, bool] = dict(library.get_host_cpu_features())
 
     def another(self) -> None:
         return None  # all share llvmlite's context

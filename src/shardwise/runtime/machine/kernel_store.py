@@ -235,7 +235,8 @@ class Store:
 
     def _files(self, ending: str) -> list[tuple[float, int, str]]:
         """Times, sizes and names of the files with that ending. Removes those that were never finished."""
-        files, now = [], time.time()
+        files: list[tuple[float, int, str]] = []
+        now = time.time()
         for name in os.listdir(self._handle):
             with contextlib.suppress(OSError):  # another process may have removed it
                 if not (name.endswith(ending) or f"{ending}." in name):

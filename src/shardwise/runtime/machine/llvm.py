@@ -196,7 +196,7 @@ def _find_compiler() -> _Compiler | None:
         folder = _llvmlite() if config.shardwise_llvm else None
         if folder is None:
             return None
-        from llvmlite import __version__ as version
+        from llvmlite import __version__ as version  # type: ignore[import-untyped]
 
         return _Compiler(generator.open_generator(folder, version), version)
     except (ImportError, OSError, RuntimeError):

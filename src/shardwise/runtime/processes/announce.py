@@ -11,9 +11,9 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.lazy_dataclasses import dataclass
+from shardwise.base.shapes import Ndarray
 from shardwise.ir import Equation, Program, rounds_of, source_text, subprograms
 from shardwise.ir.digest import ProgramDigest
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.processes.comm import Meeting, the_world

@@ -17,12 +17,11 @@ from typing import Any
 
 from shardwise.base.lazy_dataclasses import dataclass
 from shardwise.base.locks import cached_property
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import fused
 from shardwise.runtime.loops import Call, Calls, Met, Result, Specialization, SpecializedKernel

@@ -21,11 +21,10 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.base.generated import define
 from shardwise.base.lazy_dataclasses import dataclass
-from shardwise.base.shapes import Shape
+from shardwise.base.shapes import Ndarray, Shape
 from shardwise.ir import ALONE, Loop, Program, ShapedArray, Spread, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import copies, costs
-from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loops import dense_steps, dtype_name
 from shardwise.runtime.loops import module as module_of
