@@ -117,7 +117,7 @@ class Runs:
         others = [k for k in range(len(line.ranks)) if k != line.me]
         runs_of = [self.runs_of(k) for k in range(len(line.ranks))]
 
-        def taken(run: int, to: int) -> Ndarray:
+        def take_run(run: int, to: int) -> Ndarray:
             low, high = cuts[run, :, to, None], cuts[run, :, to + 1, None]
             return x[self.mine.index(run)][(position >= low) & (position < high)]
 
@@ -125,7 +125,7 @@ class Runs:
             return int(lengths[np.ix_(runs_of[k], range(rows), runs_of[to])].sum())
 
         def message(k: int) -> Ndarray:
-            return np.concatenate([taken(run, to) for run in self.mine for to in runs_of[k]])
+            return np.concatenate([take_run(run, to) for run in self.mine for to in runs_of[k]])
 
         sends = [(k, message(k)) for k in others]
         takes = [(k, line.me - (line.me > k), pool.empty((elements(k, line.me),), x.dtype)) for k in others]
@@ -141,7 +141,7 @@ class Runs:
                 place = (position >= begin) & (position < begin + length)
                 k = self.owners[run]
                 if k == line.me:
-                    out[i][place] = taken(run, to)
+                    out[i][place] = take_run(run, to)
                 else:
                     n = int(length.sum())
                     out[i][place] = got[k][done[k] : done[k] + n]

@@ -136,18 +136,18 @@ class Direct:
         """The string whose address a function writes."""
         said = ctypes.c_char_p()
         self._function(name, None, ctypes.c_void_p)(ctypes.byref(said))
-        return self._taken(said)
+        return self._take_text(said)
 
     def _asked(self, call: Callable[[Any], Any]) -> Any:
         """The answer of a call that gets the place of a message. RuntimeError with the message if there is one."""
         said = ctypes.c_char_p()
         answer = call(ctypes.byref(said))
-        problem = self._taken(said)
+        problem = self._take_text(said)
         if problem:
             raise RuntimeError(f"LLVM: {problem}")
         return answer
 
-    def _taken(self, said: ctypes.c_char_p) -> str:
+    def _take_text(self, said: ctypes.c_char_p) -> str:
         """A string of the library's, which is freed."""
         found = (said.value or b"").decode()
         if said:
