@@ -83,7 +83,7 @@ class Arithmetic(Flow):
         if found is None:
             n, part = self.width, "float32" if x.type == "i64" else "float64"
             raw = self.value(f"bitcast {self.vector(x.type)} {x.ref} to <{2 * n} x {TYPES[part]}>")
-            real, imag = (self._shuffle(raw, raw, range(k, 2 * n, 2), 2 * n, part) for k in (0, 1))
+            real, imag = (self._taken(raw, raw, range(k, 2 * n, 2), 2 * n, part) for k in (0, 1))
             return real, imag
         return found
 
@@ -91,12 +91,12 @@ class Arithmetic(Flow):
         """Complex lanes of these parts."""
         n = self.width
         dtype = "complex64" if real.type == "float" else "complex128"
-        both = self._shuffle(real.ref, imag.ref, [i // 2 + i % 2 * n for i in range(2 * n)], n, real.dtype)
+        both = self._taken(real.ref, imag.ref, [i // 2 + i % 2 * n for i in range(2 * n)], n, real.dtype)
         out = self.let(f"bitcast <{2 * n} x {real.type}> {both.ref} to {self.vector(TYPES[dtype])}", dtype)
         self._made_of[out.ref] = real, imag
         return out
 
-    def _shuffle(self, first: str, second: str, places: Sequence[int], n: int, dtype: str) -> Lane:
+    def _taken(self, first: str, second: str, places: Sequence[int], n: int, dtype: str) -> Lane:
         """Lanes of two vectors of `n` floats."""
         mask = ", ".join(f"i32 {p}" for p in places)
         v = f"<{n} x {TYPES[dtype]}>"
